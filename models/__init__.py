@@ -1,0 +1,22 @@
+"""Transformers that do arithmetic, as weight maps in front of one hooked forward pass.
+
+    import models
+    adder = models.load("microadder-57")            # trained by this project
+    fresh = models.build("microadder-57", seed=3)   # fresh parameters
+"""
+
+import models.microadder  # registers MicroAdder 57, 67, 74
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.registry import build, get_spec, names, register
+from models.transformer import ArithmeticTransformer
+
+__all__ = [
+    "ArithmeticTransformer",
+    "TransformerConfig",
+    "UserError",
+    "build",
+    "get_spec",
+    "names",
+    "register",
+]

@@ -1,0 +1,165 @@
+"""The configuration of the one transformer: a frozen dataclass, field names as in TransformerLens.
+
+Everything that is *not* a weight is a switch here; everything that is a weight comes from a weight map
+(:mod:`models.weight_maps`). The switches cover the five papers:
+
+====================  ==============================================================================
+MicroAdder            RMS pre-norm, learned positions, dot-product scores with an explicit scale
+456-parameter adder   RMS (or LN) pre-norm, learned positions, erf GELU
+Position Coupling     RMS before *and* after each sublayer with eps outside the root, coupled / rotary /
+                      FIRE / no positions, unscaled scores, gated tanh-GELU MLP
+AddLM                 negative-L1 scores, softmax over the top 16 keys, ReLU
+ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
+====================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from models.errors import UserError, unknown_name
+
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
+PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
+ScoreKind = Literal["dot", "neg_l1"]
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Shape and switches of a decoder.
+
+    ``d_head`` is the width of values and of queries and keys; a weight map whose queries are narrower pads
+    with zero columns and states the scale of the scores in ``attn_scale`` (MicroAdder: 4 of 5 columns used,
+    ``attn_scale=2``), so that every model keeps TransformerLens' shapes.
+    """
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    d_head: int
+    d_mlp: int
+    d_vocab: int
+    n_ctx: int
+    act_fn: Activation = "gelu"  # "gelu" is exact (erf), "gelu_new" the tanh approximation
+    gated_mlp: bool = False
+    normalization_type: Literal["LN", "RMS"] | None = "RMS"
+    norm_placement: Literal["pre", "post", "both"] = "pre"  # "post" normalises the stream itself, after the sum
+    norm_eps_outside: bool = False  # x / (rms + eps) instead of x / sqrt(rms^2 + eps)
+    eps: float = 1e-5
+    final_norm: bool = True
+    positional_embedding_type: PositionKind = "standard"
+    n_position_levels: int = 1  # coupled positions: one table per level, looked up by the task's position ids
+    rotary_base: float = 10000.0
+    rotary_adjacent_pairs: bool = True  # interleaved pairs (GPT-J); False pairs the two halves (NeoX)
+    fire_c: float = 0.1
+    fire_L0: float = 256.0
+    fire_normaliser: Literal["max", "min"] = "max"  # FIRE's definition has max; the public code has min
+    attn_scores: ScoreKind = "dot"
+    attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
+    attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
+    dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, hint = getattr(self, field.name), hints[field.name]
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                raise unknown_name(field.name, value, get_args(hint))
+        for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.positional_embedding_type == "rotary" and self.d_head % 2:
+            raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
+        if self.normalization_type not in ("LN", "RMS", None):
+            raise unknown_name("normalization_type", self.normalization_type, ("LN", "RMS", "None"))
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
+
+    @property
+    def score_scale(self) -> float:
+        """What attention scores are divided by."""
+        return math.sqrt(self.d_head) if self.attn_scale is None else self.attn_scale
+
+    @property
+    def has_pre_norm(self) -> bool:
+        return self.normalization_type is not None and self.norm_placement in ("pre", "both")
+
+    @property
+    def has_post_norm(self) -> bool:
+        return self.normalization_type is not None and self.norm_placement in ("post", "both")
+
+    @property
+    def has_final_norm(self) -> bool:
+        return self.final_norm and self.normalization_type is not None
+
+    @property
+    def residual_stream_adds_up(self) -> bool:
+        """Whether embeddings and sublayer outputs sum to the last residual stream (false with post-norm)."""
+        return not self.has_post_norm
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def replace(self, **changes: Any) -> TransformerConfig:
+        return replace(self, **changes)
+
+
+class RuntimeConfig:
+    """``model.cfg`` as TransformerLens' tools expect it: the frozen config plus four mutable hook switches.
+
+    Reads fall through to the frozen :class:`TransformerConfig`; only the hook switches can be set. The names
+    that TransformerLens looks up and that have one possible value here are spelled out.
+    """
+
+    attn_only = False
+    parallel_attn_mlp = False
+    n_key_value_heads = None
+    attention_dir = "causal"
+    default_prepend_bos = False
+    use_normalization_before_and_after = False
+    model_name = "carrylens"
+
+    def __init__(self, config: TransformerConfig, model: Any):
+        self._config = config
+        self._model = (model,)  # a tuple, so that the module does not become its own child
+        self.use_attn_result = False
+        self.use_attn_in = False
+        self.use_split_qkv_input = False
+        self.use_hook_mlp_in = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._config, name)
+
+    @property
+    def device(self) -> Any:
+        return self._model[0].device
+
+    @property
+    def dtype(self) -> Any:
+        return self._model[0].dtype
+
+    @property
+    def d_vocab_out(self) -> int:
+        return self._config.d_vocab
+
+    @property
+    def use_attn_scale(self) -> bool:
+        return self._config.score_scale != 1.0
+
+    @property
+    def attn_scale(self) -> float:
+        return self._config.score_scale
+
+    def is_layer_norm_activation(self) -> bool:
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._config.to_dict()
+
+    def __repr__(self) -> str:
+        return repr(self._config)

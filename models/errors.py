@@ -1,0 +1,23 @@
+"""The one exception a user can cause.
+
+Everything a user can get wrong (a number out of range, an unknown name, a damaged file) raises
+:class:`UserError` with one sentence that says what is wrong, what is allowed and, for names, the closest
+match. The command line prints that sentence and exits with status 2; in Python it is a ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input, described in one sentence that a user can act on."""
+
+
+def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
+    """The error for a name that is not in ``allowed``, with the closest match if there is one."""
+    options = sorted(str(option) for option in allowed)
+    close = difflib.get_close_matches(str(name), options, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return UserError(f"There is no {kind} {str(name)!r}; there is {', '.join(options) or 'none'}.{hint}")

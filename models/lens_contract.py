@@ -1,0 +1,240 @@
+"""What TransformerLens' tools expect of a model beside its forward pass.
+
+Weight properties with a layer axis, tokens from text, hook switches, accumulated biases, residual directions.
+Kept apart from the forward so that :mod:`models.transformer` reads top to bottom.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+from transformer_lens.HookedRootModule import HookedRootModule
+
+from models.config import RuntimeConfig, TransformerConfig
+from models.errors import UserError
+from models.parts.weights import Weights, with_biases
+
+
+class LabelList(list):
+    """``all_head_labels`` is a method in TransformerLens 3.9 and a property in 4.3; this list answers to both."""
+
+    def __call__(self) -> list[str]:
+        return list(self)
+
+
+class LensContract(HookedRootModule):
+    """Mixin for a hooked model that has ``effective_weights()``, ``config`` and ``task``."""
+
+    config: TransformerConfig
+    cfg: RuntimeConfig
+    tokenizer = None  # the task is the tokenizer; TransformerLens checks for None
+
+    def effective_weights(self) -> Weights:
+        raise NotImplementedError
+
+    # ---- set-up
+
+    def setup(self) -> None:
+        super().setup()
+        # transformer_lens 4.3 looks for attn.hook_q_input, 3.9 for hook_q_input: one point, two names.
+        for layer in range(self.config.n_layers):
+            for letter in "qkv":
+                point = self.hook_dict[f"blocks.{layer}.hook_{letter}_input"]
+                for table in (self.mod_dict, self.hook_dict):
+                    table[f"blocks.{layer}.attn.hook_{letter}_input"] = point
+
+    @property
+    def device(self) -> torch.device:
+        return self._any_weight().device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._any_weight().dtype
+
+    def _any_weight(self) -> Tensor:
+        for tensor in self.weight_map.parameters():
+            return tensor
+        for tensor in self.weight_map.buffers():
+            return tensor
+        return self.effective_weights()["embed.W_E"]
+
+    def check_hooks_to_add(
+        self, hook_point: Any, hook_point_name: str, hook: Any, dir: str = "fwd", is_permanent: bool = False
+    ) -> None:
+        """Refuse a hook on a point that the current switches leave silent, as HookedTransformer does."""
+        switch = {
+            "attn.hook_result": "use_attn_result",
+            "hook_q_input": "use_split_qkv_input",
+            "hook_k_input": "use_split_qkv_input",
+            "hook_v_input": "use_split_qkv_input",
+            "hook_attn_in": "use_attn_in",
+            "hook_mlp_in": "use_hook_mlp_in",
+        }
+        for suffix, flag in switch.items():
+            if hook_point_name.endswith(suffix) and not getattr(self.cfg, flag):
+                raise AssertionError(f"Cannot add hook {hook_point_name} if {flag} is False; call set_{flag}(True).")
+
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
+        self.cfg.use_attn_result = use_attn_result
+
+    def set_use_attn_in(self, use_attn_in: bool) -> None:
+        self.cfg.use_attn_in = use_attn_in
+
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        self.cfg.use_split_qkv_input = use_split_qkv_input
+
+    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
+        self.cfg.use_hook_mlp_in = use_hook_mlp_in
+
+    # ---- weights
+
+    def all_weights(self) -> Weights:
+        """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""
+        return with_biases(self.effective_weights(), self.config)
+
+    def effective_weight(self, key: str) -> Tensor:
+        return self.all_weights()[key]
+
+    def tl_parameters(self) -> Weights:
+        """Effective weights by name. Tied and low-rank weights are not Parameters, so tools read them here."""
+        return {key: value for key, value in self.all_weights().items()}
+
+    def _stack(self, part: str) -> Tensor:
+        weights = self.all_weights()
+        return torch.stack([weights[f"blocks.{layer}.{part}"] for layer in range(self.config.n_layers)])
+
+    W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
+    W_K: Any = property(lambda self: self._stack("attn.W_K"), doc="[layer, head, d_model, d_head]")
+    W_V: Any = property(lambda self: self._stack("attn.W_V"), doc="[layer, head, d_model, d_head]")
+    W_O: Any = property(lambda self: self._stack("attn.W_O"), doc="[layer, head, d_head, d_model]")
+    b_Q: Any = property(lambda self: self._stack("attn.b_Q"), doc="[layer, head, d_head]")
+    b_K: Any = property(lambda self: self._stack("attn.b_K"), doc="[layer, head, d_head]")
+    b_V: Any = property(lambda self: self._stack("attn.b_V"), doc="[layer, head, d_head]")
+    b_O: Any = property(lambda self: self._stack("attn.b_O"), doc="[layer, d_model]")
+    W_in: Any = property(lambda self: self._stack("mlp.W_in"), doc="[layer, d_model, d_mlp]")
+    W_out: Any = property(lambda self: self._stack("mlp.W_out"), doc="[layer, d_mlp, d_model]")
+    b_in: Any = property(lambda self: self._stack("mlp.b_in"), doc="[layer, d_mlp]")
+    b_out: Any = property(lambda self: self._stack("mlp.b_out"), doc="[layer, d_model]")
+    W_E: Any = property(lambda self: self.effective_weight("embed.W_E"), doc="[d_vocab, d_model]")
+    W_U: Any = property(lambda self: self.effective_weight("unembed.W_U"), doc="[d_model, d_vocab]")
+    b_U: Any = property(lambda self: self.effective_weight("unembed.b_U"), doc="[d_vocab]")
+
+    @property
+    def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"] | None:
+        return self._stack("mlp.W_gate") if self.config.gated_mlp else None
+
+    @property
+    def W_pos(self) -> Tensor:
+        """[n_ctx, d_model], or [level, n_ctx, d_model] for coupled positions."""
+        if "pos_embed.W_pos" not in self.weight_shapes:
+            raise AttributeError(f"A model with {self.config.positional_embedding_type} positions has no W_pos.")
+        return self.effective_weight("pos_embed.W_pos")
+
+    @property
+    def W_E_pos(self) -> Float[Tensor, "vocab_and_pos d_model"]:
+        return torch.cat((self.W_E, self.W_pos.reshape(-1, self.config.d_model)))
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """``W_Q W_K^T`` per layer and head, factored."""
+        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """``W_V W_O`` per layer and head, factored."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
+    def all_head_labels(self) -> LabelList:
+        return LabelList(f"L{layer}H{head}" for layer in range(self.config.n_layers) for head in range(self.config.n_heads))
+
+    def blocks_with(self, submodule: str) -> list[tuple[int, Any]]:
+        """(layer, block) for every block that has the submodule, e.g. "attn"."""
+        return [(layer, block) for layer, block in enumerate(self.blocks) if hasattr(block, submodule)]
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, "d_model"]:
+        """Sum of output biases up to (not including) a layer; with ``mlp_input`` also that layer's attention."""
+        total = torch.zeros(self.config.d_model, device=self.device, dtype=self.dtype)
+        weights = self.all_weights()
+        for i in range(layer):
+            total = total + weights[f"blocks.{i}.attn.b_O"]
+            if include_mlp_biases and self.config.d_mlp:
+                total = total + weights[f"blocks.{i}.mlp.b_out"]
+        return total + weights[f"blocks.{layer}.attn.b_O"] if mlp_input else total
+
+    # ---- tokens
+
+    def as_tokens(self, input: Any) -> Tensor:
+        """Token ids [batch, pos], checked, from token ids, problem text or a list of either.
+
+        Raises:
+            UserError: ids outside the vocabulary, a float tensor, too many axes or positions.
+        """
+        if isinstance(input, str) or (isinstance(input, (list, tuple)) and input and isinstance(input[0], (str, tuple))):
+            input = self.task.encode([input] if isinstance(input, str) else list(input))
+        tokens = torch.as_tensor(input)
+        if tokens.is_floating_point() or tokens.dtype == torch.bool:
+            raise UserError(f"Token ids must be integers, not {tokens.dtype}.")
+        tokens = tokens.to(self.device)
+        tokens = tokens[None] if tokens.ndim == 1 else tokens
+        if tokens.ndim != 2 or tokens.shape[1] == 0:
+            raise UserError(f"Tokens must have shape [batch, pos] with at least one position, not {list(tokens.shape)}.")
+        if tokens.shape[1] > self.config.n_ctx:
+            raise UserError(f"The sequence has {tokens.shape[1]} tokens; this model takes at most {self.config.n_ctx}.")
+        if tokens.numel() and not (0 <= int(tokens.min()) and int(tokens.max()) < self.config.d_vocab):
+            bad = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)][0].item()
+            raise UserError(f"There is no token {bad}; token ids run from 0 to {self.config.d_vocab - 1}.")
+        return tokens
+
+    def to_tokens(
+        self,
+        input: Any,
+        prepend_bos: bool | None = None,
+        padding_side: str | None = None,
+        move_to_device: bool = True,
+        truncate: bool = True,
+    ) -> Tensor:
+        """Tokens of problem text or problems, by the task's encoding (which is complete: nothing is prepended)."""
+        return self.as_tokens(input)
+
+    def to_string(self, tokens: Any) -> Any:
+        """Text of one token, a sequence, or a list of texts for a batch."""
+        tokens = torch.as_tensor(tokens)
+        if tokens.ndim == 2:
+            return [self.to_string(row) for row in tokens]
+        return self.task.token_text(tokens)
+
+    def to_str_tokens(self, input: Any, prepend_bos: bool | None = None, padding_side: str | None = None) -> list[str]:
+        """One label per token of a single sequence."""
+        tokens = self.as_tokens(input)
+        if tokens.shape[0] != 1:
+            raise UserError("to_str_tokens takes one sequence at a time.")
+        return [self.task.token_text(token) for token in tokens[0]]
+
+    def to_single_token(self, string: str) -> int:
+        return self.task.token_id(string)
+
+    def to_single_str_token(self, int_token: int) -> str:
+        return self.task.token_text(torch.tensor(int_token))
+
+    def get_token_position(self, single_token: Any, input: Any, mode: str = "first", **_: Any) -> int:
+        """Position of the first (or last) occurrence of a token in one sequence."""
+        token = self.to_single_token(single_token) if isinstance(single_token, str) else int(single_token)
+        where = (self.as_tokens(input)[0] == token).nonzero().flatten().tolist()
+        if not where:
+            raise UserError(f"Token {single_token!r} does not occur in the input.")
+        return where[0 if mode == "first" else -1]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
+        """The unembedding column of each token: [d_model], or [..., d_model] for a tensor of ids."""
+        if isinstance(tokens, str):
+            tokens = self.to_single_token(tokens) if tokens.isdigit() and len(tokens) == 1 else self.to_tokens(tokens)
+        tokens = torch.as_tensor(tokens, device=self.device)
+        directions = self.W_U.T[tokens]
+        return directions.reshape(-1) if tokens.numel() == 1 else directions

@@ -1,0 +1,86 @@
+"""Causal multi-head attention with TransformerLens' hooks and the papers' score functions."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from models.config import TransformerConfig
+from models.parts.positions import rotate
+from models.parts.weights import Weights, WeightView
+
+
+class Attention(WeightView):
+    """``pattern = softmax(score(q, k) + bias)`` over earlier keys; ``z = pattern v``; ``out = sum_heads z W_O``.
+
+    Inputs are the normalised residual stream, [batch, pos, d_model], or with a head axis, [batch, pos, head,
+    d_model], when ``use_attn_in`` or ``use_split_qkv_input`` is on.
+    """
+
+    def __init__(self, cfg: TransformerConfig, runtime: tuple):
+        super().__init__(cfg)
+        self._runtime = runtime
+        self.hook_q = HookPoint()  # [batch, pos, head, d_head]
+        self.hook_k = HookPoint()
+        self.hook_v = HookPoint()
+        if cfg.positional_embedding_type == "rotary":
+            self.hook_rot_q = HookPoint()
+            self.hook_rot_k = HookPoint()
+        self.hook_attn_scores = HookPoint()  # [batch, head, query, key], -inf where masked
+        if cfg.attn_top_k is not None:
+            self.hook_top_k_mask = HookPoint()  # [batch, head, query, key], true where a key takes part
+        self.hook_pattern = HookPoint()  # [batch, head, query, key]
+        self.hook_z = HookPoint()  # [batch, pos, head, d_head]
+        self.hook_result = HookPoint()  # [batch, pos, head, d_model], fires with use_attn_result
+
+    def _project(self, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
+        pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"
+        return self.add_bias(torch.einsum(pattern, x, self.get(weights, f"W_{letter}")), weights, f"b_{letter}")
+
+    def _scores(
+        self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
+    ) -> Float[Tensor, "batch head query key"]:
+        q, k = q.transpose(1, 2), k.transpose(1, 2)
+        if self.config.attn_scores == "neg_l1":
+            return -torch.cdist(q, k, p=1.0) / self.config.score_scale
+        return q @ k.transpose(-1, -2) / self.config.score_scale
+
+    def forward(
+        self,
+        query_input: Float[Tensor, "batch pos *head d_model"],
+        key_input: Float[Tensor, "batch pos *head d_model"],
+        value_input: Float[Tensor, "batch pos *head d_model"],
+        weights: Weights,
+        position_bias: Float[Tensor, "head query key"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        cfg = self.config
+        q = self.hook_q(self._project(query_input, weights, "Q"))
+        k = self.hook_k(self._project(key_input, weights, "K"))
+        v = self.hook_v(self._project(value_input, weights, "V"))
+        if cfg.positional_embedding_type == "rotary":
+            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs))
+            k = self.hook_rot_k(rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs))
+        scores = self._scores(q, k)
+        if position_bias is not None:
+            scores = scores + position_bias
+        n_query, n_key = scores.shape[-2:]
+        future = torch.ones(n_query, n_key, dtype=torch.bool, device=scores.device).triu(1)
+        scores = self.hook_attn_scores(scores.masked_fill(future, float("-inf")))
+        if cfg.attn_top_k is not None and cfg.attn_top_k < n_key:
+            threshold = scores.topk(cfg.attn_top_k, dim=-1).values[..., -1:]
+            scores = scores.masked_fill(~self.hook_top_k_mask(scores >= threshold), float("-inf"))
+        pattern = F.softmax(scores, dim=-1)
+        # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
+        pattern = self.hook_pattern(torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern))
+        if cfg.dropout and self.training:
+            pattern = F.dropout(pattern, cfg.dropout)
+        z = self.hook_z(torch.einsum("bhqk,bkhe->bqhe", pattern, v))
+        w_o = self.get(weights, "W_O")
+        if self._runtime[0].use_attn_result:
+            out = self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2)
+        else:
+            out = torch.einsum("bphe,hed->bpd", z, w_o)
+        return self.add_bias(out, weights, "b_O")

@@ -1,0 +1,46 @@
+"""The feed-forward sublayer, plain or gated."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+from transformer_lens.hook_points import HookPoint
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, WeightView
+
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "relu": torch.relu,
+    "silu": F.silu,
+}
+
+
+class MLP(WeightView):
+    """``act(x W_in + b_in) W_out + b_out``; gated: ``(act(x W_gate) * (x W_in) + b_in) W_out + b_out``.
+
+    As in TransformerLens, ``hook_pre`` is what the activation reads (the gate branch of a gated MLP) and
+    ``hook_pre_linear`` is the gated MLP's other branch.
+    """
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__(cfg)
+        self.hook_pre = HookPoint()  # [batch, pos, d_mlp]
+        if cfg.gated_mlp:
+            self.hook_pre_linear = HookPoint()
+        self.hook_post = HookPoint()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
+        act = ACTIVATIONS[self.config.act_fn]
+        linear = x @ self.get(weights, "W_in")
+        if self.config.gated_mlp:
+            gate = self.hook_pre(x @ self.get(weights, "W_gate"))
+            post = self.add_bias(act(gate) * self.hook_pre_linear(linear), weights, "b_in")
+        else:
+            post = act(self.hook_pre(self.add_bias(linear, weights, "b_in")))
+        return self.add_bias(self.hook_post(post) @ self.get(weights, "W_out"), weights, "b_out")

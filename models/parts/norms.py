@@ -1,0 +1,32 @@
+"""LayerNorm and RMSNorm with TransformerLens' two hooks."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens.hook_points import HookPoint
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, WeightView
+
+
+class Norm(WeightView):
+    """``x / scale * w (+ b)``: ``hook_scale`` is the divisor, ``hook_normalized`` is ``x / scale`` before ``w``.
+
+    * RMS: ``scale = sqrt(mean(x^2) + eps)``, or ``sqrt(mean(x^2)) + eps`` with ``norm_eps_outside``.
+    * LN: the same after subtracting the mean over the last axis.
+    """
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__(cfg)
+        self.eps = cfg.eps
+        self.hook_scale = HookPoint()  # [batch, pos, 1]
+        self.hook_normalized = HookPoint()  # [batch, pos, d_model]
+
+    def forward(self, x: Float[Tensor, "*batch d_model"], weights: Weights) -> Float[Tensor, "*batch d_model"]:
+        if self.config.normalization_type == "LN":
+            x = x - x.mean(-1, keepdim=True)
+        square = x.pow(2).mean(-1, keepdim=True)
+        outside = self.config.norm_eps_outside
+        scale = self.hook_scale(square.sqrt() + self.eps if outside else (square + self.eps).sqrt())
+        return self.add_bias(self.hook_normalized(x / scale) * self.get(weights, "w"), weights, "b")

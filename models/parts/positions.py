@@ -1,0 +1,71 @@
+"""Where a token stands: learned tables, coupled ids, rotary angles and the FIRE bias."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens.hook_points import HookPoint
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, WeightView
+
+
+class PosEmbed(WeightView):
+    """Adds ``W_pos``: by absolute position ("standard") or by the task's position ids ("coupled").
+
+    Coupled positions (Position Coupling, ICLR 2025): level ``l`` of token ``t`` has an id, and the embedding is
+    the sum of the levels' rows. The ids are a function of the tokens alone, so that tools which pass tokens and
+    nothing else still work.
+    """
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__(cfg)
+        self.hook_out = HookPoint()
+
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], position_ids: Int[Tensor, "batch pos level"] | None, weights: Weights
+    ) -> Float[Tensor, "batch pos d_model"]:
+        table = self.get(weights, "W_pos")
+        if self.config.positional_embedding_type == "coupled":
+            assert position_ids is not None
+            return sum(table[level][position_ids[..., level]] for level in range(table.shape[0]))
+        return table[: tokens.shape[1]].expand(tokens.shape[0], -1, -1)
+
+
+def rotate(
+    x: Float[Tensor, "batch pos head d_head"], base: float, adjacent_pairs: bool
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t * base^(-2i / d_head)``."""
+    n_pos, d_head = x.shape[1], x.shape[-1]
+    half = d_head // 2
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) * 2 / d_head)
+    angle = torch.arange(n_pos, device=x.device, dtype=torch.float32)[:, None] * frequency  # [pos, half]
+    cos, sin = angle.cos().to(x.dtype)[None, :, None], angle.sin().to(x.dtype)[None, :, None]
+    if adjacent_pairs:
+        first, second = x[..., 0::2], x[..., 1::2]
+    else:
+        first, second = x[..., :half], x[..., half:]
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    return torch.stack(turned, -1).flatten(-2) if adjacent_pairs else torch.cat(turned, -1)
+
+
+class FireBias(WeightView):
+    """FIRE (Li et al., 2024): a learned bias on the scores, one function shared by all layers.
+
+    ``b(i, j) = f(psi(i - j) / psi(max(L, i)))`` with ``psi(x) = log(c x + 1)`` and ``f`` an MLP 1-32-32-heads;
+    ``c`` and ``L`` are learned in log form around ``fire_c`` and ``fire_L0`` by the weight map, if at all.
+    ``fire_normaliser="min"`` is the public Position Coupling code's slip, kept for reproduction.
+    """
+
+    def forward(self, n_pos: int, weights: Weights) -> Float[Tensor, "head query key"]:
+        w_in = self.get(weights, "W_in")
+        position = torch.arange(n_pos, device=w_in.device, dtype=w_in.dtype)
+        distance = (position[:, None] - position[None, :]).clamp(min=0)
+        limit = torch.full_like(position, self.config.fire_L0)
+        pick = torch.maximum if self.config.fire_normaliser == "max" else torch.minimum
+        c = self.config.fire_c
+        ratio = torch.log1p(c * distance) / torch.log1p(c * pick(limit, position)).clamp(min=1e-6)[:, None]
+        hidden = torch.relu(ratio[..., None] @ w_in + self.get(weights, "b_in"))
+        hidden = torch.relu(hidden @ self.get(weights, "W_mid") + self.get(weights, "b_mid"))
+        return (hidden @ self.get(weights, "W_out") + self.get(weights, "b_out")).permute(2, 0, 1)

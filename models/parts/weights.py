@@ -1,0 +1,101 @@
+"""Effective weights: what a weight map produces and the forward pass reads.
+
+``Weights`` is a plain dictionary whose keys are the parameter names of a real ``HookedTransformer``
+(``embed.W_E``, ``pos_embed.W_pos``, ``blocks.0.attn.W_Q``, ``blocks.0.ln1.w``, ...) and whose shapes are its
+shapes, so an export is one ``load_state_dict`` and every tool sees ordinary matrices. Biases may be left out:
+they count as zero and cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.config import TransformerConfig
+
+Weights = dict[str, Tensor]
+
+_BIASES = ("b", "b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")
+
+
+def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
+    """Every weight that a model with this config can have, with its shape, in HookedTransformer's names."""
+    D, H, d, M, V = cfg.d_model, cfg.n_heads, cfg.d_head, cfg.d_mlp, cfg.d_vocab
+    shapes: dict[str, tuple[int, ...]] = {"embed.W_E": (V, D)}
+    if cfg.positional_embedding_type == "standard":
+        shapes["pos_embed.W_pos"] = (cfg.n_ctx, D)
+    elif cfg.positional_embedding_type == "coupled":
+        shapes["pos_embed.W_pos"] = (cfg.n_position_levels, cfg.n_ctx, D)
+    elif cfg.positional_embedding_type == "fire":
+        shapes |= {"fire.W_in": (1, 32), "fire.b_in": (32,), "fire.W_mid": (32, 32), "fire.b_mid": (32,)}
+        shapes |= {"fire.W_out": (32, H), "fire.b_out": (H,)}
+    norm = {"w": (D,), "b": (D,)} if cfg.normalization_type == "LN" else {"w": (D,)}
+    for layer in range(cfg.n_layers):
+        block = f"blocks.{layer}"
+        for name in _norm_names(cfg):
+            shapes |= {f"{block}.{name}.{key}": shape for key, shape in norm.items()}
+        shapes |= {f"{block}.attn.W_{x}": (H, D, d) for x in "QKV"} | {f"{block}.attn.W_O": (H, d, D)}
+        shapes |= {f"{block}.attn.b_{x}": (H, d) for x in "QKV"} | {f"{block}.attn.b_O": (D,)}
+        if cfg.d_mlp:
+            if cfg.gated_mlp:
+                shapes[f"{block}.mlp.W_gate"] = (D, M)
+            shapes |= {f"{block}.mlp.W_in": (D, M), f"{block}.mlp.b_in": (M,)}
+            shapes |= {f"{block}.mlp.W_out": (M, D), f"{block}.mlp.b_out": (D,)}
+    if cfg.has_final_norm:
+        shapes |= {f"ln_final.{key}": shape for key, shape in norm.items()}
+    return shapes | {"unembed.W_U": (D, V), "unembed.b_U": (V,)}
+
+
+def _norm_names(cfg: TransformerConfig) -> list[str]:
+    pre = ["ln1", "ln2"] if cfg.has_pre_norm else []
+    return pre + (["ln1_post", "ln2_post"] if cfg.has_post_norm else [])
+
+
+def is_bias(key: str) -> bool:
+    """Whether a weight may be left out of a weight map's output (then it is zero)."""
+    return key.rsplit(".", 1)[1] in _BIASES and not key.startswith("fire.")
+
+
+def with_biases(weights: Weights, cfg: TransformerConfig) -> Weights:
+    """``weights`` with every missing bias filled in by zeros: HookedTransformer's full state dict."""
+    like = weights["embed.W_E"]
+    return {
+        key: weights[key] if key in weights else torch.zeros(shape, dtype=like.dtype, device=like.device)
+        for key, shape in weight_shapes(cfg).items()
+        if key in weights or is_bias(key)
+    }
+
+
+class WeightView(nn.Module):
+    """A component that owns hook points but no parameters: ``attn.W_Q`` reads the model's effective weights.
+
+    ``name`` is the component's path in the model (``blocks.0.attn``); :meth:`HookedRootModule.setup` sets it.
+    """
+
+    name: str
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        self.config = cfg
+        self._root: tuple[Any, ...] = ()
+
+    def get(self, weights: Weights, key: str) -> Tensor:
+        return weights[f"{self.name}.{key}"]
+
+    def add_bias(self, x: Tensor, weights: Weights, key: str) -> Tensor:
+        bias = weights.get(f"{self.name}.{key}")
+        return x if bias is None else x + bias
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return super().__getattr__(key)
+        except AttributeError:
+            if key.startswith(("W_", "b_")) or key in ("w", "b"):
+                root = self.__dict__.get("_root") or ()
+                if root:
+                    full_key = f"{self.name}.{key}"
+                    if full_key in root[0].weight_shapes:
+                        return root[0].effective_weight(full_key)
+            raise

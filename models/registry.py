@@ -1,0 +1,62 @@
+"""Named models. Adding one is one file that calls :func:`register`, imported from ``models/__init__.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from models.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from models.tasks.base import Task
+    from models.transformer import ArithmeticTransformer
+    from models.weight_maps.base import WeightMap
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a name stands for: a weight map, the task it is for, and the recipe that trains it."""
+
+    name: str
+    weight_map: Callable[..., WeightMap]
+    task: Callable[..., Task]
+    recipe: str | None  # a key of models.training.recipes; None for models that are not trained
+    source: str  # paper and section
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_REGISTRY: dict[str, ModelSpec] = {}
+
+
+def register(spec: ModelSpec) -> ModelSpec:
+    if spec.name in _REGISTRY:
+        raise UserError(f"A model named {spec.name!r} is registered already.")
+    _REGISTRY[spec.name] = spec
+    return spec
+
+
+def names() -> list[str]:
+    """The names of all registered models."""
+    return list(_REGISTRY)
+
+
+def get_spec(name: str) -> ModelSpec:
+    if name not in _REGISTRY:
+        raise unknown_name("model", name, _REGISTRY)
+    return _REGISTRY[name]
+
+
+def build(name: str, seed: int = 0) -> ArithmeticTransformer:
+    """A registered model with fresh parameters drawn from ``seed``.
+
+    Raises :class:`UserError` for an unknown name, with the closest match.
+    """
+    from models.transformer import ArithmeticTransformer
+
+    spec = get_spec(name)
+    weight_map = spec.weight_map()
+    weight_map.initialise(torch.Generator().manual_seed(seed))
+    return ArithmeticTransformer(weight_map, spec.task(), name=name)

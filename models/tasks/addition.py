@@ -1,0 +1,178 @@
+"""Addition of two ten-digit numbers, digits least significant first (MicroAdder's format).
+
+A sequence is ``a0..a9 + b0..b9 = s0..s10 EOS`` in 34 tokens over the digits 0-9; plus, equals and EOS are the token
+0 and known by their place. 33 tokens go in; the query at 21 + i predicts s_i and the query at 32 predicts EOS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Role, Task
+
+DIGITS = 10
+LIMIT = 10**DIGITS
+PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions
+_POWERS = 10 ** torch.arange(DIGITS + 1)
+
+
+def parse_problem(problem: Any) -> tuple[int, int]:
+    """(57, 48) or "57+48" as two integers in [0, 10^10).
+
+    Raises:
+        UserError: not two integers, or a number outside 0..9999999999.
+    """
+    if isinstance(problem, str):
+        match = re.fullmatch(r"\s*([+-]?\d+)\s*\+\s*([+-]?\d+)\s*=?\s*", problem)
+        if match is None:
+            raise UserError(f"{problem!r} is not an addition; write it like '57+48'.")
+        problem = (int(match[1]), int(match[2]))
+    if isinstance(problem, (str, bytes)) or not isinstance(problem, Iterable):
+        raise UserError(f"{problem!r} is not a problem; give two integers such as (57, 48).")
+    pair = tuple(problem)
+    if len(pair) != 2:
+        raise UserError(f"A problem has two operands, not {len(pair)}: {pair!r}.")
+    for number in pair:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise UserError(f"Operands must be integers, and {number!r} is not one.")
+        if not 0 <= number < LIMIT:
+            raise UserError(f"Operands must lie in 0..{LIMIT - 1}, and {number} does not.")
+    return int(pair[0]), int(pair[1])
+
+
+def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
+    """Problems as an int64 tensor [n, 2], checked; a single (57, 48) or "57+48" counts as one problem."""
+    if isinstance(problems, (Tensor, np.ndarray)):
+        tensor = torch.as_tensor(problems)
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            raise UserError(f"Operands must be integers, not {tensor.dtype}.")
+        if tensor.ndim != 2 or tensor.shape[1] != 2:
+            raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
+        tensor = tensor.long()
+        outside = (tensor < 0) | (tensor >= LIMIT)
+        if outside.any():
+            raise UserError(f"Operands must lie in 0..{LIMIT - 1}, and {tensor[outside][0].item()} does not.")
+        return tensor
+    if isinstance(problems, str) or (isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))):
+        problems = [problems]
+    if not isinstance(problems, Iterable):
+        raise UserError(f"{problems!r} is not a list of problems; give pairs such as [(57, 48)].")
+    pairs = [parse_problem(problem) for problem in problems]
+    if not pairs:
+        raise UserError("There is no problem to encode: the list is empty.")
+    return torch.tensor(pairs, dtype=torch.int64)
+
+
+def to_digits(numbers: Int[Tensor, " *n"], width: int = DIGITS) -> Int[Tensor, "*n width"]:
+    """Decimal digits, least significant first."""
+    return numbers[..., None] // _POWERS[:width].to(numbers.device) % 10
+
+
+class TenDigitAddition(Task):
+    """Ten-digit addition in MicroAdder's 34-token format."""
+
+    name = "ten-digit-addition"
+    d_vocab = 10
+    input_length = 33
+
+    @cached_property
+    def roles(self) -> Sequence[Role]:
+        a = [Role("operand", f"a{i}", i, 0) for i in range(DIGITS)]
+        b = [Role("operand", f"b{i}", i, 1) for i in range(DIGITS)]
+        return (*a, Role("delimiter", "+"), *b, Role("delimiter", "="), *self.target_roles)
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        return (*(Role("answer", f"s{i}", i) for i in range(DIGITS + 1)), Role("eos", "EOS"))
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        return tuple(range(EQUALS, EQUALS + DIGITS + 2))
+
+    def encode(self, problems: Any) -> Int[Tensor, "n 33"]:
+        """Both operands, the delimiters and the eleven digits of the true sum (teacher forcing)."""
+        pairs = as_problems(problems)
+        return torch.cat((self.encode_prompt(pairs), to_digits(pairs.sum(1), DIGITS + 1)), 1)
+
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n 22"]:
+        pairs = as_problems(problems)
+        zero = torch.zeros(len(pairs), 1, dtype=torch.int64, device=pairs.device)
+        return torch.cat((to_digits(pairs[:, 0]), zero, to_digits(pairs[:, 1]), zero), 1)
+
+    def targets(self, problems: Any) -> Int[Tensor, "n 12"]:
+        """The eleven digits of the sum, units first, and EOS (token 0)."""
+        total = as_problems(problems).sum(1)
+        return torch.cat((to_digits(total, DIGITS + 1), torch.zeros_like(total)[:, None]), 1)
+
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+        """Numbers from answer digits, units first (a trailing EOS column is ignored)."""
+        digits = torch.as_tensor(answer_tokens)[..., : DIGITS + 1].long()
+        return (digits * _POWERS.to(digits.device)).sum(-1).reshape(-1).tolist()
+
+    def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
+        """Schoolbook addition, column by column (eleven columns; column 10 holds the last carry).
+
+        a, b: digits. digit_sum: a + b. carry_in, carry_out: 0 or 1. s: answer digit. generate: a + b >= 10;
+        propagate: a + b = 9. chain: number of columns that the carry into a column has travelled (0 without one).
+        """
+        pairs = as_problems(problems)
+        a, b = to_digits(pairs[:, 0], DIGITS + 1), to_digits(pairs[:, 1], DIGITS + 1)
+        modulus = _POWERS.to(pairs.device)
+        carry_in = ((pairs[:, :1] % modulus + pairs[:, 1:] % modulus) >= modulus).long()
+        carry_out = (a + b + carry_in >= 10).long()
+        generate, propagate = (a + b >= 10).long(), (a + b == 9).long()
+        chain = [torch.zeros_like(pairs[:, 0])]
+        for column in range(DIGITS):
+            travelled = torch.where(propagate[:, column] == 1, (chain[-1] + 1) * carry_in[:, column], generate[:, column])
+            chain.append(travelled)
+        return {
+            "a": a,
+            "b": b,
+            "digit_sum": a + b,
+            "carry_in": carry_in,
+            "carry_out": carry_out,
+            "s": (a + b + carry_in) % 10,
+            "generate": generate,
+            "propagate": propagate,
+            "chain": torch.stack(chain, 1),
+        }
+
+    def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
+        """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 1 + k past k nines."""
+        return self.variables(problems)["chain"].max(1).values
+
+    def relative_roles(self, target: int) -> dict[str, list[int]]:
+        """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
+        query = EQUALS + target
+        own, previous = target, target - 1
+        groups: dict[str, list[int]] = {
+            "own operands": [own, PLUS + 1 + own] if own < DIGITS else [],
+            "previous operands": [previous, PLUS + 1 + previous] if 0 <= previous < DIGITS else [],
+            "previous output": [ANSWER + previous] if 0 <= previous <= DIGITS else [],
+            "delimiters": [PLUS, EQUALS],
+        }
+        taken = {position for group in groups.values() for position in group}
+        groups["rest"] = [position for position in range(query + 1) if position not in taken]
+        return groups
+
+    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
+        """Pairs of independent uniform integers in [0, 10^10)."""
+        return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
+
+    def token_text(self, tokens: Any) -> str:
+        return "".join(str(int(token)) for token in torch.as_tensor(tokens).reshape(-1))
+
+    def token_id(self, text: str) -> int:
+        text = text.strip()
+        if not (len(text) == 1 and text.isdigit()):
+            raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9.")
+        return int(text)

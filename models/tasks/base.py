@@ -1,0 +1,98 @@
+"""What every task provides."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a token position means: operand digit, delimiter or answer digit.
+
+    ``kind`` is "operand", "delimiter", "answer" or "eos"; ``index`` the operand's number, ``column`` the digit's
+    power of ten (0 is the units digit); both None where they have no meaning.
+    """
+
+    kind: str
+    label: str  # short, for axes: "a3", "+", "=", "s3"
+    column: int | None = None
+    index: int | None = None
+
+
+class Task(ABC):
+    """Tokens, problems, roles, position ids and intermediate values of one arithmetic task.
+
+    Problems are int64 tensors [n, operands]; tokens int64 tensors [n, pos]. ``input_length`` tokens go in;
+    the query at ``query_positions[i]`` predicts target ``i``, whose true value is ``targets(problems)[:, i]``.
+    """
+
+    name: str
+    d_vocab: int
+    input_length: int
+
+    @property
+    @abstractmethod
+    def roles(self) -> Sequence[Role]:
+        """The role of every position, including those that are only ever targets."""
+
+    @property
+    @abstractmethod
+    def query_positions(self) -> Sequence[int]:
+        """Position whose logits predict each target, in order."""
+
+    @property
+    @abstractmethod
+    def target_roles(self) -> Sequence[Role]:
+        """The role of each target, in the order of ``query_positions``."""
+
+    @abstractmethod
+    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+        """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""
+
+    @abstractmethod
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+        """The tokens before the answer, from which decoding starts."""
+
+    @abstractmethod
+    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+        """The right token for every target."""
+
+    @abstractmethod
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+        """The numbers that answer tokens spell."""
+
+    @abstractmethod
+    def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
+        """Every intermediate value of the symbolic algorithm, one tensor [n, column] a variable."""
+
+    @abstractmethod
+    def relative_roles(self, target: int) -> dict[str, list[int]]:
+        """Positions grouped by what they are *to one target*: own column's operands, previous output, ..."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operands"]:
+        """Problems from the task's natural (uniform) distribution."""
+
+    @abstractmethod
+    def token_text(self, tokens: Any) -> str:
+        """Text of a token or a sequence of tokens."""
+
+    @abstractmethod
+    def token_id(self, text: str) -> int:
+        """The token of a one-token text."""
+
+    @abstractmethod
+    def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
+        """Length of the longest carry chain of each problem; accuracy is always reported by it."""
+
+    def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
+        """Position ids, from the tokens alone; the default is the absolute position as one level."""
+        ids = torch.arange(tokens.shape[1], device=tokens.device)
+        return ids.expand(tokens.shape[0], -1)[..., None]

@@ -1,0 +1,219 @@
+"""The one hooked forward pass.
+
+Every model of this project is this decoder; what differs is the weight map in front of it and a few switches in
+the config. The forward is a pure function of (effective weights, tokens):
+
+    weights = model.effective_weights()                  # {"embed.W_E": ..., "blocks.0.attn.W_Q": ..., ...}
+    logits = model(tokens, weights=weights)              # the same as model(tokens)
+
+Hook names, shapes, firing order, weight names and the options of ``forward`` are TransformerLens', so that its
+tools (``patching``, ``ActivationCache``, ``tools.analysis``, ``head_detector``) work unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformer_lens import ActivationCache
+from transformer_lens.hook_points import HookPoint
+
+from models.config import RuntimeConfig, TransformerConfig
+from models.errors import UserError
+from models.lens_contract import LensContract
+from models.parts.attention import Attention
+from models.parts.mlp import MLP
+from models.parts.norms import Norm
+from models.parts.positions import FireBias, PosEmbed
+from models.parts.weights import Weights, WeightView, weight_shapes
+from models.tasks.base import Task
+from models.weight_maps.base import WeightMap
+
+
+class Embed(WeightView):
+    def forward(self, tokens: Int[Tensor, "batch pos"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
+        return self.get(weights, "W_E")[tokens]
+
+
+class Unembed(WeightView):
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__(cfg)
+        self.hook_in = HookPoint()  # [batch, pos, d_model]
+        self.hook_out = HookPoint()  # [batch, pos, d_vocab]
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], weights: Weights) -> Float[Tensor, "batch pos d_vocab"]:
+        return self.hook_out(self.add_bias(self.hook_in(x) @ self.get(weights, "W_U"), weights, "b_U"))
+
+
+class Block(nn.Module):
+    """``resid_mid = N(resid_pre + attn(N(resid_pre)))``, then the same with the MLP; each N is a switch."""
+
+    hook_out_is_single_residual_stream = True  # transformer_lens 4.3's logit lens asks
+
+    def __init__(self, cfg: TransformerConfig, runtime: tuple[RuntimeConfig]):
+        super().__init__()
+        self.config, self._runtime = cfg, runtime
+        for name in ("attn_in", "q_input", "k_input", "v_input", "mlp_in"):
+            setattr(self, f"hook_{name}", HookPoint())  # fire only when switched on
+        for name in ("attn_out", "mlp_out", "resid_pre", "resid_mid", "resid_post"):
+            setattr(self, f"hook_{name}", HookPoint())  # [batch, pos, d_model]
+        if cfg.has_pre_norm:
+            self.ln1 = Norm(cfg)
+        self.attn = Attention(cfg, runtime)
+        if cfg.has_post_norm:
+            self.ln1_post = Norm(cfg)
+        if cfg.d_mlp:
+            if cfg.has_pre_norm:
+                self.ln2 = Norm(cfg)
+            self.mlp = MLP(cfg)
+            if cfg.has_post_norm:
+                self.ln2_post = Norm(cfg)
+
+    def forward(self, resid_pre: Tensor, weights: Weights, position_bias: Tensor | None) -> Tensor:
+        cfg, runtime = self.config, self._runtime[0]
+        resid_pre = self.hook_resid_pre(resid_pre)
+        per_head = lambda x: x[:, :, None].repeat(1, 1, cfg.n_heads, 1)  # noqa: E731
+        attn_in = self.hook_attn_in(per_head(resid_pre)) if runtime.use_attn_in else resid_pre
+        inputs = [attn_in] * 3
+        if runtime.use_split_qkv_input:
+            hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
+            inputs = [hook(per_head(resid_pre)) for hook in hooks]
+        # The norm runs once for each of q, k and v, as in HookedTransformer: a hook on it may treat them apart.
+        inputs = [self.ln1(x, weights) if cfg.has_pre_norm else x for x in inputs]
+        attn_out = self.hook_attn_out(self._dropout(self.attn(*inputs, weights, position_bias)))
+        resid_mid = resid_pre + attn_out
+        if cfg.has_post_norm:
+            resid_mid = self.ln1_post(resid_mid, weights)
+        if not cfg.d_mlp:
+            return self.hook_resid_post(resid_mid)
+        resid_mid = self.hook_resid_mid(resid_mid)
+        mlp_in = self.hook_mlp_in(resid_mid.clone()) if runtime.use_hook_mlp_in else resid_mid
+        normalized = self.ln2(mlp_in, weights) if cfg.has_pre_norm else mlp_in
+        mlp_out = self.hook_mlp_out(self._dropout(self.mlp(normalized, weights)))
+        resid_post = resid_mid + mlp_out
+        return self.hook_resid_post(self.ln2_post(resid_post, weights) if cfg.has_post_norm else resid_post)
+
+    def _dropout(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout) if self.config.dropout and self.training else x
+
+
+class ArithmeticTransformer(LensContract):
+    """A decoder for one task, with hooks.
+
+    ``sum(p.numel() for p in model.parameters())`` counts the free parameters of the weight map: the model holds
+    no others. The effective weights (``model.W_Q`` and so on) are computed from them on each access.
+    """
+
+    def __init__(self, weight_map: WeightMap, task: Task, name: str | None = None):
+        super().__init__()
+        self.config = cfg = weight_map.config
+        self.name_or_path = name
+        self.cfg = RuntimeConfig(cfg, self)
+        self.weight_shapes = weight_shapes(cfg)
+        self.weight_map = weight_map
+        self.task = task
+        self.embed = Embed(cfg)
+        self.hook_embed = HookPoint()  # [batch, pos, d_model]
+        if cfg.positional_embedding_type in ("standard", "coupled"):
+            self.pos_embed = PosEmbed(cfg)
+            self.hook_pos_embed = HookPoint()
+        if cfg.positional_embedding_type == "fire":
+            self.fire = FireBias(cfg)
+        self.blocks = nn.ModuleList(Block(cfg, (self.cfg,)) for _ in range(cfg.n_layers))
+        if cfg.has_final_norm:
+            self.ln_final = Norm(cfg)
+        self.unembed = Unembed(cfg)
+        for module in self.modules():
+            if isinstance(module, WeightView):
+                module._root = (self,)
+        self.setup()
+        self.eval()  # transformer_lens 4.3's patching refuses a model in training mode
+
+    def effective_weights(self) -> Weights:
+        """All effective weights under HookedTransformer's names; biases that the map leaves out are zero."""
+        return self.weight_map()
+
+    def forward(
+        self,
+        input: Any,
+        return_type: str | None = "logits",
+        loss_per_token: bool = False,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        weights: Weights | None = None,
+        **unused: Any,
+    ) -> Any:
+        """Logits, loss, both or nothing, from tokens (or, with ``start_at_layer``, from a residual stream).
+
+        Args:
+            input: tokens [batch, pos] or [pos], problem text such as ``"57+48"``, or with ``start_at_layer`` the
+                residual stream [batch, pos, d_model] that enters that layer.
+            return_type: None, "logits", "loss" or "both"; the loss is the mean cross-entropy of the next token.
+            loss_per_token: return the loss as [batch, pos - 1] instead of its mean.
+            start_at_layer: enter before this layer (negative counts from the end).
+            stop_at_layer: return the residual stream that would enter this layer; 0 gives the embeddings.
+            weights: effective weights to use instead of the model's own.
+
+        Raises:
+            UserError: token ids, shapes or options that cannot be right.
+        """
+        extra = {k: v for k, v in unused.items() if v is not None and v is not False}
+        if extra:
+            raise UserError(f"forward() does not take {', '.join(sorted(extra))}.")
+        if return_type not in (None, "logits", "loss", "both"):
+            raise UserError(f"return_type must be None, 'logits', 'loss' or 'both', not {return_type!r}.")
+        weights = self.effective_weights() if weights is None else weights
+        tokens, residual = None, input
+        if start_at_layer is None:
+            tokens = self.as_tokens(input)
+            residual = self.embed_tokens(tokens, weights)
+        elif return_type in ("loss", "both"):
+            raise UserError("The loss needs tokens: it cannot be computed with start_at_layer.")
+        bias = self.fire(residual.shape[1], weights) if hasattr(self, "fire") else None
+        for block in self.blocks[start_at_layer:stop_at_layer]:
+            residual = block(residual, weights, bias)
+        if stop_at_layer is not None:
+            return residual
+        if self.config.has_final_norm:
+            residual = self.ln_final(residual, weights)
+        logits = self.unembed(residual, weights)
+        if return_type is None:
+            return None
+        if return_type == "logits":
+            return logits
+        loss = self.loss_fn(logits, tokens, per_token=loss_per_token)
+        return loss if return_type == "loss" else (logits, loss)
+
+    def embed_tokens(self, tokens: Int[Tensor, "batch pos"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
+        """Token plus position embedding, through their hooks."""
+        residual = self.hook_embed(self.embed(tokens, weights))
+        if hasattr(self, "pos_embed"):
+            ids = self.task.position_ids(tokens) if self.config.positional_embedding_type == "coupled" else None
+            residual = residual + self.hook_pos_embed(self.pos_embed(tokens, ids, weights))
+        dropout = self.config.dropout
+        return F.dropout(residual, dropout) if dropout and self.training else residual
+
+    def loss_fn(self, logits: Tensor, tokens: Tensor, per_token: bool = False) -> Tensor:
+        """Cross-entropy of each next token, in nats."""
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        return loss.view(tokens.shape[0], -1) if per_token else loss.mean()
+
+    def run_with_cache(
+        self,
+        *args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        """The output and an :class:`ActivationCache` (a dict with ``return_cache_object=False``).
+
+        ``names_filter``, ``pos_slice``, ``device``, ``incl_bwd`` and the options of :meth:`forward` as in
+        TransformerLens.
+        """
+        out, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
+        if not return_cache_object:
+            return out, cache
+        return out, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)

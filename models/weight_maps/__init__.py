@@ -1,0 +1,12 @@
+"""Weight maps: free parameters in, effective weights out.
+
+A weight map is a module whose Parameters are exactly the model's free parameters (they are what a checkpoint
+holds and what is counted) and whose ``forward()`` returns the effective weights of a stock decoder under
+HookedTransformer's names. The building blocks (arcs, spirals, rotations, low-rank products) are functions in
+this package; the maps of the papers' models live with the models.
+"""
+
+from models.weight_maps.base import WeightMap
+from models.weight_maps.dense import DenseWeights
+
+__all__ = ["DenseWeights", "WeightMap"]

@@ -1,0 +1,59 @@
+"""The base class of weight maps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights
+
+
+class WeightMap(nn.Module):
+    """Parameters -> effective weights.
+
+    Subclasses register their free numbers as Parameters and frozen constants as non-persistent buffers (so that
+    a checkpoint holds the free parameters and nothing else), and implement :meth:`forward` and
+    :meth:`initialise`. ``forward`` must be functional (no in-place writes): training stacks seeds by
+    ``torch.func.vmap`` over it.
+    """
+
+    #: True when attention cannot depend on token values whatever the parameters are (queries and keys read only
+    #: the position dimensions and every token embedding has the same norm). Training then computes the pattern
+    #: once a step; see :mod:`models.training.position_only`.
+    position_only_attention: bool = False
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        self.config = cfg
+
+    def forward(self) -> Weights:
+        raise NotImplementedError
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw fresh parameters in place, as the paper's recipe says, from ``generator`` alone."""
+        raise NotImplementedError
+
+    def decay_mask(self) -> dict[str, bool]:
+        """Which parameters weight decay applies to; everything, unless a recipe says otherwise."""
+        return {name: True for name, _ in self.named_parameters()}
+
+
+def normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
+    with torch.no_grad():
+        tensor.normal_(0.0, std, generator=generator)
+
+
+def uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
+    with torch.no_grad():
+        tensor.uniform_(-bound, bound, generator=generator)
+
+
+def xavier_uniform_(tensor: Tensor, generator: torch.Generator) -> None:
+    """Glorot's uniform initialisation, bound sqrt(6 / (rows + columns))."""
+    uniform_(tensor, (6.0 / (tensor.shape[-1] + tensor.shape[-2])) ** 0.5, generator)
+
+
+def fill_(tensor: Tensor, value: float) -> None:
+    with torch.no_grad():
+        tensor.fill_(value)

@@ -1,0 +1,38 @@
+"""The identity map: every effective weight is a free parameter, as in a stock transformer."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, is_bias, weight_shapes
+from models.weight_maps.base import WeightMap, fill_, normal_
+
+
+class DenseWeights(WeightMap):
+    """All weights free. GPT-2 initialisation: N(0, 0.02), output projections scaled by 1/sqrt(2 layers), norms 1."""
+
+    def __init__(self, cfg: TransformerConfig, biases: bool = True):
+        super().__init__(cfg)
+        for key, shape in weight_shapes(cfg).items():
+            if biases or not is_bias(key):
+                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+
+    def forward(self) -> Weights:
+        return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
+
+    def initialise(self, generator: torch.Generator) -> None:
+        for name, parameter in self.named_parameters():
+            kind = name.rsplit("/", 1)[1]
+            if kind == "w":
+                fill_(parameter, 1.0)
+            elif kind.startswith("W_"):
+                output = kind in ("W_O", "W_out") and name.startswith("blocks")
+                normal_(parameter, 0.02 / (2 * self.config.n_layers) ** 0.5 if output else 0.02, generator)
+            else:
+                fill_(parameter, 0.0)
+
+    def decay_mask(self) -> dict[str, bool]:
+        matmul = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
+        return {name: name.rsplit("/", 1)[1] in matmul for name, _ in self.named_parameters()}
