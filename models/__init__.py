@@ -8,15 +8,22 @@
 import models.microadder  # registers MicroAdder 57, 67, 74
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.evaluation import Score, score
 from models.registry import build, get_spec, names, register
 from models.transformer import ArithmeticTransformer
+from models.zoo import load, save_entry, zoo_names
 
 __all__ = [
     "ArithmeticTransformer",
+    "Score",
     "TransformerConfig",
     "UserError",
     "build",
     "get_spec",
+    "load",
     "names",
     "register",
+    "save_entry",
+    "score",
+    "zoo_names",
 ]

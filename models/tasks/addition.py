@@ -98,6 +98,15 @@ class TenDigitAddition(Task):
     def query_positions(self) -> Sequence[int]:
         return tuple(range(EQUALS, EQUALS + DIGITS + 2))
 
+    def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
+        return as_problems(problems)
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
+        """AdderBoard's 10,010 problems."""
+        from models.tasks.adderboard import adderboard  # which needs this module
+
+        return "AdderBoard", adderboard()
+
     def encode(self, problems: Any) -> Int[Tensor, "n 33"]:
         """Both operands, the delimiters and the eleven digits of the true sum (teacher forcing)."""
         pairs = as_problems(problems)

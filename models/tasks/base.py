@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.errors import UserError
+
 
 @dataclass(frozen=True)
 class Role:
@@ -53,6 +55,14 @@ class Task(ABC):
         """The role of each target, in the order of ``query_positions``."""
 
     @abstractmethod
+    def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
+        """Problems as an int64 tensor, from whatever the task takes. Raises UserError on anything else."""
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n operands"]]:
+        """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
+        raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
+
+    @abstractmethod
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
         """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""
 
@@ -91,6 +101,10 @@ class Task(ABC):
     @abstractmethod
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """Length of the longest carry chain of each problem; accuracy is always reported by it."""
+
+    def encode_rows(self, problems: Int[Tensor, "n operands"]) -> tuple[Tensor, Tensor]:
+        """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""
+        return self.encode(problems).T, self.targets(problems).T
 
     def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
         """Position ids, from the tokens alone; the default is the absolute position as one level."""

@@ -1,0 +1,212 @@
+"""Storage that survives crashes and notices damage.
+
+Writing: temporary file in the same folder, fsync, rename, fsync of the folder. Whatever happens in between (a
+kill, a full disk), the path holds either all of the old bytes or all of the new ones.
+
+Reading: a weight file carries the SHA-256 of its own contents, so one rename replaces weights and checksum
+together. A folder that stores several files keeps their hashes in a JSON file as well (see :mod:`models.zoo`).
+
+Weights are safetensors; nothing here unpickles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import Tensor, nn
+
+from models.errors import UserError
+
+# safetensors writes metadata in random order: with one entry, equal contents give equal files.
+_ENTRY = "carrylens"
+
+# ---- bytes and JSON
+
+
+def write_bytes_atomic(path: str | Path, data: bytes) -> None:
+    """Replace the file at ``path`` by ``data``, entirely or not at all; missing folders are made.
+
+    Raises:
+        UserError: the write failed (full disk, no permission); a file that was there before is untouched.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UserError(f"{path} could not be written ({_reason(error)}); what was there before is untouched.") from error
+    fsync_folder(path.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` durable, where the system can (some file systems refuse)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_json_atomic(path: str | Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically. NaN and infinities are refused: they are not JSON."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes_atomic(path, (text + "\n").encode())
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The file's bytes. Raises UserError if it is missing or cannot be read."""
+    path = Path(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder, not a file.") from None
+    except OSError as error:
+        raise UserError(f"{path} could not be read ({_reason(error)}).") from error
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises UserError if it is missing, or not a complete JSON object."""
+    try:
+        value = json.loads(read_bytes(path))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); restore it from where it came from.") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}.")
+    return value
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_sha256(data: bytes, expected: str, source: object) -> None:
+    """Raises UserError, naming ``source``, if ``data`` does not have the SHA-256 ``expected``."""
+    if sha256(data) != expected:
+        raise UserError(f"{source} does not match its recorded SHA-256: it is truncated or was changed; restore it.")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+# ---- weights
+
+
+def content_digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 over names, dtypes, shapes, values and metadata, independent of the order of either mapping."""
+    digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a weight file: safetensors with ``metadata`` and the contents' own digest in its header."""
+    # Cloned because safetensors refuses tensors that share memory (views, tied weights).
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    header = {"sha256": content_digest(stored, metadata or {}), "metadata": dict(metadata or {})}
+    return format_safetensors(stored, {_ENTRY: json.dumps(header, sort_keys=True)})
+
+
+def save_weights(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """Store tensors (any shapes and dtypes) and text metadata in one file, atomically.
+
+    Returns:
+        the SHA-256 of the file's bytes, for :func:`load_weights` or a list of hashes.
+
+    Raises:
+        UserError: the write failed; a file that was there before is untouched.
+    """
+    data = format_weights(tensors, metadata)
+    write_bytes_atomic(path, data)
+    return sha256(data)
+
+
+def load_weights(path: str | Path, file_sha256: str | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a file written by :func:`save_weights`, checked against its digest.
+
+    Args:
+        path: the file.
+        file_sha256: the SHA-256 that the file's bytes must have. A safetensors file that some other program
+            wrote carries no digest of its own and is read only if this is given.
+
+    Raises:
+        UserError: the file is missing, truncated, changed, or not such a file.
+    """
+    data = read_bytes(path)
+    if file_sha256 is not None:
+        check_sha256(data, file_sha256, path)
+    try:
+        tensors = parse_safetensors(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        own = json.loads(header[_ENTRY]) if _ENTRY in header else None
+    except KeyError:
+        own = None
+    except (SafetensorError, ValueError, TypeError):
+        raise UserError(f"{path} is not a complete safetensors file; restore it from where it came from.") from None
+    if own is None:
+        if file_sha256 is None:
+            raise UserError(f"{path} carries no checksum of its own, so damage could not be noticed; it was not loaded.")
+        return tensors, {}
+    if content_digest(tensors, own["metadata"]) != own["sha256"]:
+        raise UserError(f"{path} does not match the checksum it carries: its contents were changed; restore it.")
+    return tensors, own["metadata"]
+
+
+def assign_parameters(module: nn.Module, tensors: Mapping[str, Tensor], source: object) -> None:
+    """Copy ``tensors`` into the module's parameters; names, shapes and dtypes must agree exactly.
+
+    Nothing is copied unless everything fits.
+
+    Raises:
+        UserError: missing or unknown names, another shape or dtype; ``source`` is named.
+    """
+    parameters = dict(module.named_parameters())
+    missing, unknown = parameters.keys() - tensors.keys(), tensors.keys() - parameters.keys()
+    if missing:
+        raise UserError(f"{source} lacks {_listed(missing)}: it belongs to another model.")
+    if unknown:
+        raise UserError(f"{source} has {_listed(unknown)}, which this model does not: it belongs to another model.")
+    for name, parameter in parameters.items():
+        tensor = tensors[name]
+        if tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
+            found = f"{list(tensor.shape)} of {tensor.dtype}"
+            raise UserError(f"{source} holds {name} as {found}; this model needs {_kind(parameter)}.")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{list(tensor.shape)} of {tensor.dtype}"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,251 @@
+"""How often a model is right.
+
+Every score here is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval bounds the
+accuracy on the distribution they were drawn from, if they were drawn at random. It is no statement about all inputs.
+
+Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
+whether a *whole* answer is right: up to and including the first wrong token both see the same input, so that token
+is the same event. They disagree on later tokens, and so on per-target accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from jaxtyping import Int
+from scipy.stats import binomtest
+from torch import Tensor
+
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+
+Method = Literal["teacher_forced", "greedy"]
+CONFIDENCE = 0.95
+BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
+KEPT_FAILURES = 20
+
+
+@dataclass(frozen=True)
+class Rate:
+    """``correct`` of ``n``, with the exact (Clopper-Pearson) 95% interval of the underlying probability."""
+
+    n: int
+    correct: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Two-sided 95% Clopper-Pearson interval of the accuracy."""
+        found = binomtest(self.correct, self.n).proportion_ci(CONFIDENCE, method="exact")
+        return float(found.low), float(found.high)
+
+    @property
+    def error_bound(self) -> float:
+        """One-sided 95% upper bound of the error rate: 3.0e-4 for 10,010 of 10,010."""
+        found = binomtest(self.n - self.correct, self.n, alternative="less").proportion_ci(CONFIDENCE, method="exact")
+        return float(found.high)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.2f}%, 95% interval {100 * low:.2f}-{100 * high:.2f}%)"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A problem that was answered wrongly. ``predicted`` is None if a predicted token spells no number."""
+
+    problem: tuple[int, ...]
+    predicted: int | None
+    expected: int
+    first_wrong_target: str
+
+
+@dataclass(frozen=True)
+class Score(Rate):
+    """How many problems a model answers entirely right, and where it fails.
+
+    Attributes:
+        model, task, problems: what was scored on what.
+        method: "teacher_forced" or "greedy"; the exact count is the same for both.
+        by_chain_length: exact counts by the length of the problem's longest carry chain.
+        per_target: right tokens of each target ("s0", ..., "EOS"), given the method's input to that target.
+        failures: the first few wrong problems.
+        rung: how strongly the claim is backed, always "sampled" here.
+    """
+
+    model: str
+    task: str
+    problems: str
+    method: Method
+    by_chain_length: dict[int, Rate]
+    per_target: dict[str, Rate]
+    failures: tuple[Failure, ...]
+    rung: Literal["sampled"] = "sampled"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
+        return _table("chain_length", {**self.by_chain_length, "all": self})
+
+    def targets_dataframe(self) -> pd.DataFrame:
+        """A row a target, with the same columns."""
+        return _table("target", self.per_target)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without derived numbers except accuracy, interval and error bound."""
+        value = asdict(self) | {"accuracy": self.accuracy, "interval": list(self.interval), "error_bound": self.error_bound}
+        value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
+        value["failures"] = [asdict(failure) | {"problem": list(failure.problem)} for failure in self.failures]
+        return value
+
+    def __str__(self) -> str:
+        what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
+        bound = f"error rate below {self.error_bound:.1e} with 95% confidence if the problems are a random sample"
+        return f"{what}; {self.rung}, {self.method.replace('_', ' ')}; {bound}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self}</p>{self.to_dataframe().to_html(index=False, float_format='{:.4f}'.format)}"
+
+
+def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
+    rows = []
+    for name, rate in rates.items():
+        low, high = rate.interval
+        row = {key: name, "n": rate.n, "correct": rate.correct, "accuracy": rate.accuracy, "low": low, "high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def score(
+    model: Any,
+    problems: Any = None,
+    method: Method = "teacher_forced",
+    batch_size: int = BATCH_SIZE,
+    task: Task | None = None,
+) -> Score:
+    """Score a model on problems, by default on its task's test set (AdderBoard's 10,010 for ten-digit addition).
+
+    Args:
+        model: one of this project's models, or any callable from tokens [batch, pos] to logits
+            [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Hooks on it stay active.
+        problems: whatever the task takes as problems.
+        method: see the module's docstring.
+        batch_size: problems a forward pass.
+        task: the task, if the model does not carry it.
+
+    Raises:
+        UserError: no task, bad problems, an unknown method or batch size.
+    """
+    task = _task_of(model, task)
+    described = "given problems"
+    if problems is None:
+        described, problems = task.test_set()
+    problems = task.as_problems(problems)
+    predicted = predict(model, problems, method, batch_size, task).cpu()
+    expected = task.targets(problems).cpu()
+    right = predicted == expected
+    exact = right.all(1)
+    chain = task.chain_length(problems).cpu()
+    labels = [role.label for role in task.target_roles]
+    return Score(
+        n=len(exact),
+        correct=int(exact.sum()),
+        model=str(getattr(model, "name_or_path", None) or type(model).__name__),
+        task=task.name,
+        problems=described,
+        method=method,
+        by_chain_length={
+            length: Rate(int((chain == length).sum()), int(exact[chain == length].sum()))
+            for length in chain.unique().tolist()
+        },
+        per_target={label: Rate(len(right), int(right[:, i].sum())) for i, label in enumerate(labels)},
+        failures=tuple(
+            Failure(
+                problem=tuple(problems[i].tolist()),
+                predicted=None if (predicted[i] < 0).any() else task.decode(predicted[i : i + 1])[0],
+                expected=task.decode(expected[i : i + 1])[0],
+                first_wrong_target=labels[int((~right[i]).long().argmax())],
+            )
+            for i in (~exact).nonzero().flatten()[:KEPT_FAILURES].tolist()
+        ),
+    )
+
+
+def predict(
+    model: Any,
+    problems: Any,
+    method: Method = "teacher_forced",
+    batch_size: int = BATCH_SIZE,
+    task: Task | None = None,
+) -> Int[Tensor, "n target"]:
+    """The most likely token for every target of every problem; -1 where a logit is NaN.
+
+    Arguments and errors as in :func:`score`.
+    """
+    task = _task_of(model, task)
+    decoders = {"teacher_forced": _teacher_forced, "greedy": _greedy}
+    if method not in decoders:
+        raise unknown_name("scoring method", method, decoders)
+    if batch_size < 1:
+        raise UserError(f"The batch size must be positive, not {batch_size}.")
+    with _ready(model) as forward:
+        batches = task.as_problems(problems).split(batch_size)
+        return torch.cat([decoders[method](forward, task, batch) for batch in batches])
+
+
+def _teacher_forced(forward: Any, task: Task, problems: Tensor) -> Tensor:
+    logits = forward(task.encode(problems))
+    return _most_likely(logits[:, list(task.query_positions)])
+
+
+def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
+    tokens = task.encode_prompt(problems)
+    predicted: list[Tensor] = []
+    for query in task.query_positions:
+        if predicted:
+            # A NaN's -1 is no token; any will do as input, since the answer is wrong already.
+            tokens = torch.cat((tokens, predicted[-1].to(tokens.device).clamp_min(0)[:, None]), 1)
+        predicted.append(_most_likely(forward(tokens)[:, query]))
+    return torch.stack(predicted, 1)
+
+
+def _most_likely(logits: Tensor) -> Tensor:
+    """argmax over the last axis; -1 if one of the logits is NaN, which argmax would call the most likely."""
+    return torch.where(logits.isnan().any(-1), -1, logits.argmax(-1))
+
+
+@contextmanager
+def _ready(model: Any) -> Iterator[Any]:
+    """A function from tokens to logits, in evaluation mode, without gradients, with the weights computed once."""
+    training = getattr(model, "training", False)
+    if training:
+        model.eval()
+    try:
+        with torch.inference_mode():
+            if hasattr(model, "effective_weights"):
+                weights = model.effective_weights()
+                yield lambda tokens: model(tokens.to(model.device), weights=weights)
+            else:
+                yield lambda tokens: model(_to_device(tokens, model))
+    finally:
+        if training:
+            model.train()
+
+
+def _to_device(tokens: Tensor, model: Any) -> Tensor:
+    parameter = next(iter(getattr(model, "parameters", list)()), None)
+    return tokens if parameter is None else tokens.to(parameter.device)
+
+
+def _task_of(model: Any, task: Task | None) -> Task:
+    task = task or getattr(model, "task", None)
+    if task is None:
+        raise UserError("This model does not carry a task; give one, for example task=TenDigitAddition().")
+    return task

@@ -1,0 +1,110 @@
+"""The AdderBoard test set, and validation problems that are disjoint from it.
+
+AdderBoard scores ten-digit adders on 10,010 problems: ten fixed pairs, then 10,000 pairs drawn with
+``random.Random(2025)``. The carry chains of the drawn pairs are never longer than 4, so a full score says little
+about long carries. MicroAdder's own trainer selects its checkpoint on 5,000 of these problems, a leak that
+:func:`validation_problems` closes.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.addition import DIGITS, LIMIT, as_problems
+
+SEED, DRAWN = 2025, 10_000
+FIXED_PAIRS = (
+    (0, 0),
+    (0, 1),
+    (9999999999, 0),
+    (9999999999, 1),
+    (9999999999, 9999999999),
+    (5000000000, 5000000000),
+    (1111111111, 8888888889),
+    (1234567890, 9876543210),
+    (9999999999, 9999999999),  # twice, as in the original
+    (1, 9999999999),
+)
+
+
+@cache
+def _pairs() -> tuple[tuple[int, int], ...]:
+    generator = random.Random(SEED)
+    drawn = ((generator.randint(0, LIMIT - 1), generator.randint(0, LIMIT - 1)) for _ in range(DRAWN))
+    return (*FIXED_PAIRS, *drawn)
+
+
+@cache
+def _either_order() -> frozenset[tuple[int, int]]:
+    return frozenset(_pairs()) | frozenset((b, a) for a, b in _pairs())
+
+
+def adderboard() -> Int[Tensor, "n 2"]:
+    """The 10,010 problems [10010, 2], the ten fixed pairs first."""
+    return torch.tensor(_pairs(), dtype=torch.int64)
+
+
+def in_adderboard(problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+    """Which problems are in the AdderBoard set, in either order of the operands."""
+    taken = _either_order()
+    flags = [tuple(pair) in taken for pair in as_problems(problems).tolist()]
+    return torch.tensor(flags, dtype=torch.bool)
+
+
+def validation_problems(n: int, seed: int) -> Int[Tensor, "n 2"]:
+    """``n`` problems, none in AdderBoard in either order: half uniform, half carry-heavy, shuffled.
+
+    A carry-heavy problem has a carry that is generated in column c and travels past k columns whose digits add
+    up to nine, with c uniform in 0..9 and k uniform in 0..9-c; all other digits are uniform. Half of them are
+    thus at least as hard as the hardest of AdderBoard's drawn pairs.
+
+    Raises:
+        UserError: n is not positive.
+    """
+    if n < 1:
+        raise UserError(f"The number of validation problems must be positive, not {n}.")
+    generator = torch.Generator().manual_seed(seed)
+    heavy = n // 2
+    problems = torch.cat(
+        (
+            _outside_adderboard(lambda m: torch.randint(LIMIT, (m, 2), generator=generator), n - heavy),
+            _outside_adderboard(lambda m: carry_heavy(m, generator), heavy),
+        )
+    )
+    return problems[torch.randperm(n, generator=generator)]
+
+
+def carry_heavy(n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
+    """Problems with a carry from a uniform column c past k nines, k uniform in 0..9-c; see above."""
+
+    def uniform(high: int | Tensor) -> Tensor:  # integers in 0..high-1, one a row, for a bound or one bound a row
+        return (torch.rand(n, generator=generator, dtype=torch.float64) * high).long()
+
+    a, b = torch.randint(10, (2, n, DIGITS), generator=generator)
+    start = uniform(DIGITS)
+    length = uniform(DIGITS - start)
+    column = torch.arange(DIGITS)
+    past = (column > start[:, None]) & (column <= (start + length)[:, None])
+    b = torch.where(past, 9 - a, b)
+    # The generating column: a in 1..9, b in 10-a..9.
+    first = 1 + uniform(9)
+    generating = column == start[:, None]
+    a = torch.where(generating, first[:, None], a)
+    b = torch.where(generating, (9 - uniform(first))[:, None], b)
+    powers = 10**column
+    return torch.stack(((a * powers).sum(1), (b * powers).sum(1)), 1)
+
+
+def _outside_adderboard(draw, n: int) -> Int[Tensor, "n 2"]:
+    """The first ``n`` drawn problems that are not in the set."""
+    kept = torch.empty(0, 2, dtype=torch.int64)
+    while len(kept) < n:
+        drawn = draw(n - len(kept))
+        kept = torch.cat((kept, drawn[~in_adderboard(drawn)]))
+    return kept

@@ -1,0 +1,239 @@
+"""Stored models: an entry is a folder with ``config.json``, ``model.safetensors`` and, usually, ``card.md``.
+
+    config.json   {"format": 1, "model": "microadder-57", "weights": "model.safetensors",
+                   "sha256": {"model.safetensors": "...", ...},     of every other file of the entry
+                   "training": {...}, "score": {...}}               free-form
+
+The zoo is the entries beside this file, trained by this project. The weights are the free parameters of the
+model's weight map and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from models import registry
+from models.checkpoint import (
+    assign_parameters,
+    check_sha256,
+    format_weights,
+    fsync_folder,
+    load_weights,
+    read_bytes,
+    read_json,
+    sha256,
+    write_bytes_atomic,
+    write_json_atomic,
+)
+from models.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+ZOO = Path(__file__).parent
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def zoo_names() -> list[str]:
+    """The names of the stored models that come with this package, sorted."""
+    return sorted(config.parent.name for config in ZOO.glob(f"*/{CONFIG}"))
+
+
+def load(name_or_path: str | Path) -> ArithmeticTransformer:
+    """A trained model.
+
+    Args:
+        name_or_path: a name of the zoo ("microadder-57"), or a path (recognised by a separator, a suffix or by
+            being a ``Path``): an entry's folder, a weight file of ours (``.safetensors``, e.g. a snapshot of a
+            run) or a published checkpoint (``.pt``).
+
+    Raises:
+        UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
+            not fit the model they are said to be of.
+    """
+    path = resolve(name_or_path)
+    if path.suffix in (".pt", ".pth"):
+        from models.importers import load_published
+
+        return load_published(path)
+    if path.suffix == ".safetensors":
+        tensors, metadata = load_weights(path)
+        return _with_parameters(metadata.get("model"), tensors, path)
+    config = read_entry(path)
+    tensors, _ = load_weights(path / config["weights"], config["sha256"][config["weights"]])
+    return _with_parameters(config["model"], tensors, path / config["weights"])
+
+
+def resolve(name_or_path: str | Path) -> Path:
+    """Where a name or path points; zoo names win over equally named files in the working folder.
+
+    Raises:
+        UserError: neither a zoo name nor a path, with the closest zoo name.
+    """
+    text = os.fspath(name_or_path)
+    if isinstance(name_or_path, str) and text in zoo_names():
+        return ZOO / text
+    looks_like_path = isinstance(name_or_path, Path) or "/" in text or os.sep in text
+    if looks_like_path or text.endswith((".pt", ".pth", ".safetensors")):
+        return Path(text).expanduser()
+    error = unknown_name("stored model", text, zoo_names())
+    if text in registry.names():
+        raise UserError(f"{error} (models.build({text!r}) makes an untrained one.)")
+    raise error
+
+
+def read_entry(name_or_path: str | Path) -> dict[str, Any]:
+    """The checked ``config.json`` of an entry: model, weights, sha256, training and score.
+
+    Raises:
+        UserError: no such entry, or a config that cannot be one.
+    """
+    folder = resolve(name_or_path)
+    _finish_interrupted_swap(folder)
+    path = folder / CONFIG
+    if not folder.exists():
+        raise UserError(f"There is no file or folder {folder}.")
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model: give a zoo name, an entry's folder, a .safetensors or a .pt file.")
+    if not path.exists():
+        raise UserError(f"{folder} is not a stored model: it has no {CONFIG}.")
+    config = read_json(path)
+    if config.get("format") != FORMAT:
+        raise UserError(f"{path} has format {config.get('format')!r}; this version reads format {FORMAT}.")
+    for key, kind in (("model", str), ("weights", str), ("sha256", dict), ("training", dict), ("score", dict)):
+        if not isinstance(config.get(key), kind):
+            raise UserError(f"{path} needs an entry {key!r} of type {kind.__name__}.")
+    for name, digest in config["sha256"].items():
+        _check_file_name(name, path)
+        if not isinstance(digest, str):
+            raise UserError(f"{path} needs the SHA-256 of {name} as text.")
+    if config["weights"] not in config["sha256"]:
+        raise UserError(f"{path} has no SHA-256 for its weights {config['weights']!r}, so they cannot be checked.")
+    return config
+
+
+def entry_file(name_or_path: str | Path, file: str) -> bytes:
+    """Another file of an entry (card, metrics, snapshot), checked against its hash.
+
+    Raises:
+        UserError: no such entry or file, or a file that does not match its hash.
+    """
+    hashes = read_entry(name_or_path)["sha256"]
+    if file not in hashes:
+        raise unknown_name(f"file of {name_or_path}", file, hashes)
+    path = resolve(name_or_path) / file
+    data = read_bytes(path)
+    check_sha256(data, hashes[file], path)
+    return data
+
+
+def save_entry(
+    folder: str | Path,
+    model: ArithmeticTransformer,
+    training: Mapping[str, Any],
+    score: Mapping[str, Any],
+    extra_files: Mapping[str, bytes] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Store a model as an entry: all of it or nothing.
+
+    The entry is written beside ``folder`` and then renamed to it.
+
+    Args:
+        folder: the entry; its name is the zoo name if its parent is the zoo.
+        model: a model of a registered name.
+        training, score: anything that is JSON.
+        extra_files: further files by relative name ("card.md", "snapshots/000100.safetensors").
+        overwrite: replace an entry that is there already.
+
+    Returns:
+        the entry's folder.
+
+    Raises:
+        UserError: the folder is taken, the model's name is not registered, a file name leaves the folder, or
+            the disk is full. What was there before stays.
+    """
+    folder = Path(folder)
+    extra_files = dict(extra_files or {})
+    spec = registry.get_spec(str(model.name_or_path))
+    _finish_interrupted_swap(folder)
+    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already; nothing was overwritten.")
+    for name in extra_files:
+        _check_file_name(name, folder)
+        if name in (CONFIG, WEIGHTS):
+            raise UserError(f"{name} is written by save_entry and cannot be an extra file.")
+    parameters = {name: parameter.detach() for name, parameter in model.weight_map.named_parameters()}
+    files = {WEIGHTS: format_weights(parameters, {"model": spec.name}), **extra_files}
+    config = {
+        "format": FORMAT,
+        "model": spec.name,
+        "weights": WEIGHTS,
+        "sha256": {name: sha256(data) for name, data in files.items()},
+        "training": dict(training),
+        "score": dict(score),
+    }
+    try:
+        json.dumps(config, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"training and score of {folder} must be JSON ({error}).") from None
+    staging = folder.with_name(f".{folder.name}.new-{os.getpid()}")
+    try:
+        for name, data in files.items():
+            write_bytes_atomic(staging / name, data)
+        write_json_atomic(staging / CONFIG, config)
+        _swap_in(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return folder
+
+
+def _swap_in(staging: Path, folder: Path) -> None:
+    """Rename ``staging`` to ``folder``; an old entry is moved aside first and deleted last."""
+    aside = _aside(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        if folder.exists():
+            folder.rename(aside)
+        staging.rename(folder)
+    except OSError as error:
+        _finish_interrupted_swap(folder)
+        raise UserError(f"{folder} could not be written ({error.strerror}); what was there before is untouched.") from error
+    fsync_folder(folder.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _finish_interrupted_swap(folder: Path) -> None:
+    """Put back the old entry if a crash fell between the two renames of :func:`_swap_in`."""
+    if _aside(folder).exists() and not folder.exists():
+        with contextlib.suppress(OSError):
+            _aside(folder).rename(folder)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _check_file_name(name: str, source: Path) -> None:
+    """Files of an entry lie inside its folder, whatever its config says."""
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
+        raise UserError(f"{source} names a file {name!r} outside its own folder.")
+
+
+def _with_parameters(name: object, tensors: Mapping[str, Any], source: Path) -> ArithmeticTransformer:
+    if not isinstance(name, str):
+        raise UserError(f"{source} does not say which model its weights are of.")
+    try:
+        model = registry.build(name)
+    except UserError as error:
+        raise UserError(f"{source} holds weights of an unknown model: {error}") from None
+    assign_parameters(model.weight_map, tensors, source)
+    return model
