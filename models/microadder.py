@@ -65,7 +65,7 @@ def microadder_config(options: MicroAdderOptions) -> TransformerConfig:
 class MicroAdderWeights(WeightMap):
     """57 free numbers: arc 3, equals 3, z_hi 3, angle 1, W_qk 12, o_A and o_B 10, W_fc1 10, W_head 10, norm 5."""
 
-    position_only_attention = True
+    split_stream = TOKEN_DIM
 
     def __init__(self, options: MicroAdderOptions = MicroAdderOptions()):
         super().__init__(microadder_config(options))
@@ -128,6 +128,8 @@ class MicroAdderWeights(WeightMap):
             "blocks.0.attn.W_K": from_positions(self.W_qk),
             "blocks.0.attn.W_V": F.pad(self.W_head, (0, 0, 0, POSITION_DIM))[None],
             "blocks.0.attn.W_O": (self.out_A[:, None] * self.out_B)[None],
+            "blocks.0.attn.W_O_left": self.out_A[None, :, None],  # factors of W_O, for the training fast path
+            "blocks.0.attn.W_O_right": self.out_B[None, None],
             "blocks.0.ln2.w": self.norm_w,
             "blocks.0.mlp.W_in": self.W_fc1.T,
             "blocks.0.mlp.W_out": fc2,

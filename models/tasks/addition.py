@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from models.errors import UserError
@@ -72,9 +72,20 @@ def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
     return torch.tensor(pairs, dtype=torch.int64)
 
 
-def to_digits(numbers: Int[Tensor, " *n"], width: int = DIGITS) -> Int[Tensor, "*n width"]:
-    """Decimal digits, least significant first."""
-    return numbers[..., None] // _POWERS[:width].to(numbers.device) % 10
+def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[Tensor, "width n"]:
+    """Digits of (the integer part of) numbers in [0, 2^53) as float64, least significant first, one row a digit.
+
+    Quotients are taken in float64, which is exact after flooring (a correctly rounded quotient of integers below
+    2^53 never crosses an integer) and several times faster than int64 division, the bulk of the sampling cost.
+    """
+    powers = float(base) ** torch.arange(width + 1, device=numbers.device, dtype=torch.float64)
+    quotient = (numbers.double() / powers[:, None]).floor_()
+    return quotient[:-1] - base * quotient[1:]
+
+
+def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS) -> Int[Tensor, "n width"]:
+    """Decimal digits of numbers in [0, 2^53), least significant first."""
+    return digit_rows(numbers, width).long().T
 
 
 class TenDigitAddition(Task):
@@ -121,6 +132,14 @@ class TenDigitAddition(Task):
         """The eleven digits of the sum, units first, and EOS (token 0)."""
         total = as_problems(problems).sum(1)
         return torch.cat((to_digits(total, DIGITS + 1), torch.zeros_like(total)[:, None]), 1)
+
+    def encode_rows(self, problems: Int[Tensor, "n 2"]) -> tuple[Tensor, Tensor]:
+        """Tokens [33, n] and targets [12, n] as uint8, without checks."""
+        a, b = problems[:, 0], problems[:, 1]
+        zero = torch.zeros(1, len(a), dtype=torch.uint8, device=a.device)
+        answer = digit_rows(a + b, DIGITS + 1).to(torch.uint8)
+        left, right = digit_rows(a, DIGITS).to(torch.uint8), digit_rows(b, DIGITS).to(torch.uint8)
+        return torch.cat((left, zero, right, zero, answer)), torch.cat((answer, zero))
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """Numbers from answer digits, units first (a trailing EOS column is ignored)."""

@@ -18,10 +18,11 @@ class WeightMap(nn.Module):
     ``torch.func.vmap`` over it.
     """
 
-    #: True when attention cannot depend on token values whatever the parameters are (queries and keys read only
-    #: the position dimensions and every token embedding has the same norm). Training then computes the pattern
-    #: once a step; see :mod:`models.training.position_only`.
-    position_only_attention: bool = False
+    #: Set to t when, whatever the parameters are, tokens live in the first t residual dimensions and positions in
+    #: the others, all token embeddings have one norm, queries and keys read positions only and values tokens only.
+    #: Attention then cannot depend on token values, and training computes it once a step; see
+    #: :mod:`models.training.position_only`.
+    split_stream: int | None = None
 
     def __init__(self, cfg: TransformerConfig):
         super().__init__()

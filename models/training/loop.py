@@ -1,0 +1,349 @@
+"""The training loop: any model, any number of stacked seeds, one seed being the case of one.
+
+Seeds are trained in lockstep in groups of equal size, so one compiled step serves them all. Every seed has its own
+initialisation, data stream, gradient clip, weight decay and fate: it ends when it has been perfect for a while
+("perfect"), when its parameters stop being finite ("failed"), or with the last step ("finished").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+from models.registry import build, get_spec
+from models.training.adamw import StackedAdamW
+from models.training.data import TrainingStream
+from models.training.objective import ParameterLayout, objective_for
+from models.training.progress import Progress
+from models.training.recipes import Recipe, get_recipe
+from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.validation import Validator
+
+GROUP = 16  # seeds a compiled step takes: enough to hide overheads, few enough for the cache
+
+
+@dataclass
+class SeedState:
+    """Where one seed stands."""
+
+    seed: int
+    status: str = "training"  # training, perfect, finished, failed
+    exact: float = 0.0
+    token: float = 0.0
+    best_exact: float = -1.0
+    best_step: int = -1
+    first_perfect_step: int | None = None
+    perfect_in_a_row: int = 0
+    decay_stage: int = 0
+    stopped_at: int | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.status == "training"
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended: its folder and one row a seed."""
+
+    folder: Path
+    model: str
+    steps_done: int
+    complete: bool
+    seeds: tuple[SeedState, ...]
+    seconds: float
+
+    @property
+    def perfect(self) -> list[SeedState]:
+        """Seeds whose best checkpoint answered every validation problem."""
+        return [s for s in self.seeds if s.best_exact == 1.0]
+
+
+def resolve_device(device: str) -> torch.device:
+    """"auto" is CUDA where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"There is no device {device!r}; use auto, cpu or cuda.") from error
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("No CUDA device is available here; use --device cpu or auto.")
+    return resolved
+
+
+class Trainer:
+    """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
+
+    def __init__(self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compiled: bool):
+        self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
+        self.model = build(name).to(device)
+        self.model.train()
+        self.layout = ParameterLayout(self.model)
+        self.objective = objective_for(self.model)
+        self.decays = self.layout.decays.to(device)
+        self.states = [SeedState(seed) for seed in seeds]
+        self.theta = torch.stack([self.layout.flatten(build(name, seed)) for seed in seeds]).to(device)
+        self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
+        self.best_theta = self.theta.clone()
+        self.step_number = 0
+        self.group_size = min(GROUP if device.type == "cpu" else 256, len(seeds))
+        self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
+        self.validator = Validator(self.model.task, recipe.validation_size, device)
+        self._loss = torch.compile(self._stacked_loss, dynamic=False) if compiled else self._stacked_loss
+        self._make_groups()
+
+    # ---- one step
+
+    def _stacked_loss(self, theta: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
+        return self.objective.loss(self.layout.unflatten(theta), tokens, targets)
+
+    def _make_groups(self) -> None:
+        """Pack the active seeds into groups of one size; spare places repeat a seed and are never written back."""
+        active = [i for i, state in enumerate(self.states) if state.active]
+        self.groups: list[_Group] = []
+        for start in range(0, len(active), self.group_size):
+            rows = active[start : start + self.group_size]
+            self.groups.append(_Group(self, rows))
+
+    def step(self) -> None:
+        for group in self.groups:
+            group.step(self.step_number)
+        self.step_number += 1
+
+    def collect(self) -> None:
+        """Copy the groups' rows back into the run's tables."""
+        for group in self.groups:
+            group.write_back()
+
+    # ---- evaluation
+
+    def evaluate(self) -> dict[str, Any]:
+        """Validate the active seeds, decide their fate, repack when a whole group has emptied."""
+        self.collect()
+        for group in self.groups:
+            losses, report = group.losses, self.validator.measure(self.objective, self.layout, group.optimiser.theta)
+            for place, row in enumerate(group.rows):
+                self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
+            group.refresh()
+        n_active = sum(state.active for state in self.states)
+        if -(-n_active // self.group_size) < len(self.groups):
+            self._make_groups()
+        line = {
+            "step": self.step_number,
+            "lr": self.recipe.lr_at(max(0, self.step_number - 1)),
+            "exact": [round(s.exact, 6) for s in self.states],
+            "token": [round(s.token, 6) for s in self.states],
+            "loss": [round(x, 6) if x == x else None for x in self._losses],
+            "status": [s.status for s in self.states],
+        }
+        return line
+
+    def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
+        state, recipe = self.states[row], self.recipe
+        self._losses[row] = loss
+        if not state.active:
+            return
+        if not torch.isfinite(self.theta[row]).all():
+            state.status, state.stopped_at = "failed", self.step_number
+            return
+        state.exact, state.token = report["exact"], report["token"]
+        if state.exact >= state.best_exact:
+            state.best_exact, state.best_step = state.exact, self.step_number
+            self.best_theta[row] = self.theta[row]
+        state.perfect_in_a_row = state.perfect_in_a_row + 1 if state.exact == 1.0 else 0
+        if state.exact == 1.0 and state.first_perfect_step is None:
+            state.first_perfect_step = self.step_number
+        adaptive = recipe.adaptive_decay
+        if adaptive is not None:
+            reached = report["exact_uniform"] >= adaptive.exact and report["token_uniform"] >= adaptive.token
+            state.decay_stage = max(state.decay_stage, 2 if report["exact_uniform"] >= adaptive.exact_final else int(reached))
+        if recipe.stop_after_perfect is not None and state.perfect_in_a_row >= recipe.stop_after_perfect:
+            state.status, state.stopped_at = "perfect", self.step_number
+
+    @property
+    def _losses(self) -> list[float]:
+        if not hasattr(self, "_loss_table"):
+            self._loss_table = [float("nan")] * len(self.states)
+        return self._loss_table
+
+    def weight_decay_of(self, row: int) -> float:
+        adaptive, stage = self.recipe.adaptive_decay, self.states[row].decay_stage
+        return self.recipe.weight_decay * (adaptive.factor**stage if adaptive else 1.0)
+
+    # ---- saving
+
+    def save(self) -> None:
+        self.collect()
+        tensors = {"theta": self.theta, "m": self.moments[0], "v": self.moments[1], "best_theta": self.best_theta}
+        state = {
+            "seeds": [vars(s) for s in self.states],
+            "groups": [group.rows for group in self.groups],
+            "losses": [None if x != x else x for x in self._losses],
+        }
+        self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
+
+    def restore(self) -> bool:
+        """Continue from the folder's checkpoint, if there is one."""
+        loaded = self.folder.load_checkpoint()
+        if loaded is None:
+            return False
+        self.step_number, tensors, state = loaded
+        if tensors["theta"].shape != self.theta.shape:
+            raise UserError(f"The checkpoint in {self.folder.path} has the wrong shape for {self.name}.")
+        self.theta.copy_(tensors["theta"])
+        self.moments[0].copy_(tensors["m"])
+        self.moments[1].copy_(tensors["v"])
+        self.best_theta.copy_(tensors["best_theta"])
+        self.states = [SeedState(**entry) for entry in state["seeds"]]
+        self._loss_table = [float("nan") if x is None else x for x in state["losses"]]
+        self.groups = [_Group(self, rows) for rows in state["groups"]]
+        self.folder.truncate_metrics(self.step_number)
+        return True
+
+    def snapshot(self) -> None:
+        self.collect()
+        parameters = self.layout.unflatten(self.theta.cpu())
+        self.folder.save_snapshot(self.step_number, {k: v.contiguous() for k, v in parameters.items()})
+
+    def finish(self) -> None:
+        self.collect()
+        for state in self.states:
+            if state.active:
+                state.status, state.stopped_at = "finished", self.step_number
+
+
+class _Group:
+    """Up to ``group_size`` seeds with their slice of the tables, padded to exactly that size."""
+
+    def __init__(self, trainer: Trainer, rows: list[int]):
+        self.trainer, self.rows = trainer, rows
+        padded = rows + [rows[0]] * (trainer.group_size - len(rows))
+        self.index = torch.tensor(padded, device=trainer.device)
+        theta = trainer.theta[self.index].clone().requires_grad_()
+        self.optimiser = StackedAdamW(theta, trainer.recipe, trainer.decays)
+        self.optimiser.m.copy_(trainer.moments[0][self.index])
+        self.optimiser.v.copy_(trainer.moments[1][self.index])
+        seeds = [trainer.states[row].seed for row in padded]
+        self.stream = TrainingStream(trainer.model.task, trainer.recipe, seeds, trainer.device)
+        self.losses = torch.full((trainer.group_size,), float("nan"), device=trainer.device)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take up changes of status and weight decay."""
+        trainer = self.trainer
+        rows = self.index.tolist()
+        active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
+        self.active = torch.tensor(active, device=trainer.device)
+        self.weight_decay = torch.tensor([trainer.weight_decay_of(r) for r in rows], device=trainer.device)
+
+    def step(self, number: int) -> None:
+        trainer, theta = self.trainer, self.optimiser.theta
+        tokens, targets = self.stream.batch(number)
+        bf16 = trainer.recipe.autocast and trainer.device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16) if bf16 else contextlib.nullcontext():
+            losses = trainer._loss(theta, tokens, targets)
+        (grad,) = torch.autograd.grad(losses.sum(), theta)
+        self.losses = losses.detach()
+        self.optimiser.step(grad, number, self.weight_decay, self.active)
+
+    def write_back(self) -> None:
+        n = len(self.rows)
+        index = self.index[:n]
+        self.trainer.theta[index] = self.optimiser.theta.detach()[:n]
+        self.trainer.moments[0][index] = self.optimiser.m[:n]
+        self.trainer.moments[1][index] = self.optimiser.v[:n]
+
+
+def train(
+    name: str,
+    out: Path,
+    seeds: int = 1,
+    first_seed: int = 0,
+    recipe: Recipe | None = None,
+    device: str = "auto",
+    compile: bool | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: bool = True,
+    stop_at_step: int | None = None,
+) -> TrainResult:
+    """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
+
+    A run that was killed goes on from its last checkpoint (at most ``checkpoint_seconds`` of work are repeated) and
+    ends with the same bits, on the same machine with the same versions. Ctrl-C saves first.
+
+    Args:
+        recipe: the model's own unless given.
+        compile: torch.compile the step; None means if a C++ compiler (CPU) is found and the run is long.
+        stop_at_step: save and return early, for working in slices.
+
+    Raises:
+        UserError: unknown model, a folder with another run, a damaged checkpoint, no such device.
+    """
+    spec = get_spec(name)
+    if recipe is None:
+        if spec.recipe is None:
+            raise UserError(f"{name} is not a trained model: its weights are constructed.")
+        recipe = get_recipe(spec.recipe)
+    if seeds < 1 or first_seed < 0:
+        raise UserError("--seeds must be at least 1 and --first-seed not negative.")
+    resolved = resolve_device(device)
+    folder = RunFolder(Path(out))
+    folder.open({"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed})
+    if compile is None:
+        has_compiler = any(shutil.which(c) for c in ("g++", "c++", "clang++")) or resolved.type == "cuda"
+        compile = has_compiler and recipe.steps >= 5_000
+    started = time.monotonic()
+    trainer = Trainer(name, recipe, list(range(first_seed, first_seed + seeds)), folder, resolved, compile)
+    trainer.restore()
+    last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
+    saved = time.monotonic()
+    with Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
+        try:
+            while trainer.step_number < last and any(s.active for s in trainer.states):
+                if trainer.step_number in trainer.snapshot_steps:
+                    trainer.snapshot()
+                trainer.step()
+                bar.advance()
+                if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
+                    folder.append_metrics(trainer.evaluate())
+                    bar.show(trainer.states)
+                    if time.monotonic() - saved > checkpoint_seconds:
+                        trainer.save()
+                        saved = time.monotonic()
+        except KeyboardInterrupt:
+            trainer.save()
+            raise
+    complete = trainer.step_number >= recipe.steps or not any(s.active for s in trainer.states)
+    if complete:
+        trainer.snapshot()
+        trainer.finish()
+    trainer.save()
+    result = TrainResult(
+        folder.path, name, trainer.step_number, complete, tuple(trainer.states), time.monotonic() - started
+    )
+    return result
+
+
+def best_parameters(folder: Path, seed: int) -> dict[str, Tensor]:
+    """The selected parameters of one seed of a run: the last of its best validations."""
+    run = RunFolder(Path(folder))
+    loaded = run.load_checkpoint()
+    if loaded is None:
+        raise UserError(f"{folder} holds no checkpoint yet.")
+    _, tensors, state = loaded
+    rows = [entry["seed"] for entry in state["seeds"]]
+    if seed not in rows:
+        raise UserError(f"{folder} has seeds {rows[0]} to {rows[-1]}, not {seed}.")
+    config = json.loads(run.config_path.read_text())
+    layout = ParameterLayout(build(config["model"]))
+    return layout.unflatten(tensors["best_theta"][rows.index(seed)])

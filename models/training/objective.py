@@ -1,0 +1,83 @@
+"""Losses of a stack of seeds: parameters carry a leading seed axis, and so do the losses.
+
+:class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model.
+:class:`models.training.position_only.PositionOnlyObjective` is the same function, computed with the algebra that a
+split residual stream allows; :func:`objective_for` picks.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from models.parts.weights import Weights
+from models.transformer import ArithmeticTransformer
+
+Parameters = dict[str, Tensor]  # name -> [seed, ...]
+
+
+class ParameterLayout:
+    """Free parameters of a weight map as one row of numbers, in the order of ``named_parameters()``."""
+
+    def __init__(self, model: ArithmeticTransformer):
+        named = dict(model.weight_map.named_parameters())
+        self.shapes = {name: tuple(p.shape) for name, p in named.items()}
+        self.sizes = [p.numel() for p in named.values()]
+        self.n = sum(self.sizes)
+        mask = model.weight_map.decay_mask()
+        self.decays = torch.cat([torch.full((p.numel(),), float(mask[name])) for name, p in named.items()])
+
+    def flatten(self, model: ArithmeticTransformer) -> Float[Tensor, " parameter"]:
+        return torch.cat([p.detach().reshape(-1) for p in model.weight_map.parameters()])
+
+    def unflatten(self, theta: Float[Tensor, "*seed parameter"]) -> Parameters:
+        parts = theta.split(self.sizes, dim=-1)
+        lead = theta.shape[:-1]
+        return {name: part.reshape(*lead, *shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
+
+    def load_into(self, model: ArithmeticTransformer, theta: Float[Tensor, " parameter"]) -> None:
+        values = self.unflatten(theta)
+        with torch.no_grad():
+            for name, parameter in model.weight_map.named_parameters():
+                parameter.copy_(values[name])
+
+
+class GeneralObjective:
+    """Mean cross-entropy over the task's targets, through the model's own forward, for any model."""
+
+    def __init__(self, model: ArithmeticTransformer):
+        self.model = model
+        self.queries = list(model.task.query_positions)
+
+    def effective_weights(self, parameters: Parameters) -> Weights:
+        """Effective weights with a leading seed axis."""
+        return vmap(lambda p: functional_call(self.model.weight_map, p, ()))(parameters)
+
+    def logits(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Float[Tensor, "seed vocab target row"]:
+        def one_seed(p: Parameters, rows: Tensor) -> Tensor:
+            weights = functional_call(self.model.weight_map, p, ())
+            residual = self.model.embed_tokens(rows.T.long(), weights)
+            out = self.model(residual, start_at_layer=0, weights=weights)
+            return out[:, self.queries].permute(2, 1, 0)
+
+        return vmap(one_seed, randomness="different")(parameters, tokens)
+
+    def loss(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"], targets: Integer[Tensor, "seed target row"]
+    ) -> Float[Tensor, " seed"]:
+        logits = self.logits(parameters, tokens)
+        # A comparison instead of a gather: its gradient is a fused product and not a scatter.
+        classes = torch.arange(logits.shape[1], device=logits.device)[:, None, None]
+        right = torch.where(targets[:, None] == classes, logits, 0.0).sum(1)
+        return (logits.logsumexp(1) - right).mean((1, 2))
+
+
+def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
+    """The fastest objective that is exact for this model."""
+    from models.training.position_only import PositionOnlyObjective
+
+    return PositionOnlyObjective(model) if PositionOnlyObjective.applies_to(model) else GeneralObjective(model)

@@ -1,0 +1,32 @@
+"""The progress bar: steps, time left, and how every seed stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Progress:
+    """A tqdm bar whose postfix lists exact-match accuracy per seed (the eight best of many)."""
+
+    def __init__(self, done: int, total: int, enabled: bool):
+        self._bar = tqdm(total=total, initial=done, disable=not enabled, unit="step", dynamic_ncols=True, mininterval=1.0)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def advance(self) -> None:
+        self._bar.update()
+
+    def show(self, states: Sequence[Any]) -> None:
+        best = sorted(states, key=lambda s: -s.exact)[:8]
+        listed = " ".join(f"{s.seed}:{s.exact:.3f}" for s in best)
+        perfect = sum(s.best_exact == 1.0 for s in states)
+        failed = sum(s.status == "failed" for s in states)
+        lost = f", {failed} failed" if failed else ""
+        self._bar.set_postfix_str(f"perfect {perfect}/{len(states)}{lost} · exact {listed}")

@@ -1,0 +1,101 @@
+"""Recipes: everything about a training run that is not the model.
+
+A recipe is a frozen dataclass; the command line is generated from it, and a run folder stores it whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from models.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class CarryMix:
+    """Share of training problems replaced by carry-rich ones, faded out linearly over steps (MicroAdder, 3.2)."""
+
+    share: float = 0.8
+    fade_start: int = 15_000
+    fade_end: int = 45_000
+
+    def at(self, step: int) -> float:
+        done = (step - self.fade_start) / max(1, self.fade_end - self.fade_start)
+        return self.share * min(1.0, max(0.0, 1.0 - done))
+
+
+@dataclass(frozen=True)
+class AdaptiveDecay:
+    """Weight decay times 0.1, then times 0.01, once a seed passes accuracy thresholds (MicroAdder-74).
+
+    Measured on the uniform half of the validation problems; a stage once reached is kept.
+    """
+
+    exact: float = 0.02
+    token: float = 0.7
+    exact_final: float = 0.2
+    factor: float = 0.1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    steps: int = 60_000
+    batch_size: int = 256
+    lr: float = 0.02
+    min_lr_ratio: float = 0.1  # cosine from lr to this share of it at the last step
+    warmup_steps: int = 1_000
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    adam_eps: float = 1e-8
+    grad_clip: float = 1.0  # global norm, per seed
+    digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
+    carry_mix: CarryMix | None = CarryMix()
+    adaptive_decay: AdaptiveDecay | None = None
+    eval_every: int = 500
+    validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
+    stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
+    snapshots: int = 48  # log-spaced over the run, beside step 0 and the last
+    autocast: bool = False  # bfloat16 matmuls on CUDA; MicroAdder does not survive it
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "eval_every", "validation_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.lr <= 0 or self.weight_decay < 0 or self.grad_clip <= 0:
+            raise UserError("lr and grad_clip must be positive and weight_decay not negative.")
+
+    def lr_at(self, step: int) -> float:
+        """Linear warm-up to ``lr``, then cosine to ``min_lr_ratio * lr`` at the last step."""
+        import math
+
+        if step < self.warmup_steps:
+            return self.lr * (step + 1) / self.warmup_steps
+        progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        low = self.lr * self.min_lr_ratio
+        return low + (self.lr - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+    def max_digits_at(self, step: int) -> int:
+        for below, digits in self.digit_curriculum:
+            if step < below:
+                return digits
+        return 10
+
+    def replace(self, **changes: Any) -> Recipe:
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+RECIPES: dict[str, Recipe] = {
+    "microadder": Recipe(),
+    "microadder-74": Recipe(
+        steps=120_000, carry_mix=CarryMix(0.8, 10_000, 80_000), adaptive_decay=AdaptiveDecay()
+    ),
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    return RECIPES[name]

@@ -1,0 +1,45 @@
+"""Validation during training: fixed problems, none of which is in the test set."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.tasks.adderboard import validation_problems
+from models.tasks.base import Task
+from models.training.objective import GeneralObjective, ParameterLayout
+
+ROWS = 256  # as in training, so that one compiled or cached shape serves
+
+
+class Validator:
+    """Teacher-forced accuracy on problems that are half uniform (first) and half carry-rich.
+
+    Teacher forcing and greedy decoding agree on "all digits right": the first wrong digit is the same event.
+    """
+
+    def __init__(self, task: Task, n: int, device: torch.device):
+        problems = validation_problems(n, seed=0).to(device)
+        self.tokens, self.targets = task.encode(problems).T, task.targets(problems).T  # [pos, n], [target, n]
+        self.n_uniform = n // 2
+
+    @torch.no_grad()
+    def measure(
+        self, objective: GeneralObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
+    ) -> dict[str, Float[Tensor, " seed"]]:
+        """exact and token accuracy over all problems, and over the uniform half."""
+        parameters = layout.unflatten(theta.detach())
+        right = []
+        for start in range(0, self.tokens.shape[1], ROWS):
+            tokens = self.tokens[:, start : start + ROWS].expand(theta.shape[0], -1, -1)
+            predicted = objective.logits(parameters, tokens).argmax(1)
+            right.append(predicted == self.targets[:, start : start + ROWS])
+        table = torch.cat(right, -1).float()  # [seed, target, n]
+        exact, token = table.min(1).values, table.mean(1)
+        return {
+            "exact": exact.mean(1),
+            "token": token.mean(1),
+            "exact_uniform": exact[:, : self.n_uniform].mean(1),
+            "token_uniform": token[:, : self.n_uniform].mean(1),
+        }
