@@ -55,7 +55,9 @@ def write_bytes_atomic(path: str | Path, data: bytes) -> None:
                 temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise UserError(f"{path} could not be written ({_reason(error)}); what was there before is untouched.") from error
+        raise UserError(
+            f"{path} could not be written ({_reason(error)}); what was there before is untouched."
+        ) from error
     fsync_folder(path.parent)
 
 
@@ -165,15 +167,15 @@ def load_weights(path: str | Path, file_sha256: str | None = None) -> tuple[dict
         check_sha256(data, file_sha256, path)
     try:
         tensors = parse_safetensors(data)
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-        own = json.loads(header[_ENTRY]) if _ENTRY in header else None
-    except KeyError:
-        own = None
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        own = json.loads(header.get("__metadata__", {}).get(_ENTRY, "null"))
     except (SafetensorError, ValueError, TypeError):
         raise UserError(f"{path} is not a complete safetensors file; restore it from where it came from.") from None
     if own is None:
         if file_sha256 is None:
-            raise UserError(f"{path} carries no checksum of its own, so damage could not be noticed; it was not loaded.")
+            raise UserError(
+                f"{path} carries no checksum of its own, so damage could not be noticed; it was not loaded."
+            )
         return tensors, {}
     if content_digest(tensors, own["metadata"]) != own["sha256"]:
         raise UserError(f"{path} does not match the checksum it carries: its contents were changed; restore it.")

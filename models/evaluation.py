@@ -100,7 +100,11 @@ class Score(Rate):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without derived numbers except accuracy, interval and error bound."""
-        value = asdict(self) | {"accuracy": self.accuracy, "interval": list(self.interval), "error_bound": self.error_bound}
+        value = asdict(self) | {
+            "accuracy": self.accuracy,
+            "interval": list(self.interval),
+            "error_bound": self.error_bound,
+        }
         value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
         value["failures"] = [asdict(failure) | {"problem": list(failure.problem)} for failure in self.failures]
         return value
@@ -218,7 +222,8 @@ def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
 
 def _most_likely(logits: Tensor) -> Tensor:
     """argmax over the last axis; -1 if one of the logits is NaN, which argmax would call the most likely."""
-    return torch.where(logits.isnan().any(-1), -1, logits.argmax(-1))
+    highest, token = logits.max(-1)  # max hands NaN on
+    return torch.where(highest.isnan(), -1, token)
 
 
 @contextmanager

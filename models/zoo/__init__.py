@@ -205,7 +205,9 @@ def _swap_in(staging: Path, folder: Path) -> None:
         staging.rename(folder)
     except OSError as error:
         _finish_interrupted_swap(folder)
-        raise UserError(f"{folder} could not be written ({error.strerror}); what was there before is untouched.") from error
+        raise UserError(
+            f"{folder} could not be written ({error.strerror}); what was there before is untouched."
+        ) from error
     fsync_folder(folder.parent)
     shutil.rmtree(aside, ignore_errors=True)
 

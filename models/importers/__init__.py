@@ -1,0 +1,51 @@
+"""Published checkpoints of other people's code, read safely and converted to this project's weight maps.
+
+A file is recognised by the configuration that it holds, never by its name. Another family of models is one more
+:class:`PublishedFormat` in ``FORMATS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+from models.importers import microadder
+from models.importers.safe_torch import read_torch_file
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+__all__ = ["FORMATS", "PublishedFormat", "load_published"]
+
+
+@dataclass(frozen=True)
+class PublishedFormat:
+    """How to recognise a family of published checkpoints, and what to do with one."""
+
+    family: str
+    recognises: Callable[[dict[str, Any]], bool]
+    convert: Callable[[dict[str, Any], Path], Any]
+
+
+FORMATS = (PublishedFormat("MicroAdder", microadder.recognises, microadder.convert),)
+
+
+def load_published(path: str | Path) -> ArithmeticTransformer:
+    """A model with the weights of a published ``.pt`` checkpoint.
+
+    Only tensors and plain containers are unpickled: a file with code in it is refused, not run.
+
+    Raises:
+        UserError: the file is missing, truncated, holds code, is no checkpoint, or is of a model or configuration
+            that this project has no weight map for.
+    """
+    path = Path(path)
+    checkpoint = read_torch_file(path)
+    for known in FORMATS:
+        if known.recognises(checkpoint):
+            return known.convert(checkpoint, path)
+    families = ", ".join(known.family for known in FORMATS)
+    raise UserError(f"{path} is not a checkpoint of a family that can be imported ({families}).")

@@ -1,0 +1,46 @@
+"""Reading ``.pt`` files without running code that they may contain."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.checkpoint import read_bytes
+from models.errors import UserError
+
+
+def read_torch_file(path: Path) -> dict[str, Any]:
+    """The dictionary in a file written by ``torch.save``: tensors (on the CPU), numbers, text and containers only.
+
+    Raises:
+        UserError: missing or unreadable, incomplete, with anything but data in it, or not a dictionary.
+    """
+    data = read_bytes(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickle protocols; the error below says what matters
+            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its readers raise: UnpicklingError, RuntimeError, EOFError, ...
+        asked_for = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if asked_for or _is_pickle_with_code(data):
+            what = f" ({asked_for[1]})" if asked_for else ""
+            raise UserError(f"{path} contains code{what}, not only data, and was not loaded.") from None
+        raise UserError(f"{path} is not a complete PyTorch checkpoint: it is damaged or of another kind.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds a {type(content).__name__}, not a checkpoint's dictionary.")
+    return content
+
+
+def _is_pickle_with_code(data: bytes) -> bool:
+    """Whether a bare pickle (not torch's archive) names functions or classes; nothing is unpickled."""
+    try:
+        return any(opcode.name in ("GLOBAL", "STACK_GLOBAL", "INST") for opcode, _, _ in pickletools.genops(data))
+    except Exception:  # not a pickle
+        return False
