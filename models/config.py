@@ -45,7 +45,8 @@ class TransformerConfig:
     act_fn: Activation = "gelu"  # "gelu" is exact (erf), "gelu_new" the tanh approximation
     gated_mlp: bool = False
     normalization_type: Literal["LN", "RMS"] | None = "RMS"
-    norm_placement: Literal["pre", "post", "both"] = "pre"  # "post" normalises the stream itself, after the sum
+    # "post" normalises the stream itself, after the sum; "none" leaves only the final norm
+    norm_placement: Literal["pre", "post", "both", "none"] = "pre"
     norm_eps_outside: bool = False  # x / (rms + eps) instead of x / sqrt(rms^2 + eps)
     eps: float = 1e-5
     final_norm: bool = True
@@ -114,7 +115,6 @@ class RuntimeConfig:
     that TransformerLens looks up and that have one possible value here are spelled out.
     """
 
-    attn_only = False
     parallel_attn_mlp = False
     n_key_value_heads = None
     attention_dir = "causal"
@@ -134,6 +134,19 @@ class RuntimeConfig:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._config, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith(("use_", "_")):
+            raise UserError(f"cfg.{name} is fixed when the model is built; only the hook switches can be set.")
+        super().__setattr__(name, value)
+
+    @property
+    def attn_only(self) -> bool:
+        return self._config.d_mlp == 0
+
+    @property
+    def rotary_dim(self) -> int:
+        return self._config.d_head
 
     @property
     def device(self) -> Any:

@@ -63,7 +63,13 @@ class LensContract(HookedRootModule):
         return self.effective_weights()["embed.W_E"]
 
     def check_hooks_to_add(
-        self, hook_point: Any, hook_point_name: str, hook: Any, dir: str = "fwd", is_permanent: bool = False
+        self,
+        hook_point: Any,
+        hook_point_name: str,
+        hook: Any,
+        dir: str = "fwd",
+        is_permanent: bool = False,
+        prepend: bool = False,
     ) -> None:
         """Refuse a hook on a point that the current switches leave silent, as HookedTransformer does."""
         switch = {
@@ -82,12 +88,18 @@ class LensContract(HookedRootModule):
         self.cfg.use_attn_result = use_attn_result
 
     def set_use_attn_in(self, use_attn_in: bool) -> None:
+        if use_attn_in and self.cfg.use_split_qkv_input:
+            raise UserError("use_attn_in has no effect beside use_split_qkv_input; switch that off first.")
         self.cfg.use_attn_in = use_attn_in
 
     def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        if use_split_qkv_input and self.cfg.use_attn_in:
+            raise UserError("use_split_qkv_input takes over from use_attn_in; switch that off first.")
         self.cfg.use_split_qkv_input = use_split_qkv_input
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
+        if use_hook_mlp_in and not self.config.d_mlp:
+            raise UserError("A model without MLPs has no hook_mlp_in.")
         self.cfg.use_hook_mlp_in = use_hook_mlp_in
 
     # ---- weights
@@ -101,10 +113,12 @@ class LensContract(HookedRootModule):
 
     def tl_parameters(self) -> Weights:
         """Effective weights by name. Tied and low-rank weights are not Parameters, so tools read them here."""
-        return {key: value for key, value in self.all_weights().items()}
+        return self.all_weights()
 
     def _stack(self, part: str) -> Tensor:
         weights = self.all_weights()
+        if f"blocks.0.{part}" not in weights:
+            raise AttributeError(f"This model has no {part}.")
         return torch.stack([weights[f"blocks.{layer}.{part}"] for layer in range(self.config.n_layers)])
 
     W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
@@ -150,7 +164,9 @@ class LensContract(HookedRootModule):
 
     @property
     def all_head_labels(self) -> LabelList:
-        return LabelList(f"L{layer}H{head}" for layer in range(self.config.n_layers) for head in range(self.config.n_heads))
+        return LabelList(
+            f"L{layer}H{head}" for layer in range(self.config.n_layers) for head in range(self.config.n_heads)
+        )
 
     def blocks_with(self, submodule: str) -> list[tuple[int, Any]]:
         """(layer, block) for every block that has the submodule, e.g. "attn"."""
@@ -158,8 +174,11 @@ class LensContract(HookedRootModule):
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Float[Tensor, "d_model"]:
+    ) -> Float[Tensor, " d_model"]:
         """Sum of output biases up to (not including) a layer; with ``mlp_input`` also that layer's attention."""
+        self.check_layers(layer=layer)
+        if layer < 0 or (mlp_input and layer == self.config.n_layers):
+            raise UserError(f"There is no bias sum for layer={layer}, mlp_input={mlp_input}.")
         total = torch.zeros(self.config.d_model, device=self.device, dtype=self.dtype)
         weights = self.all_weights()
         for i in range(layer):
@@ -171,26 +190,55 @@ class LensContract(HookedRootModule):
     # ---- tokens
 
     def as_tokens(self, input: Any) -> Tensor:
-        """Token ids [batch, pos], checked, from token ids, problem text or a list of either.
+        """Token ids [batch, pos], checked, from ids (a tensor, array or list), or from problems (text, a tuple such as
+        ``(57, 48)``, or a list of either).
 
         Raises:
-            UserError: ids outside the vocabulary, a float tensor, too many axes or positions.
+            UserError: ids outside the vocabulary or not integers, too many axes or positions, not a problem.
         """
-        if isinstance(input, str) or (isinstance(input, (list, tuple)) and input and isinstance(input[0], (str, tuple))):
-            input = self.task.encode([input] if isinstance(input, str) else list(input))
-        tokens = torch.as_tensor(input)
-        if tokens.is_floating_point() or tokens.dtype == torch.bool:
-            raise UserError(f"Token ids must be integers, not {tokens.dtype}.")
-        tokens = tokens.to(self.device)
+        if isinstance(input, (str, tuple)):
+            input = [input]
+        if isinstance(input, list) and input and isinstance(input[0], (str, tuple)):
+            input = self.task.encode(input)
+        tokens = _integers(input).to(self.device)
         tokens = tokens[None] if tokens.ndim == 1 else tokens
         if tokens.ndim != 2 or tokens.shape[1] == 0:
-            raise UserError(f"Tokens must have shape [batch, pos] with at least one position, not {list(tokens.shape)}.")
+            raise UserError(
+                f"Tokens must have shape [batch, pos] with at least one position, not {list(tokens.shape)}."
+            )
         if tokens.shape[1] > self.config.n_ctx:
             raise UserError(f"The sequence has {tokens.shape[1]} tokens; this model takes at most {self.config.n_ctx}.")
-        if tokens.numel() and not (0 <= int(tokens.min()) and int(tokens.max()) < self.config.d_vocab):
-            bad = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)][0].item()
-            raise UserError(f"There is no token {bad}; token ids run from 0 to {self.config.d_vocab - 1}.")
+        self._check_ids(tokens)
         return tokens
+
+    def _check_ids(self, tokens: Tensor) -> None:
+        bad = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)]
+        if bad.numel():
+            raise UserError(f"There is no token {bad[0].item()}; token ids run from 0 to {self.config.d_vocab - 1}.")
+
+    def as_residual(self, input: Any) -> Tensor:
+        """A residual stream [batch, pos, d_model], checked.
+
+        Raises:
+            UserError: not a float tensor of that shape, or too many positions.
+        """
+        if not isinstance(input, Tensor) or not input.is_floating_point():
+            raise UserError("With start_at_layer the input is a residual stream, a float tensor [batch, pos, d_model].")
+        if input.ndim != 3 or input.shape[1] == 0 or input.shape[2] != self.config.d_model:
+            raise UserError(
+                f"A residual stream has shape [batch, pos, {self.config.d_model}] with at least one position, "
+                f"not {list(input.shape)}."
+            )
+        if input.shape[1] > self.config.n_ctx:
+            raise UserError(f"The stream has {input.shape[1]} positions; this model takes at most {self.config.n_ctx}.")
+        return input
+
+    def check_layers(self, **layers: int | None) -> None:
+        """Raise UserError for a layer number that is not one of this model's (n_layers itself means the end)."""
+        n = self.config.n_layers
+        for name, layer in layers.items():
+            if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or not -n <= layer <= n):
+                raise UserError(f"{name} must be an integer from {-n} to {n}, not {layer!r}.")
 
     def to_tokens(
         self,
@@ -205,7 +253,8 @@ class LensContract(HookedRootModule):
 
     def to_string(self, tokens: Any) -> Any:
         """Text of one token, a sequence, or a list of texts for a batch."""
-        tokens = torch.as_tensor(tokens)
+        tokens = _integers(tokens)
+        self._check_ids(tokens)
         if tokens.ndim == 2:
             return [self.to_string(row) for row in tokens]
         return self.task.token_text(tokens)
@@ -221,7 +270,7 @@ class LensContract(HookedRootModule):
         return self.task.token_id(string)
 
     def to_single_str_token(self, int_token: int) -> str:
-        return self.task.token_text(torch.tensor(int_token))
+        return self.to_string(int_token)
 
     def get_token_position(self, single_token: Any, input: Any, mode: str = "first", **_: Any) -> int:
         """Position of the first (or last) occurrence of a token in one sequence."""
@@ -232,9 +281,28 @@ class LensContract(HookedRootModule):
         return where[0 if mode == "first" else -1]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
-        """The unembedding column of each token: [d_model], or [..., d_model] for a tensor of ids."""
-        if isinstance(tokens, str):
-            tokens = self.to_single_token(tokens) if tokens.isdigit() and len(tokens) == 1 else self.to_tokens(tokens)
-        tokens = torch.as_tensor(tokens, device=self.device)
-        directions = self.W_U.T[tokens]
+        """Directions whose dot product with the stream, divided by the final norm's scale, is the token's logit.
+
+        [d_model], or [..., d_model] for a tensor of ids: the columns of ``W_U`` with the final norm's gain multiplied
+        in. TransformerLens expects that gain to be folded into ``W_U`` already; here it stays in ``ln_final.w``, and
+        bare columns would make ``logit_attrs`` and ``direct_logit_attribution`` miss it. The attributions of all
+        components sum to the logit minus the token's constant ``b_U`` (with LayerNorm, plus ``ln_final.b @ W_U``).
+        """
+        tokens = _integers(self.to_single_token(tokens) if isinstance(tokens, str) else tokens).to(self.device)
+        self._check_ids(tokens)
+        weights = self.all_weights()
+        directions = weights["unembed.W_U"].T[tokens] * weights.get("ln_final.w", 1.0)
         return directions.reshape(-1) if tokens.numel() == 1 else directions
+
+
+def _integers(value: Any) -> Tensor:
+    """Token ids as an int64 tensor; raises UserError for anything else."""
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{value!r} is not an array of token ids.") from None
+    if tensor.numel() == 0 and not isinstance(value, Tensor):
+        raise UserError("There are no tokens: the input is empty.")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise UserError(f"Token ids must be integers, not {tensor.dtype}.")
+    return tensor.long()

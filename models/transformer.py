@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,19 +22,23 @@ from transformer_lens.hook_points import HookPoint
 
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
+from models.export import to_hooked_transformer, to_transformer_bridge
 from models.lens_contract import LensContract
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed
 from models.parts.weights import Weights, WeightView, weight_shapes
+from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
 from models.weight_maps.base import WeightMap
 
 
 class Embed(WeightView):
-    def forward(self, tokens: Int[Tensor, "batch pos"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
-        return self.get(weights, "W_E")[tokens]
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], weights: Weights | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return self.get(self.weights_or_own(weights), "W_E")[tokens]
 
 
 class Unembed(WeightView):
@@ -44,27 +47,36 @@ class Unembed(WeightView):
         self.hook_in = HookPoint()  # [batch, pos, d_model]
         self.hook_out = HookPoint()  # [batch, pos, d_vocab]
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"], weights: Weights) -> Float[Tensor, "batch pos d_vocab"]:
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], weights: Weights | None = None
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        weights = self.weights_or_own(weights)
         return self.hook_out(self.add_bias(self.hook_in(x) @ self.get(weights, "W_U"), weights, "b_U"))
 
 
-class Block(nn.Module):
+class Block(WeightView):
     """``resid_mid = N(resid_pre + attn(N(resid_pre)))``, then the same with the MLP; each N is a switch."""
 
     hook_out_is_single_residual_stream = True  # transformer_lens 4.3's logit lens asks
 
     def __init__(self, cfg: TransformerConfig, runtime: tuple[RuntimeConfig]):
-        super().__init__()
-        self.config, self._runtime = cfg, runtime
+        super().__init__(cfg)
+        self._runtime = runtime
         for name in ("attn_in", "q_input", "k_input", "v_input", "mlp_in"):
             setattr(self, f"hook_{name}", HookPoint())  # fire only when switched on
-        for name in ("attn_out", "mlp_out", "resid_pre", "resid_mid", "resid_post"):
+        for name in ("attn_out", "mlp_out", "resid_pre", "resid_post"):
             setattr(self, f"hook_{name}", HookPoint())  # [batch, pos, d_model]
+        if cfg.d_mlp:
+            self.hook_resid_mid = HookPoint()
         if cfg.has_pre_norm:
             self.ln1 = Norm(cfg)
         self.attn = Attention(cfg, runtime)
         if cfg.has_post_norm:
             self.ln1_post = Norm(cfg)
+            # How transformer_lens 4.3's edge attribution and path patching learn that a norm follows the heads'
+            # sum, and refuse: they add to a later head's input what never arrives there unchanged.
+            self.submodules = {"attn": "attn", "ln1_post": "ln1_post"}
+            self.hook_aliases = {"hook_attn_out": "ln1_post.hook_normalized"}
         if cfg.d_mlp:
             if cfg.has_pre_norm:
                 self.ln2 = Norm(cfg)
@@ -72,8 +84,15 @@ class Block(nn.Module):
             if cfg.has_post_norm:
                 self.ln2_post = Norm(cfg)
 
-    def forward(self, resid_pre: Tensor, weights: Weights, position_bias: Tensor | None) -> Tensor:
-        cfg, runtime = self.config, self._runtime[0]
+    def forward(
+        self,
+        resid_pre: Float[Tensor, "batch pos d_model"],
+        weights: Weights | None = None,
+        position_bias: Float[Tensor, "head query key"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        cfg, runtime, weights = self.config, self._runtime[0], self.weights_or_own(weights)
+        if position_bias is None and cfg.positional_embedding_type == "fire":
+            position_bias = self._root[0].fire(resid_pre.shape[1], weights)
         resid_pre = self.hook_resid_pre(resid_pre)
         per_head = lambda x: x[:, :, None].repeat(1, 1, cfg.n_heads, 1)  # noqa: E731
         attn_in = self.hook_attn_in(per_head(resid_pre)) if runtime.use_attn_in else resid_pre
@@ -142,7 +161,9 @@ class ArithmeticTransformer(LensContract):
         return_type: str | None = "logits",
         loss_per_token: bool = False,
         start_at_layer: int | None = None,
+        tokens: Any = None,
         stop_at_layer: int | None = None,
+        position_ids: Int[Tensor, "batch pos level"] | None = None,
         weights: Weights | None = None,
         **unused: Any,
     ) -> Any:
@@ -154,7 +175,9 @@ class ArithmeticTransformer(LensContract):
             return_type: None, "logits", "loss" or "both"; the loss is the mean cross-entropy of the next token.
             loss_per_token: return the loss as [batch, pos - 1] instead of its mean.
             start_at_layer: enter before this layer (negative counts from the end).
+            tokens: [batch, pos], for the loss of a run with ``start_at_layer``.
             stop_at_layer: return the residual stream that would enter this layer; 0 gives the embeddings.
+            position_ids: ids to use in place of the task's (coupled positions only).
             weights: effective weights to use instead of the model's own.
 
         Raises:
@@ -165,13 +188,16 @@ class ArithmeticTransformer(LensContract):
             raise UserError(f"forward() does not take {', '.join(sorted(extra))}.")
         if return_type not in (None, "logits", "loss", "both"):
             raise UserError(f"return_type must be None, 'logits', 'loss' or 'both', not {return_type!r}.")
+        self.check_layers(start_at_layer=start_at_layer, stop_at_layer=stop_at_layer)
         weights = self.effective_weights() if weights is None else weights
-        tokens, residual = None, input
         if start_at_layer is None:
             tokens = self.as_tokens(input)
-            residual = self.embed_tokens(tokens, weights)
-        elif return_type in ("loss", "both"):
-            raise UserError("The loss needs tokens: it cannot be computed with start_at_layer.")
+            residual = self.embed_tokens(tokens, weights, position_ids)
+        else:
+            residual = self.as_residual(input)
+            tokens = None if tokens is None else self.as_tokens(tokens)
+            if tokens is None and return_type in ("loss", "both"):
+                raise UserError("The loss needs tokens: with start_at_layer, pass tokens=... as well.")
         bias = self.fire(residual.shape[1], weights) if hasattr(self, "fire") else None
         for block in self.blocks[start_at_layer:stop_at_layer]:
             residual = block(residual, weights, bias)
@@ -179,25 +205,31 @@ class ArithmeticTransformer(LensContract):
             return residual
         if self.config.has_final_norm:
             residual = self.ln_final(residual, weights)
-        logits = self.unembed(residual, weights)
         if return_type is None:
             return None
+        logits = self.unembed(residual, weights)
         if return_type == "logits":
             return logits
         loss = self.loss_fn(logits, tokens, per_token=loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
-    def embed_tokens(self, tokens: Int[Tensor, "batch pos"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
+    def embed_tokens(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        weights: Weights | None = None,
+        position_ids: Int[Tensor, "batch pos level"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
         """Token plus position embedding, through their hooks."""
         residual = self.hook_embed(self.embed(tokens, weights))
         if hasattr(self, "pos_embed"):
-            ids = self.task.position_ids(tokens) if self.config.positional_embedding_type == "coupled" else None
-            residual = residual + self.hook_pos_embed(self.pos_embed(tokens, ids, weights))
+            residual = residual + self.hook_pos_embed(self.pos_embed(tokens, position_ids, weights))
         dropout = self.config.dropout
         return F.dropout(residual, dropout) if dropout and self.training else residual
 
-    def loss_fn(self, logits: Tensor, tokens: Tensor, per_token: bool = False) -> Tensor:
-        """Cross-entropy of each next token, in nats."""
+    def loss_fn(
+        self, logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"], per_token: bool = False
+    ) -> Float[Tensor, " *batch_and_next"]:
+        """Cross-entropy of each next token, in nats: [batch, pos - 1], or its mean."""
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
         return loss.view(tokens.shape[0], -1) if per_token else loss.mean()
 
@@ -211,9 +243,23 @@ class ArithmeticTransformer(LensContract):
         """The output and an :class:`ActivationCache` (a dict with ``return_cache_object=False``).
 
         ``names_filter``, ``pos_slice``, ``device``, ``incl_bwd`` and the options of :meth:`forward` as in
-        TransformerLens.
+        TransformerLens. Models whose residual stream does not add up return a :class:`PostNormCache`.
         """
+        if remove_batch_dim:
+            input = args[0] if args else kwargs.get("input")
+            batch = self.as_tokens(input) if kwargs.get("start_at_layer") is None else self.as_residual(input)
+            if len(batch) != 1:
+                raise UserError(f"remove_batch_dim needs a batch of one sequence, not {len(batch)}.")
         out, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
         if not return_cache_object:
             return out, cache
-        return out, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+        cache_type = ActivationCache if self.config.residual_stream_adds_up else PostNormCache
+        return out, cache_type(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def to_hooked_transformer(self) -> Any:
+        """A stock ``HookedTransformer`` with equal logits; see :func:`models.export.to_hooked_transformer`."""
+        return to_hooked_transformer(self)
+
+    def to_transformer_bridge(self) -> Any:
+        """A stock ``TransformerBridge`` with equal logits; see :func:`models.export.to_transformer_bridge`."""
+        return to_transformer_bridge(self)

@@ -31,7 +31,7 @@ class Attention(WeightView):
             self.hook_rot_k = HookPoint()
         self.hook_attn_scores = HookPoint()  # [batch, head, query, key], -inf where masked
         if cfg.attn_top_k is not None:
-            self.hook_top_k_mask = HookPoint()  # [batch, head, query, key], true where a key takes part
+            self.hook_top_k_mask = HookPoint()  # [batch, head, query, key], whether a key takes part
         self.hook_pattern = HookPoint()  # [batch, head, query, key]
         self.hook_z = HookPoint()  # [batch, pos, head, d_head]
         self.hook_result = HookPoint()  # [batch, pos, head, d_model], fires with use_attn_result
@@ -53,10 +53,10 @@ class Attention(WeightView):
         query_input: Float[Tensor, "batch pos *head d_model"],
         key_input: Float[Tensor, "batch pos *head d_model"],
         value_input: Float[Tensor, "batch pos *head d_model"],
-        weights: Weights,
+        weights: Weights | None = None,
         position_bias: Float[Tensor, "head query key"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        cfg = self.config
+        cfg, weights = self.config, self.weights_or_own(weights)
         q = self.hook_q(self._project(query_input, weights, "Q"))
         k = self.hook_k(self._project(key_input, weights, "K"))
         v = self.hook_v(self._project(value_input, weights, "V"))
@@ -69,9 +69,10 @@ class Attention(WeightView):
         n_query, n_key = scores.shape[-2:]
         future = torch.ones(n_query, n_key, dtype=torch.bool, device=scores.device).triu(1)
         scores = self.hook_attn_scores(scores.masked_fill(future, float("-inf")))
-        if cfg.attn_top_k is not None and cfg.attn_top_k < n_key:
-            threshold = scores.topk(cfg.attn_top_k, dim=-1).values[..., -1:]
-            scores = scores.masked_fill(~self.hook_top_k_mask(scores >= threshold), float("-inf"))
+        if cfg.attn_top_k is not None:
+            threshold = scores.topk(min(cfg.attn_top_k, n_key), dim=-1).values[..., -1:]
+            takes_part = self.hook_top_k_mask((scores >= threshold) & (scores > float("-inf")))
+            scores = scores.masked_fill(~takes_part, float("-inf"))
         pattern = F.softmax(scores, dim=-1)
         # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
         pattern = self.hook_pattern(torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern))

@@ -35,8 +35,10 @@ class MLP(WeightView):
             self.hook_pre_linear = HookPoint()
         self.hook_post = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
-        act = ACTIVATIONS[self.config.act_fn]
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], weights: Weights | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        weights, act = self.weights_or_own(weights), ACTIVATIONS[self.config.act_fn]
         linear = x @ self.get(weights, "W_in")
         if self.config.gated_mlp:
             gate = self.hook_pre(x @ self.get(weights, "W_gate"))

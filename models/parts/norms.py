@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
@@ -15,6 +16,8 @@ class Norm(WeightView):
 
     * RMS: ``scale = sqrt(mean(x^2) + eps)``, or ``sqrt(mean(x^2)) + eps`` with ``norm_eps_outside``.
     * LN: the same after subtracting the mean over the last axis.
+
+    Half-precision streams are normalised in float32, as in TransformerLens.
     """
 
     def __init__(self, cfg: TransformerConfig):
@@ -23,10 +26,14 @@ class Norm(WeightView):
         self.hook_scale = HookPoint()  # [batch, pos, 1]
         self.hook_normalized = HookPoint()  # [batch, pos, d_model]
 
-    def forward(self, x: Float[Tensor, "*batch d_model"], weights: Weights) -> Float[Tensor, "*batch d_model"]:
+    def forward(
+        self, x: Float[Tensor, "*batch d_model"], weights: Weights | None = None
+    ) -> Float[Tensor, "*batch d_model"]:
+        weights, dtype = self.weights_or_own(weights), x.dtype
+        x = x.float() if dtype in (torch.float16, torch.bfloat16) else x
         if self.config.normalization_type == "LN":
             x = x - x.mean(-1, keepdim=True)
         square = x.pow(2).mean(-1, keepdim=True)
         outside = self.config.norm_eps_outside
         scale = self.hook_scale(square.sqrt() + self.eps if outside else (square + self.eps).sqrt())
-        return self.add_bias(self.hook_normalized(x / scale) * self.get(weights, "w"), weights, "b")
+        return self.add_bias(self.hook_normalized(x / scale).to(dtype) * self.get(weights, "w"), weights, "b")

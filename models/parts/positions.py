@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
-from models.config import TransformerConfig
 from models.parts.weights import Weights, WeightView
 
 
@@ -19,18 +17,18 @@ class PosEmbed(WeightView):
     nothing else still work.
     """
 
-    def __init__(self, cfg: TransformerConfig):
-        super().__init__(cfg)
-        self.hook_out = HookPoint()
-
     def forward(
-        self, tokens: Int[Tensor, "batch pos"], position_ids: Int[Tensor, "batch pos level"] | None, weights: Weights
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        position_ids: Int[Tensor, "batch pos level"] | None = None,
+        weights: Weights | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        table = self.get(weights, "W_pos")
+        table = self.get(self.weights_or_own(weights), "W_pos")
         if self.config.positional_embedding_type == "coupled":
-            assert position_ids is not None
-            return sum(table[level][position_ids[..., level]] for level in range(table.shape[0]))
-        return table[: tokens.shape[1]].expand(tokens.shape[0], -1, -1)
+            ids = self._root[0].task.position_ids(tokens) if position_ids is None else position_ids
+            levels = [table[level][ids[..., level]] for level in range(table.shape[0])]
+            return torch.stack(levels).sum(0)
+        return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
 
 
 def rotate(
@@ -39,8 +37,9 @@ def rotate(
     """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t * base^(-2i / d_head)``."""
     n_pos, d_head = x.shape[1], x.shape[-1]
     half = d_head // 2
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) * 2 / d_head)
-    angle = torch.arange(n_pos, device=x.device, dtype=torch.float32)[:, None] * frequency  # [pos, half]
+    precision = torch.float64 if x.dtype == torch.float64 else torch.float32  # never half: angles reach n_pos
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=precision) * 2 / d_head)
+    angle = torch.arange(n_pos, device=x.device, dtype=precision)[:, None] * frequency  # [pos, half]
     cos, sin = angle.cos().to(x.dtype)[None, :, None], angle.sin().to(x.dtype)[None, :, None]
     if adjacent_pairs:
         first, second = x[..., 0::2], x[..., 1::2]
@@ -58,7 +57,8 @@ class FireBias(WeightView):
     ``fire_normaliser="min"`` is the public Position Coupling code's slip, kept for reproduction.
     """
 
-    def forward(self, n_pos: int, weights: Weights) -> Float[Tensor, "head query key"]:
+    def forward(self, n_pos: int, weights: Weights | None = None) -> Float[Tensor, "head query key"]:
+        weights = self.weights_or_own(weights)
         w_in = self.get(weights, "W_in")
         position = torch.arange(n_pos, device=w_in.device, dtype=w_in.dtype)
         distance = (position[:, None] - position[None, :]).clamp(min=0)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.config import TransformerConfig
+from models.errors import UserError
 
 Weights = dict[str, Tensor]
 
@@ -49,8 +50,9 @@ def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _norm_names(cfg: TransformerConfig) -> list[str]:
-    pre = ["ln1", "ln2"] if cfg.has_pre_norm else []
-    return pre + (["ln1_post", "ln2_post"] if cfg.has_post_norm else [])
+    sublayers = ("ln1", "ln2") if cfg.d_mlp else ("ln1",)
+    pre = [name for name in sublayers if cfg.has_pre_norm]
+    return pre + [f"{name}_post" for name in sublayers if cfg.has_post_norm]
 
 
 def is_bias(key: str) -> bool:
@@ -72,6 +74,7 @@ class WeightView(nn.Module):
     """A component that owns hook points but no parameters: ``attn.W_Q`` reads the model's effective weights.
 
     ``name`` is the component's path in the model (``blocks.0.attn``); :meth:`HookedRootModule.setup` sets it.
+    Called without ``weights``, as TransformerLens' tools call ``model.ln_final(x)``, a component uses its model's.
     """
 
     name: str
@@ -80,6 +83,10 @@ class WeightView(nn.Module):
         super().__init__()
         self.config = cfg
         self._root: tuple[Any, ...] = ()
+
+    def weights_or_own(self, weights: Weights | None) -> Weights:
+        """``weights``, or the effective weights of the model that this component belongs to."""
+        return self._root[0].effective_weights() if weights is None else weights
 
     def get(self, weights: Weights, key: str) -> Tensor:
         return weights[f"{self.name}.{key}"]
@@ -99,3 +106,12 @@ class WeightView(nn.Module):
                     if full_key in root[0].weight_shapes:
                         return root[0].effective_weight(full_key)
             raise
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        # Assigning to attn.W_O would shadow the view and change nothing that the forward computes.
+        if key.startswith(("W_", "b_")) or key in ("w", "b"):
+            raise UserError(
+                f"{key} is computed by the weight map: change the map's parameters, hook the activation, or pass "
+                "forward(..., weights=...)."
+            )
+        super().__setattr__(key, value)

@@ -1,0 +1,29 @@
+"""The activation cache of models whose residual stream is not the sum of what was written to it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from transformer_lens import ActivationCache
+
+from models.errors import UserError
+
+
+class PostNormCache(ActivationCache):
+    """An :class:`ActivationCache` that refuses to attribute logits to components.
+
+    A post-norm rescales the whole stream after each sublayer, so neither do embeddings and sublayer outputs sum to
+    the last residual stream, nor does one frozen norm carry a component to the logits. The inherited methods would
+    return numbers all the same. Single activations, stacks of them (``stack_activation``), per-head results and
+    per-neuron results before the norm are what they say and stay available.
+    """
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise UserError(
+            "This model normalises the residual stream after each sublayer (norm_placement is "
+            f"{self.model.config.norm_placement!r}), so its stream is not a sum of component outputs and cannot be "
+            "decomposed or attributed; read single activations, or patch and ablate components instead."
+        )
+
+    decompose_resid = accumulated_resid = stack_head_results = stack_neuron_results = _refuse
+    get_full_resid_decomposition = apply_ln_to_stack = logit_attrs = logit_lens = _refuse

@@ -1,0 +1,92 @@
+"""The table that drives the conformance tests: one row a model.
+
+Adding a model to the project means adding one row here; the contract, the comparison with a stock TransformerLens
+model and the analysis tools then run on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+import models
+from models.transformer import ArithmeticTransformer
+from models.weight_maps import DenseWeights
+from tests.toy_task import ToyAddition
+
+ANY_TWIN = ("HookedTransformer", "TransformerBridge")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model with random parameters, and the stock TransformerLens classes that can hold the same weights."""
+
+    name: str
+    build: Callable[[int], ArithmeticTransformer]  # from a seed
+    twins: tuple[str, ...] = ANY_TWIN
+    refusal: str | None = None  # without twins: the switch that an export must name
+
+
+def randomised(model: ArithmeticTransformer, seed: int) -> ArithmeticTransformer:
+    """All parameters moved off their initial values, so that nothing is zero or one by default."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data += 0.4 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def registered(name: str) -> Callable[[int], ArithmeticTransformer]:
+    return lambda seed=0: randomised(models.build(name, seed=seed), seed + 1)
+
+
+def dense(biases: bool = True, **switches: object) -> Callable[[int], ArithmeticTransformer]:
+    """A model of free weights on the six-token task, with the given switches."""
+    shape = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 6, "d_mlp": 10, "d_vocab": 10, "n_ctx": 8}
+
+    def build(seed: int = 0) -> ArithmeticTransformer:
+        weight_map = DenseWeights(models.TransformerConfig(**(shape | switches)), biases=biases)
+        weight_map.initialise(torch.Generator().manual_seed(seed))
+        return randomised(ArithmeticTransformer(weight_map, ToyAddition()), seed + 1)
+
+    return build
+
+
+def without_twin(name: str, refusal: str, **switches: object) -> Row:
+    return Row(name, dense(**switches), twins=(), refusal=refusal)
+
+
+ROWS = [
+    Row("microadder-57", registered("microadder-57")),
+    Row("microadder-67", registered("microadder-67")),
+    Row("microadder-74", registered("microadder-74")),
+    Row("LN, 1 layer", dense(n_layers=1, normalization_type="LN", act_fn="gelu_new")),
+    Row("RMS, unscaled scores", dense(normalization_type="RMS", attn_scale=1.0, act_fn="relu")),
+    Row("no norms, no positions", dense(normalization_type=None, positional_embedding_type="none", act_fn="silu")),
+    Row("gated, no biases", dense(biases=False, n_layers=3, gated_mlp=True, act_fn="gelu_new")),
+    Row("gated with biases", dense(gated_mlp=True, act_fn="silu"), twins=("HookedTransformer",)),
+    Row("rotary, neighbours", dense(positional_embedding_type="rotary")),
+    Row(
+        "rotary, halves, 4 layers",
+        dense(n_layers=4, positional_embedding_type="rotary", rotary_adjacent_pairs=False, normalization_type="LN"),
+    ),
+    Row("attention only", dense(d_mlp=0)),
+    without_twin(
+        "coupled positions", "positional_embedding_type", positional_embedding_type="coupled", n_position_levels=2
+    ),
+    without_twin("FIRE", "positional_embedding_type", positional_embedding_type="fire"),
+    without_twin("negative L1, top 3", "attn_scores", attn_scores="neg_l1", attn_top_k=3),
+    without_twin("top 3", "attn_top_k", attn_top_k=3),
+    without_twin("post-norm", "norm_placement", norm_placement="post", normalization_type="LN"),
+    without_twin(
+        "norm before and after",
+        "norm_placement",
+        norm_placement="both",
+        gated_mlp=True,
+        act_fn="gelu_new",
+        attn_scale=1.0,
+    ),
+    without_twin("final norm only", "norm_placement", norm_placement="none", normalization_type="LN"),
+    without_twin("eps outside", "norm_eps_outside", norm_eps_outside=True, eps=1e-2),
+]

@@ -1,0 +1,40 @@
+"""Set-up for the whole suite: shape checks on, one torch thread, where the shared data lies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from jaxtyping import install_import_hook
+
+# Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
+assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
+install_import_hook(["models", "interp"], "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of papers and published checkpoints beside the checkout."""
+    if not SHARED.is_dir():
+        pytest.skip(f"needs the shared data beside the checkout, at {SHARED.name}/")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def checkpoint(shared_dir: Path):
+    """Path of a published checkpoint by file name."""
+
+    def find(name: str) -> Path:
+        path = shared_dir / "checkpoints" / name
+        if not path.is_file():
+            pytest.skip(f"needs the published checkpoint {name}")
+        return path
+
+    return find
