@@ -1,0 +1,79 @@
+# Every target makes its own virtual environment on first use, with pip and pinned versions.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+VENV39 := .venv-tl39
+
+# Compiling every file of every package takes longer than compiling, on import, those that are used.
+PIP_FLAGS := --quiet --no-compile --disable-pip-version-check
+
+# Tests run one process a core; threads on top of that only get in each other's way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+.DEFAULT_GOAL := help
+.PHONY: help report test test-all test-tl39 lab bench lint clean
+
+help:
+	@echo "make report     train nothing, probe the stored models, write report.html"
+	@echo "make test       the tests, without the slow ones"
+	@echo "make test-all   all tests"
+	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
+	@echo "make lab        open the notebooks in JupyterLab"
+	@echo "make bench      measure the training speed"
+	@echo "make lint       ruff and pyright"
+
+report: $(VENV)/.runtime
+	$(BIN)/interp report
+
+test: $(VENV)/.dev
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.dev
+	$(PYTEST)
+
+test-tl39: $(VENV39)/.dev
+	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto -m "not slow" tests/conformance tests/parity
+
+lab: $(VENV)/.lab
+	$(BIN)/jupyter lab notebooks
+
+bench: $(VENV)/.runtime
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+clean:
+	rm -rf $(VENV) $(VENV39)
+
+# ---- environments; a stamp says what is installed, and is older than the pins if they change
+
+define make_venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
+	@echo "Setting up $(1) (once; a few minutes)"
+	@$(PYTHON) -m venv $(1)
+endef
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	$(call make_venv,$(VENV))
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "Adding what the tests need to $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.runtime
+	@echo "Adding JupyterLab to $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[lab]'
+	@touch $@
+
+$(VENV39)/.dev: pyproject.toml constraints-tl39.txt
+	$(call make_venv,$(VENV39))
+	@$(VENV39)/bin/python -m pip install $(PIP_FLAGS) -c constraints-tl39.txt -e '.[dev]'
+	@touch $@
