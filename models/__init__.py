@@ -5,7 +5,7 @@
     fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
-import models.microadder  # registers MicroAdder 57, 67, 74
+import models.microadder  # noqa: F401  registers MicroAdder 57, 67, 74
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import Score, score

@@ -165,21 +165,29 @@ def load_weights(path: str | Path, file_sha256: str | None = None) -> tuple[dict
     data = read_bytes(path)
     if file_sha256 is not None:
         check_sha256(data, file_sha256, path)
+    return parse_weights(data, path, trusted=file_sha256 is not None)
+
+
+def parse_weights(data: bytes, source: object, trusted: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata from the bytes of a weight file, checked against the digest they carry.
+
+    ``trusted`` says that the bytes were checked already, so that they need carry no digest.
+
+    Raises:
+        UserError: truncated, changed or not such bytes; ``source`` is named.
+    """
     try:
         tensors = parse_safetensors(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         own = json.loads(header.get("__metadata__", {}).get(_ENTRY, "null"))
-    except (SafetensorError, ValueError, TypeError):
-        raise UserError(f"{path} is not a complete safetensors file; restore it from where it came from.") from None
-    if own is None:
-        if file_sha256 is None:
-            raise UserError(
-                f"{path} carries no checksum of its own, so damage could not be noticed; it was not loaded."
-            )
-        return tensors, {}
-    if content_digest(tensors, own["metadata"]) != own["sha256"]:
-        raise UserError(f"{path} does not match the checksum it carries: its contents were changed; restore it.")
-    return tensors, own["metadata"]
+        digest, metadata = (own["sha256"], own["metadata"]) if own is not None else (None, {})
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
+        raise UserError(f"{source} is not a complete safetensors file; restore it from where it came from.") from None
+    if digest is None and not trusted:
+        raise UserError(f"{source} carries no checksum of its own, so damage could not be noticed; it was not loaded.")
+    if digest is not None and content_digest(tensors, metadata) != digest:
+        raise UserError(f"{source} does not match the checksum it carries: its contents were changed; restore it.")
+    return tensors, metadata
 
 
 def assign_parameters(module: nn.Module, tensors: Mapping[str, Tensor], source: object) -> None:

@@ -55,7 +55,8 @@ class Rate:
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.2f}%, 95% interval {100 * low:.2f}-{100 * high:.2f}%)"
+        shares = f"{100 * self.accuracy:.2f}%, 95% interval {100 * low:.2f}-{100 * high:.2f}%"
+        return f"{self.correct:,} of {self.n:,} ({shares})"
 
 
 @dataclass(frozen=True)
@@ -199,9 +200,11 @@ def predict(
         raise unknown_name("scoring method", method, decoders)
     if batch_size < 1:
         raise UserError(f"The batch size must be positive, not {batch_size}.")
+    problems = task.as_problems(problems)
+    if len(problems) == 0:
+        raise UserError("There are no problems to score on.")
     with _ready(model) as forward:
-        batches = task.as_problems(problems).split(batch_size)
-        return torch.cat([decoders[method](forward, task, batch) for batch in batches])
+        return torch.cat([decoders[method](forward, task, batch) for batch in problems.split(batch_size)])
 
 
 def _teacher_forced(forward: Any, task: Task, problems: Tensor) -> Tensor:

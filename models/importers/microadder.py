@@ -212,8 +212,8 @@ def _model_name(config: Mapping[str, Any], source: Path) -> str:
     odd += [f"{name}={getattr(rung, name)!r}" for name in min(differences, key=len)]
     importable = ", ".join(RUNGS.values())
     raise UserError(
-        f"{source} holds a MicroAdder of another configuration ({', '.join(odd)}), for which there is no weight map yet; "
-        f"{importable} can be imported."
+        f"{source} holds a MicroAdder of another configuration ({', '.join(odd)}), for which there is no weight map "
+        f"yet; {importable} can be imported."
     )
 
 

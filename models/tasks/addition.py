@@ -32,7 +32,7 @@ def parse_problem(problem: Any) -> tuple[int, int]:
         UserError: not two integers, or a number outside 0..9999999999.
     """
     if isinstance(problem, str):
-        match = re.fullmatch(r"\s*([+-]?\d+)\s*\+\s*([+-]?\d+)\s*=?\s*", problem)
+        match = re.fullmatch(r"\s*([+-]?\d{1,99})\s*\+\s*([+-]?\d{1,99})\s*=?\s*", problem)
         if match is None:
             raise UserError(f"{problem!r} is not an addition; write it like '57+48'.")
         problem = (int(match[1]), int(match[2]))
@@ -51,9 +51,11 @@ def parse_problem(problem: Any) -> tuple[int, int]:
 
 def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
     """Problems as an int64 tensor [n, 2], checked; a single (57, 48) or "57+48" counts as one problem."""
+    if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":  # objects, text, complex
+        problems = problems.tolist()
     if isinstance(problems, (Tensor, np.ndarray)):
         tensor = torch.as_tensor(problems)
-        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             raise UserError(f"Operands must be integers, not {tensor.dtype}.")
         if tensor.ndim != 2 or tensor.shape[1] != 2:
             raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
@@ -62,7 +64,8 @@ def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
         if outside.any():
             raise UserError(f"Operands must lie in 0..{LIMIT - 1}, and {tensor[outside][0].item()} does not.")
         return tensor
-    if isinstance(problems, str) or (isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))):
+    one_pair = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
+    if isinstance(problems, str) or one_pair:
         problems = [problems]
     if not isinstance(problems, Iterable):
         raise UserError(f"{problems!r} is not a list of problems; give pairs such as [(57, 48)].")
@@ -160,7 +163,8 @@ class TenDigitAddition(Task):
         generate, propagate = (a + b >= 10).long(), (a + b == 9).long()
         chain = [torch.zeros_like(pairs[:, 0])]
         for column in range(DIGITS):
-            travelled = torch.where(propagate[:, column] == 1, (chain[-1] + 1) * carry_in[:, column], generate[:, column])
+            past_nine = (chain[-1] + 1) * carry_in[:, column]
+            travelled = torch.where(propagate[:, column] == 1, past_nine, generate[:, column])
             chain.append(travelled)
         return {
             "a": a,
