@@ -1,0 +1,127 @@
+"""Which problems a probe looks at, and the few questions it must ask of a model before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from interp.results import Provenance
+from models.errors import UserError
+from models.tasks.base import Task
+
+_PAIRS = np.array([(a, b) for a in range(10) for b in range(10)])
+_KIND = np.sign(_PAIRS.sum(1) - 9)  # -1 kills a carry, 0 passes it on, 1 makes one
+_PAIRS_OF_KIND = [_PAIRS[kind == _KIND] for kind in (-1, 0, 1)]
+
+
+def resolve_task(model: Any, task: Task | None) -> Task:
+    """The task to ask about: the one given, else the model's own.
+
+    Raises:
+        UserError: not a hooked model, no task, or a task of another vocabulary or length than the model's.
+    """
+    for needed in ("run_with_hooks", "cfg"):
+        if not hasattr(model, needed):
+            raise UserError(f"A {type(model).__name__} is not a model with TransformerLens hooks: it has no {needed}.")
+    task = getattr(model, "task", None) if task is None else task
+    if task is None:
+        raise UserError(
+            f"This {type(model).__name__} does not say what its task is; pass task=, for example TenDigitAddition()."
+        )
+    if not isinstance(task, Task):
+        raise UserError(f"task must be a models.tasks Task, not {type(task).__name__}.")
+    if task.d_vocab != model.cfg.d_vocab:
+        raise UserError(
+            f"Task {task.name!r} has {task.d_vocab} tokens and the model {model.cfg.d_vocab}: "
+            "it is not the model's task."
+        )
+    if task.input_length > model.cfg.n_ctx:
+        raise UserError(
+            f"Task {task.name!r} needs {task.input_length} positions and the model takes {model.cfg.n_ctx}: "
+            "it is not the model's task."
+        )
+    dropout = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
+    if model.training and (dropout or getattr(model.cfg, "dropout", 0)):
+        raise UserError("The model is in training mode and has dropout; call model.eval() first.")
+    return task
+
+
+def carry_rich(columns: int, n: int, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
+    """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
+
+    A column is 9 with probability p ~ U(0, 0.95), one p a problem, else below 9 or above 9 with equal chance, and
+    its two digits are uniform among those with such a sum. Uniform digits have p = 0.1.
+    """
+    passes = rng.uniform(0, 0.95, (n, 1))
+    draw = rng.random((n, columns))
+    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _PAIRS_OF_KIND
+    digits = np.empty((n, columns, 2), dtype=np.int64)
+    for index, pairs in enumerate(_PAIRS_OF_KIND):
+        where = kind == index
+        digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
+    return np.einsum("ncd,c->nd", digits, 10 ** np.arange(columns, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Problems, their teacher-forced tokens [n, pos], and where they come from."""
+
+    problems: Any  # whatever the task takes
+    tokens: Tensor
+    provenance: Provenance
+
+
+def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0) -> Sample:
+    """The sample a probe looks at.
+
+    Given ``problems`` are used as they are. Otherwise ``n`` are drawn: a share ``carry_heavy`` rich in carry chains
+    (by the task's own ``sample_carry_rich(n, generator)`` where it has one, else :func:`carry_rich` where it adds
+    two decimal numbers, else none), the rest from the task's natural distribution.
+
+    Raises:
+        UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
+    """
+    if problems is not None:
+        problems = problems if isinstance(problems, (Tensor, np.ndarray, str, tuple)) else list(problems)
+        tokens = task.encode(problems)
+        if len(tokens) < 2:
+            raise UserError("A probe compares problems and needs at least 2 of them.")
+        return Sample(problems, tokens, Provenance(len(tokens), None, "given problems"))
+    if n < 2:
+        raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
+    if not 0.0 <= carry_heavy <= 1.0:
+        raise UserError(f"carry_heavy is a share between 0 and 1, not {carry_heavy}.")
+    generator = torch.Generator().manual_seed(seed)
+    heavy = _draw_heavy(task, round(n * carry_heavy), generator, seed)
+    n_heavy = 0 if heavy is None else len(heavy)
+    drawn = task.sample(n - n_heavy, generator)
+    source = "uniform problems"
+    if heavy is not None:
+        drawn = torch.cat((drawn, heavy))
+        source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
+    return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+
+
+def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
+    if not n:
+        return None
+    if hasattr(task, "sample_carry_rich"):
+        return task.sample_carry_rich(n, generator)
+    probe = task.sample(2, torch.Generator().manual_seed(seed))
+    if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
+        return None
+    columns = sum(1 for role in task.roles if role.kind == "operand" and role.index == 0)
+    return torch.from_numpy(carry_rich(columns, n, np.random.default_rng(seed)))
+
+
+def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
+    """Tokens in batches on the model's device."""
+    device = getattr(model.cfg, "device", None)
+    for batch in tokens.split(size):
+        yield batch if device is None else batch.to(device)

@@ -1,0 +1,61 @@
+"""What every probe returns: a frozen object that can say what it found, tabulate it and draw it."""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
+_PREVIEW_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a number rests on: how many inputs, drawn how, and how strong a claim that supports.
+
+    ``rung`` is the strength of the claim. "sampled" never becomes "exhaustive" because a sample was large.
+    """
+
+    n: int
+    seed: int | None
+    source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
+    rung: Rung = "sampled"
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.rung}: n = {self.n:,} {self.source}{seed}"
+
+
+class Result(ABC):
+    """Base of all results. Subclasses are frozen dataclasses with ``eq=False`` (they hold arrays)."""
+
+    provenance: Provenance
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """The finding in plain words, every number in it computed from this result."""
+
+    @abstractmethod
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row a measured quantity, with its interval and n."""
+
+    @abstractmethod
+    def figure(self, *args: Any, **kwargs: Any) -> Any:
+        """The obvious picture, as a ``plotly.graph_objects.Figure``."""
+
+    def _repr_html_(self) -> str:
+        table = self.to_dataframe()
+        more = f"<p>{len(table) - _PREVIEW_ROWS:,} more rows in <code>.to_dataframe()</code>.</p>"
+        return (
+            f"<p><b>{type(self).__name__}</b>: {html.escape(self.sentence())}</p>"
+            f"<p><i>{html.escape(str(self.provenance))}</i></p>"
+            + table.head(_PREVIEW_ROWS).to_html(index=False, float_format=lambda x: f"{x:.4g}")
+            + (more if len(table) > _PREVIEW_ROWS else "")
+        )
+
+    def __str__(self) -> str:
+        return f"{self.sentence()} ({self.provenance})"

@@ -1,0 +1,166 @@
+"""Intervals and controls that the probes share.
+
+Proportions get exact (Clopper-Pearson) intervals. The columns of one addition share its carries and are not
+independent, so a proportion over columns gets the interval of Korn and Graubard (1998, Survey Methodology 24,
+193-201): Clopper-Pearson at the effective sample size that the spread *between problems* implies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+from models.errors import UserError
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """``successes / n`` with a confidence interval; ``n_effective`` is the sample size the interval was taken at."""
+
+    successes: int
+    n: int
+    low: float
+    high: float
+    n_effective: float
+    confidence: float = 0.95
+
+    @property
+    def value(self) -> float:
+        return self.successes / self.n if self.n else float("nan")
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def clopper_pearson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Exact binomial interval for a proportion: at least ``confidence`` coverage for every true value.
+
+    ``n`` may be an effective (non-integer) sample size. With n = 0 the interval is (0, 1).
+
+    Raises:
+        UserError: ``successes`` outside 0..n, or a confidence outside (0, 1).
+    """
+    if not 0.0 < confidence < 1.0:
+        raise UserError(f"A confidence level lies between 0 and 1, not {confidence}.")
+    if not 0 <= successes <= n:
+        raise UserError(f"{successes} successes out of {n} is not a proportion.")
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else float(stats.beta.ppf(tail, successes, n - successes + 1))
+    high = 1.0 if successes == n else float(stats.beta.ppf(1 - tail, successes + 1, n - successes))
+    return low, high
+
+
+def clustered_proportion(
+    success: Bool[np.ndarray, " row"], cluster: Int[np.ndarray, " row"], confidence: float = 0.95
+) -> Proportion:
+    """A proportion over rows that come in clusters (the columns of one problem, numbered), Korn-Graubard interval.
+
+    The variance of the ratio estimate is taken between clusters; the effective sample size
+    ``p (1 - p) / variance`` is kept within [number of clusters, number of rows]. Where every row agrees the variance
+    says nothing and the number of clusters is used: the rows of one problem then count once.
+    """
+    n, k = len(success), int(success.sum())
+    if n == 0:
+        return Proportion(0, 0, 0.0, 1.0, 0.0, confidence)
+    clusters = int((np.bincount(cluster) > 0).sum())
+    p, effective = k / n, float(clusters)
+    if 0 < k < n and clusters > 1:
+        residual = np.bincount(cluster, weights=success - p)
+        variance = clusters / (clusters - 1) * float((residual**2).sum()) / n**2
+        effective = float(np.clip(p * (1 - p) / variance, clusters, n)) if variance > 0 else float(n)
+    low, high = clopper_pearson(p * effective, effective, confidence)
+    return Proportion(k, n, low, high, effective, confidence)
+
+
+def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean and Student-t interval of independent values; the interval of a single value is infinite."""
+    mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return mean, -float("inf"), float("inf")
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    return mean, mean - half, mean + half
+
+
+def permutation_p(observed: float, null: Float[np.ndarray, " draw"]) -> float:
+    """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1)."""
+    slack = 1e-12 * max(1.0, abs(observed))  # the observation itself, recomputed, must not count as smaller
+    return (1 + int((null >= observed - slack).sum())) / (len(null) + 1)
+
+
+def auroc(
+    values: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"]
+) -> Float[np.ndarray, "unit signal"]:
+    """Chance that a row with the signal has the larger value, ties counted half (Mann-Whitney U / n1 n0).
+
+    NaN where a signal is always or never present.
+    """
+    with_signal = labels.sum(0).astype(float)
+    pairs = with_signal * (len(labels) - with_signal)
+    ranks = stats.rankdata(values, axis=0) if len(values) else values
+    u = ranks.T @ labels.astype(float) - with_signal * (with_signal + 1) / 2
+    return np.where(pairs > 0, u / np.where(pairs > 0, pairs, 1.0), np.nan)
+
+
+def stratified_auroc(
+    values: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], stratum: Bool[np.ndarray, " row"]
+) -> Float[np.ndarray, "unit signal"]:
+    """AUROC among pairs of rows that agree in ``stratum``: what a signal adds once the other is held fixed.
+
+    Both strata are pooled by their number of pairs. NaN where the stratum leaves no pair to compare.
+    """
+    total, weight = np.zeros((values.shape[1], labels.shape[1])), np.zeros(labels.shape[1])
+    for value in (False, True):
+        rows = stratum == value
+        present = labels[rows].sum(0).astype(float)
+        pairs = present * (rows.sum() - present)
+        total += np.nan_to_num(auroc(values[rows], labels[rows])) * pairs
+        weight += pairs
+    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
+
+
+def stratified_difference(
+    outcome: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], stratum: Bool[np.ndarray, " row"]
+) -> Float[np.ndarray, "unit signal"]:
+    """Mean outcome with minus without the signal, ``stratum`` held fixed (Cochran-Mantel-Haenszel weights).
+
+    ``sum_k w_k (mean1_k - mean0_k) / sum_k w_k`` with ``w_k = n1_k n0_k / (n1_k + n0_k)``; NaN if no stratum has both.
+    """
+    total, weight = np.zeros((outcome.shape[1], labels.shape[1])), np.zeros(labels.shape[1])
+    for value in (False, True):
+        rows = stratum == value
+        y, x = outcome[rows], labels[rows].astype(float)
+        n1 = x.sum(0)
+        n0 = len(x) - n1
+        ok = (n1 > 0) & (n0 > 0)
+        with_sum = y.T @ x
+        means = with_sum / np.where(ok, n1, 1.0) - (y.sum(0)[:, None] - with_sum) / np.where(ok, n0, 1.0)
+        w = np.where(ok, n1 * n0 / np.maximum(n1 + n0, 1.0), 0.0)
+        total += means * w
+        weight += w
+    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
+
+
+def best_threshold(
+    values: Float[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"]
+) -> tuple[Float[np.ndarray, " signal"], Bool[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
+    """The cut that classifies each signal best, on these rows: (threshold, signal lies above it, accuracy).
+
+    The threshold is halfway between two neighbouring values, or infinite where one class for all rows is best.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered, label = values[order], labels[order].astype(float)
+    n = len(values)
+    below = np.concatenate((np.zeros((1, label.shape[1])), np.cumsum(label, 0)))  # with the signal among the i lowest
+    above_right = (np.arange(n + 1)[:, None] - below + (below[-1] - below)) / n
+    cut = np.ones(n + 1, dtype=bool)
+    cut[1:-1] = ordered[1:] > ordered[:-1]  # no cut between equal values
+    edges = np.concatenate(([-np.inf], (ordered[1:] + ordered[:-1]) / 2, [np.inf]))[cut]
+    above_right = above_right[cut]
+    high, low = above_right.argmax(0), above_right.argmin(0)
+    columns = np.arange(label.shape[1])
+    accuracy_above, accuracy_below = above_right[high, columns], 1 - above_right[low, columns]
+    above = accuracy_above >= accuracy_below
+    return np.where(above, edges[high], edges[low]), above, np.maximum(accuracy_above, accuracy_below)
