@@ -8,7 +8,6 @@ initialisation, data stream, gradient clip, weight decay and fate: it ends when 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.validation import Validator
 
-GROUP = 16  # seeds a compiled step takes: enough to hide overheads, few enough for the cache
+CUDA_GROUP = 256  # seeds a step takes on a GPU
 
 
 @dataclass
@@ -84,7 +83,7 @@ def resolve_device(device: str) -> torch.device:
 class Trainer:
     """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
 
-    def __init__(self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compiled: bool):
+    def __init__(self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compile: bool | None):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.model = build(name).to(device)
         self.model.train()
@@ -96,16 +95,22 @@ class Trainer:
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
         self.step_number = 0
-        self.group_size = min(GROUP if device.type == "cpu" else 256, len(seeds))
+        self.started, self.seconds_before = time.monotonic(), 0.0
+        largest = self.objective.group_size if device.type == "cpu" else CUDA_GROUP
+        self.group_size = -(-len(seeds) // -(-len(seeds) // largest))  # even groups, so that no place is spare
         self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
         self.validator = Validator(self.model.task, recipe.validation_size, device)
-        self._loss = torch.compile(self._stacked_loss, dynamic=False) if compiled else self._stacked_loss
+        if self._worth_compiling() if compile is None else compile:
+            self.objective.compile()
         self._make_groups()
 
-    # ---- one step
+    def _worth_compiling(self) -> bool:
+        """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
+        if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
+            return False
+        return self.recipe.steps >= 5_000 and not (self.objective.has_kernel and self.group_size >= 8)
 
-    def _stacked_loss(self, theta: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
-        return self.objective.loss(self.layout.unflatten(theta), tokens, targets)
+    # ---- one step
 
     def _make_groups(self) -> None:
         """Pack the active seeds into groups of one size; spare places repeat a seed and are never written back."""
@@ -182,6 +187,11 @@ class Trainer:
 
     # ---- saving
 
+    @property
+    def seconds(self) -> float:
+        """Wall time spent on this run, over all its sessions."""
+        return self.seconds_before + time.monotonic() - self.started
+
     def save(self) -> None:
         self.collect()
         tensors = {"theta": self.theta, "m": self.moments[0], "v": self.moments[1], "best_theta": self.best_theta}
@@ -189,6 +199,7 @@ class Trainer:
             "seeds": [vars(s) for s in self.states],
             "groups": [group.rows for group in self.groups],
             "losses": [None if x != x else x for x in self._losses],
+            "seconds": self.seconds,
         }
         self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
 
@@ -207,6 +218,7 @@ class Trainer:
         self.states = [SeedState(**entry) for entry in state["seeds"]]
         self._loss_table = [float("nan") if x is None else x for x in state["losses"]]
         self.groups = [_Group(self, rows) for rows in state["groups"]]
+        self.seconds_before = state["seconds"]
         self.folder.truncate_metrics(self.step_number)
         return True
 
@@ -251,7 +263,7 @@ class _Group:
         tokens, targets = self.stream.batch(number)
         bf16 = trainer.recipe.autocast and trainer.device.type == "cuda"
         with torch.autocast("cuda", torch.bfloat16) if bf16 else contextlib.nullcontext():
-            losses = trainer._loss(theta, tokens, targets)
+            losses = trainer.objective.loss(trainer.layout.unflatten(theta), tokens, targets)
         (grad,) = torch.autograd.grad(losses.sum(), theta)
         self.losses = losses.detach()
         self.optimiser.step(grad, number, self.weight_decay, self.active)
@@ -275,6 +287,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     stop_at_step: int | None = None,
+    minutes: float | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
@@ -283,8 +296,8 @@ def train(
 
     Args:
         recipe: the model's own unless given.
-        compile: torch.compile the step; None means if a C++ compiler (CPU) is found and the run is long.
-        stop_at_step: save and return early, for working in slices.
+        compile: torch.compile the step; None means where it pays.
+        stop_at_step, minutes: save and return early, for working in slices.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device.
@@ -299,10 +312,6 @@ def train(
     resolved = resolve_device(device)
     folder = RunFolder(Path(out))
     folder.open({"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed})
-    if compile is None:
-        has_compiler = any(shutil.which(c) for c in ("g++", "c++", "clang++")) or resolved.type == "cuda"
-        compile = has_compiler and recipe.steps >= 5_000
-    started = time.monotonic()
     trainer = Trainer(name, recipe, list(range(first_seed, first_seed + seeds)), folder, resolved, compile)
     trainer.restore()
     last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
@@ -320,6 +329,8 @@ def train(
                     if time.monotonic() - saved > checkpoint_seconds:
                         trainer.save()
                         saved = time.monotonic()
+                if minutes is not None and time.monotonic() - trainer.started > 60 * minutes:
+                    break
         except KeyboardInterrupt:
             trainer.save()
             raise
@@ -328,22 +339,4 @@ def train(
         trainer.snapshot()
         trainer.finish()
     trainer.save()
-    result = TrainResult(
-        folder.path, name, trainer.step_number, complete, tuple(trainer.states), time.monotonic() - started
-    )
-    return result
-
-
-def best_parameters(folder: Path, seed: int) -> dict[str, Tensor]:
-    """The selected parameters of one seed of a run: the last of its best validations."""
-    run = RunFolder(Path(folder))
-    loaded = run.load_checkpoint()
-    if loaded is None:
-        raise UserError(f"{folder} holds no checkpoint yet.")
-    _, tensors, state = loaded
-    rows = [entry["seed"] for entry in state["seeds"]]
-    if seed not in rows:
-        raise UserError(f"{folder} has seeds {rows[0]} to {rows[-1]}, not {seed}.")
-    config = json.loads(run.config_path.read_text())
-    layout = ParameterLayout(build(config["model"]))
-    return layout.unflatten(tensors["best_theta"][rows.index(seed)])
+    return TrainResult(folder.path, name, trainer.step_number, complete, tuple(trainer.states), trainer.seconds)

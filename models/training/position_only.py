@@ -1,4 +1,4 @@
-"""The objective of a one-layer model with a split residual stream, in about a twentieth of the time.
+"""The objective of a one-layer model with a split residual stream, by the algebra that the split allows.
 
 When tokens and positions occupy different dimensions, all tokens have one norm, queries and keys read positions
 and values read tokens (MicroAdder 57, 67, 74), then
@@ -9,11 +9,15 @@ and values read tokens (MicroAdder 57, 67, 74), then
   (one number a digit for a rank-1 output), looked up and mixed by that matrix;
 * only the rows of the queries that carry loss are needed after attention.
 
-What remains is elementwise over (query, example), kept contiguous by putting features before rows. Equal to the
-general forward in loss and gradient up to rounding; the tests check it.
+What remains is elementwise over (query, example), kept contiguous by putting features before rows; on a CPU with a
+C compiler one fused kernel does it, gradient included (``native/split_stream.c``). Equal to the general forward in
+loss and gradient up to rounding; the tests check it.
 """
 
 from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
@@ -21,17 +25,43 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.mlp import ACTIVATIONS
-from models.parts.weights import is_bias
-from models.training.objective import GeneralObjective, Parameters
+from models.parts.weights import Weights, is_bias
+from models.training.native import library
+from models.training.objective import GeneralObjective, Parameters, cross_entropy
 from models.transformer import ArithmeticTransformer
 
+_LANES = 16  # rows the kernel takes at a time
 
-def _mix(matrix: Float[Tensor, "seed rows columns"], x: Float[Tensor, "seed rows n"]) -> Float[Tensor, "seed columns n"]:
-    return torch.bmm(matrix.transpose(1, 2), x)
+
+class Tables(NamedTuple):
+    """All that the row-wise part needs of the weights; everything has a leading seed axis."""
+
+    mixing: Float[Tensor, "seed signal query pos"]  # pattern over RMS, per head and rank of W_O
+    sent: Float[Tensor, "seed signal vocab"]  # what a token sends through a head, one number a rank
+    own: Float[Tensor, "seed vocab token_dim"]
+    place: Float[Tensor, "seed query position_dim"]
+    right: Float[Tensor, "seed signal d_model"]
+    w_in: Float[Tensor, "seed d_model d_mlp"]  # norm gains folded in
+    w_out: Float[Tensor, "seed d_mlp d_model"]
+    w_u: Float[Tensor, "seed d_model vocab"]
 
 
 class PositionOnlyObjective(GeneralObjective):
     """:class:`GeneralObjective` for models whose weight map declares ``split_stream``."""
+
+    def __init__(self, model: ArithmeticTransformer, n_pos: int | None = None):
+        super().__init__(model)
+        self.kernel = self._kernel(n_pos or model.task.input_length)
+        self._tables_for_loss = self.tables
+        if self.kernel is not None:
+            self.has_kernel, self.group_size = True, 64  # the kernel takes one seed at a time, so only the overhead of the rest counts
+
+    def compile(self) -> None:
+        """torch.compile what the kernel leaves; evaluation keeps the plain functions."""
+        if self.kernel is None:
+            super().compile()
+        else:
+            self._tables_for_loss = torch.compile(self.tables, dynamic=False)
 
     @staticmethod
     def applies_to(model: ArithmeticTransformer) -> bool:
@@ -52,60 +82,132 @@ class PositionOnlyObjective(GeneralObjective):
             and not any(is_bias(key) for key in model.effective_weights() if not key.endswith(("_left", "_right")))
         )
 
-    def logits(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Float[Tensor, "seed vocab target row"]:
-        cfg, w, tokens = self.model.config, self.effective_weights(parameters), tokens.long()
-        n_seeds, n_pos, n_rows = tokens.shape
-        first, n_query = self.queries[0], len(self.queries)
-        t = self.model.weight_map.split_stream
+    def tables(self, parameters: Parameters, n_pos: int) -> Tables:
+        """Attention and token tables, once a seed."""
+        cfg, w = self.model.config, self.effective_weights(parameters)
+        first, t = self.queries[0], self.model.weight_map.split_stream
         embed, position = w["embed.W_E"], w["pos_embed.W_pos"][:, :n_pos]
-
-        # Attention, once a seed: every token has the norm of token 0.
-        mean_square = (embed[:, :1].square().sum(-1) + position.square().sum(-1)) / cfg.d_model
+        mean_square = (embed[:, :1].square().sum(-1) + position.square().sum(-1)) / cfg.d_model  # token 0 for all
         inverse_rms = (mean_square + cfg.eps).rsqrt()  # [seed, pos]
         normalized = position * inverse_rms[..., None] * w["blocks.0.ln1.w"][:, None]
         q = torch.einsum("spd,shde->shpe", normalized[:, first:], w["blocks.0.attn.W_Q"])
         k = torch.einsum("spd,shde->shpe", normalized, w["blocks.0.attn.W_K"])
         scores = q @ k.transpose(-1, -2) / cfg.score_scale
-        future = torch.ones(n_query, n_pos, dtype=torch.bool, device=tokens.device).triu(first + 1)
+        future = torch.ones(len(self.queries), n_pos, dtype=torch.bool, device=scores.device).triu(first + 1)
         mixing = F.softmax(scores.masked_fill(future, float("-inf")), -1) * inverse_rms[:, None, None]
+        left, right = _output_factors(w)
+        gained = embed * w["blocks.0.ln1.w"][:, None]
+        sent = torch.einsum("svd,shde,sher->shrv", gained, w["blocks.0.attn.W_V"], left)
+        return Tables(
+            mixing=mixing.repeat_interleave(sent.shape[2], dim=1),
+            sent=sent.flatten(1, 2),
+            own=embed[:, :, :t],
+            place=position[:, first:, t:],
+            right=right.flatten(1, 2),
+            w_in=w["blocks.0.ln2.w"][..., None] * w["blocks.0.mlp.W_in"],
+            w_out=w["blocks.0.mlp.W_out"],
+            w_u=w["ln_final.w"][..., None] * w["unembed.W_U"],
+        )
 
-        # What each token sends through each head, in the coordinates of the output's rank.
-        left, right = self._output_factors(w)
-        sent = torch.einsum("svd,shde,sher->shrv", embed * w["blocks.0.ln1.w"][:, None], w["blocks.0.attn.W_V"], left)
-        n_heads, rank = sent.shape[1:3]
-        index = tokens.reshape(n_seeds, 1, -1).expand(-1, n_heads * rank, -1)
-        arriving = sent.flatten(1, 2).gather(2, index).view(n_seeds, n_heads, rank, n_pos, n_rows)
-        signal = torch.matmul(mixing[:, :, None], arriving).flatten(1, 2)  # [seed, head*rank, query, row]
+    def logits(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Float[Tensor, "seed vocab target row"]:
+        return self._logits(self.tables(parameters, tokens.shape[1]), tokens.long())
+
+    def _logits(self, tables: Tables, tokens: Integer[Tensor, "seed pos row"]) -> Float[Tensor, "seed vocab target row"]:
+        cfg, (n_seeds, n_pos, n_rows) = self.model.config, tokens.shape
+        first, n_query, n_signal = self.queries[0], len(self.queries), tables.sent.shape[1]
+        index = tokens.reshape(n_seeds, 1, -1).expand(-1, n_signal, -1)
+        arriving = tables.sent.gather(2, index).view(n_seeds, n_signal, n_pos, n_rows)
+        signal = tables.mixing @ arriving  # [seed, signal, query, row]
 
         # The residual stream of the queries, features first.
-        n = n_query * n_rows
+        n, t = n_query * n_rows, tables.own.shape[2]
         query_tokens = tokens[:, first:].reshape(n_seeds, 1, n).expand(-1, t, -1)
-        own = embed[:, :, :t].transpose(1, 2).gather(2, query_tokens).view(n_seeds, t, n_query, n_rows)
-        place = position[:, first:, t:].transpose(1, 2)[..., None].expand(-1, -1, -1, n_rows)
+        own = tables.own.transpose(1, 2).gather(2, query_tokens).view(n_seeds, t, n_query, n_rows)
+        place = tables.place.transpose(1, 2)[..., None].expand(-1, -1, -1, n_rows)
         stream = torch.cat((own, place), 1).view(n_seeds, cfg.d_model, n)
-        right = right.flatten(1, 2)
-        if right.shape[1] == 1:  # rank 1: a product that fuses with the sum, instead of a matrix product
-            stream = stream + right.transpose(1, 2) * signal.view(n_seeds, 1, n)
+        if n_signal == 1:  # a product that fuses with the sum, instead of a matrix product
+            stream = stream + tables.right.transpose(1, 2) * signal.view(n_seeds, 1, n)
         else:
-            stream = stream + _mix(right, signal.view(n_seeds, -1, n))
-
-        def gain(key: str) -> Float[Tensor, "seed d_model 1"]:
-            return w[key][..., None]
-
-        inverse_rms = (stream.square().mean(1, keepdim=True) + cfg.eps).rsqrt()
-        pre = _mix(gain("blocks.0.ln2.w") * w["blocks.0.mlp.W_in"], stream) * inverse_rms
-        stream = stream + _mix(w["blocks.0.mlp.W_out"], ACTIVATIONS[cfg.act_fn](pre))
-        inverse_rms = (stream.square().mean(1, keepdim=True) + cfg.eps).rsqrt()
-        logits = _mix(gain("ln_final.w") * w["unembed.W_U"], stream) * inverse_rms
+            stream = stream + _mix(tables.right, signal.view(n_seeds, -1, n))
+        pre = _mix(tables.w_in, stream) * _inverse_rms(stream, cfg.eps)
+        stream = stream + _mix(tables.w_out, ACTIVATIONS[cfg.act_fn](pre))
+        logits = _mix(tables.w_u, stream) * _inverse_rms(stream, cfg.eps)
         return logits.view(n_seeds, -1, n_query, n_rows)
 
+    def loss(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"], targets: Integer[Tensor, "seed target row"]
+    ) -> Float[Tensor, " seed"]:
+        if not self.takes_kernel(tokens):
+            return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
+        tables = self._tables_for_loss(parameters, tokens.shape[1])
+        return _FusedLoss.apply(self.kernel, self.model.config.eps, tokens, targets, *tables)
+
+    def takes_kernel(self, tokens: Tensor) -> bool:
+        """Whether the fused kernel can take these rows."""
+        return (
+            self.kernel is not None
+            and not tokens.is_cuda
+            and tokens.dtype == torch.uint8
+            and tokens.shape[-1] % _LANES == 0
+            and self.model.dtype == torch.float32
+        )
+
+    def _kernel(self, n_pos: int) -> Any:
+        """The fused kernel for this model's shapes, or None where it does not apply or cannot be built."""
+        cfg = self.model.config
+        if cfg.d_vocab > _LANES or cfg.act_fn != "gelu":
+            return None
+        left, _ = _output_factors({k: w[None] for k, w in self.model.effective_weights().items()})
+        shape = {
+            "NQ": len(self.queries),
+            "NP": n_pos,
+            "FIRST": self.queries[0],
+            "ND": cfg.d_model,
+            "NT": self.model.weight_map.split_stream,
+            "NM": cfg.d_mlp,
+            "NV": cfg.d_vocab,
+            "NR": cfg.n_heads * left.shape[-1],
+        }
+        return library("split_stream.c", "-ffast-math", *(f"-D{key}={value}" for key, value in shape.items()))
+
+
+class _FusedLoss(torch.autograd.Function):
+    """Loss [seed] and its gradient with respect to all tables, in one pass over the rows."""
+
     @staticmethod
-    def _output_factors(w: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """W_O as left [seed, head, d_head, rank] times right [seed, head, rank, d_model]."""
-        if "blocks.0.attn.W_O_left" in w:
-            return w["blocks.0.attn.W_O_left"], w["blocks.0.attn.W_O_right"]
-        w_o = w["blocks.0.attn.W_O"]
-        identity = torch.eye(w_o.shape[2], dtype=w_o.dtype, device=w_o.device)
-        return identity.expand(*w_o.shape[:2], -1, -1), w_o
+    def forward(ctx: Any, kernel: Any, eps: float, tokens: Tensor, targets: Tensor, *tables: Tensor) -> Tensor:
+        tables = tuple(table.detach().contiguous() for table in tables)
+        tokens, targets = tokens.contiguous(), targets.contiguous()
+        loss = torch.empty(tokens.shape[0])
+        gradients = [torch.empty_like(table) for table in tables]
+        arrays = [tokens, targets, *tables, loss, *gradients]
+        pointers = [ctypes.c_void_p(array.data_ptr()) for array in arrays]
+        kernel.loss_and_gradient(
+            tokens.shape[0], tokens.shape[2], *pointers[:2], ctypes.c_float(eps), *pointers[2:]
+        )
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (g * grad.view(-1, *[1] * (g.ndim - 1)) for g in ctx.saved_tensors)
+        return (None, None, None, None, *scaled)
+
+
+def _mix(matrix: Float[Tensor, "seed rows columns"], x: Float[Tensor, "seed rows n"]) -> Float[Tensor, "seed columns n"]:
+    return torch.bmm(matrix.transpose(1, 2), x)
+
+
+def _inverse_rms(stream: Float[Tensor, "seed d_model n"], eps: float) -> Float[Tensor, "seed 1 n"]:
+    return (stream.square().mean(1, keepdim=True) + eps).rsqrt()
+
+
+def _output_factors(w: Weights) -> tuple[Tensor, Tensor]:
+    """W_O as left [seed, head, d_head, rank] times right [seed, head, rank, d_model]."""
+    if "blocks.0.attn.W_O_left" in w:
+        return w["blocks.0.attn.W_O_left"], w["blocks.0.attn.W_O_right"]
+    w_o = w["blocks.0.attn.W_O"]
+    identity = torch.eye(w_o.shape[2], dtype=w_o.dtype, device=w_o.device)
+    return identity.expand(*w_o.shape[:2], -1, -1), w_o

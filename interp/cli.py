@@ -1,0 +1,218 @@
+"""The ``interp`` command.
+
+    interp list                                  models, trained or not
+    interp train microadder-57 --seeds 64        train (or go on with) a run
+    interp publish runs/microadder-57            make a zoo entry of finished runs
+    interp score microadder-57                   AdderBoard score with its interval, by carry-chain length
+    interp report                                report.html on the zoo's MicroAdders
+
+Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from models.errors import UserError, unknown_name
+
+COMMANDS: dict[str, Any] = {}
+
+
+def command(cls: type) -> type:
+    COMMANDS[cls.__name__.lower()] = cls
+    return cls
+
+
+@command
+@dataclass(frozen=True)
+class List:
+    """Every model that can be built, and which of them the zoo holds trained."""
+
+    def run(self) -> int:
+        from rich.console import Console
+        from rich.table import Table
+
+        import models
+
+        table = Table("model", "parameters", "task", "in the zoo", "AdderBoard", "seeds grokked / tried")
+        for name in models.names():
+            n = sum(p.numel() for p in models.build(name).parameters())
+            row = ["no", "", ""]
+            if name in models.zoo_names():
+                entry = models.zoo.read_entry(name)
+                made = entry["training"]
+                row = [
+                    "yes",
+                    f"{entry['score']['correct']:,}/{entry['score']['n']:,}",
+                    f"{made['seeds_grokked']} / {made['seeds_tried']}",
+                ]
+            table.add_row(name, str(n), models.get_spec(name).task().name, *row)
+        Console().print(table)
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Train:
+    """Train a model, or go on with the run in --out. Every flag of the recipe is listed for the model named."""
+
+    name: tyro.conf.Positional[str]
+    """A registered model, e.g. microadder-57."""
+    seeds: int = 1
+    """How many seeds to train, stacked."""
+    first_seed: int = 0
+    """The first of them."""
+    out: Path | None = None
+    """Run folder; runs/NAME by default."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    compile: bool | None = None
+    """torch.compile the step; by default where a compiler is found and the run is long."""
+    threads: int = 1
+    """CPU threads; these models are too small for more."""
+    minutes: float | None = None
+    """Stop (and save) after so many minutes, to go on later."""
+
+    def run(self) -> int:
+        import torch
+
+        from models.training import train
+
+        torch.set_num_threads(self.threads)
+        out = self.out or Path("runs") / self.name
+        try:
+            result = train(
+                self.name,
+                out,
+                self.seeds,
+                self.first_seed,
+                self.recipe,
+                self.device,
+                self.compile,
+                minutes=self.minutes,
+            )
+        except KeyboardInterrupt:
+            print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
+            return 130
+        for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
+            print(
+                f"seed {state.seed}: {state.status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
+            )
+        print(
+            f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem "
+            f"({result.steps_done:,} steps, {result.seconds:.0f} s, {out})"
+        )
+        if not result.complete:
+            print("Not finished; the same command goes on.")
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Publish:
+    """Make a zoo entry of one or more finished runs of a model."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path | None = None
+    """The entry's folder; the package's zoo by default."""
+    overwrite: bool = False
+    """Replace an entry that is there."""
+
+    def run(self) -> int:
+        from models.training.publish import publish
+
+        folder, result = publish(list(self.runs), self.out, self.overwrite)
+        print(f"{folder}\n{result}")
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Score:
+    """Score a model on AdderBoard's 10,010 problems, by carry-chain length."""
+
+    model: tyro.conf.Positional[str]
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    method: Literal["teacher_forced", "greedy"] = "teacher_forced"
+    """Both give the same verdict on a whole answer; greedy decodes token by token."""
+    json: Path | None = None
+    """Also write the score here."""
+
+    def run(self) -> int:
+        import models
+        from models.checkpoint import write_json_atomic
+
+        result = models.score(models.load(self.model), method=self.method)
+        print(result)
+        print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
+        if self.json:
+            write_json_atomic(self.json, result.to_dict())
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
+
+    models: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Zoo names or paths; every MicroAdder of the zoo by default."""
+    out: Path = Path("report.html")
+    """The page to write."""
+
+    def run(self) -> int:
+        from interp.report import write_report
+
+        write_report(self.models, self.out)
+        print(f"wrote {self.out}")
+        return 0
+
+
+def _train_class(arguments: list[str]) -> type:
+    """``Train`` with the named model's recipe as further flags, its values as their defaults."""
+    from dataclasses import field
+
+    from models.registry import get_spec
+    from models.training.recipes import Recipe, get_recipe
+
+    name = next((a for a in arguments if not a.startswith("-")), None)
+    recipe = Recipe()
+    if name is not None:
+        spec = get_spec(name)
+        if spec.recipe is None:
+            raise UserError(f"{name} is not a trained model: its weights are constructed.")
+        recipe = get_recipe(spec.recipe)
+    annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+    extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)
+    extended.__doc__ = Train.__doc__
+    return extended
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(__doc__)
+            return 0 if arguments else 2
+        name, rest = arguments[0], arguments[1:]
+        if name not in COMMANDS:
+            raise unknown_name("command", name, COMMANDS)
+        cls = _train_class(rest) if name == "train" else COMMANDS[name]
+        return tyro.cli(cls, prog=f"interp {name}", args=rest).run()
+    except UserError as error:
+        print(f"interp: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interp: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

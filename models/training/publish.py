@@ -1,0 +1,225 @@
+"""From training runs to a zoo entry: which seed, how good, and how many seeds it took.
+
+The seed is chosen without looking at the test set: of the seeds whose selected checkpoint answers every validation
+problem and every problem of a second, larger validation set, the one that was perfect first. The test set is then
+scored for every seed that passed the first validation, to count how many grokked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.checkpoint import format_weights
+from models.errors import UserError
+from models.evaluation import Rate, Score, score
+from models.registry import build
+from models.tasks.adderboard import validation_problems
+from models.training.objective import ParameterLayout
+from models.training.run_folder import RunFolder
+from models.transformer import ArithmeticTransformer
+from models.zoo import ZOO, save_entry
+
+SECOND_VALIDATION = 20_000
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """One seed of one run, as the entry records it."""
+
+    run: Path
+    row: int
+    state: dict[str, Any]
+    theta: Tensor
+    exact_on_test: int | None  # None: did not pass validation, so not scored
+
+    @property
+    def seed(self) -> int:
+        return self.state["seed"]
+
+
+def publish(folders: list[Path], out: Path | None = None, overwrite: bool = False) -> tuple[Path, Score]:
+    """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
+
+    Returns:
+        the entry's folder and the chosen seed's score on the task's test set.
+
+    Raises:
+        UserError: unfinished runs, runs of different models or recipes, seeds tried twice, no seed that passes.
+    """
+    runs = [RunFolder(Path(folder)) for folder in folders]
+    configs = [_config(run) for run in runs]
+    for folder, config in zip(folders, configs, strict=True):
+        if (config["model"], config["recipe"]) != (configs[0]["model"], configs[0]["recipe"]):
+            raise UserError(f"{folder} trains another model or recipe than {folders[0]}; publish them apart.")
+    name = configs[0]["model"]
+    model = build(name)
+    layout = ParameterLayout(model)
+    rows, seconds = [], 0.0
+    for run in runs:
+        found, spent = _rows(run, layout, model)
+        rows += found
+        seconds += spent
+    if len({row.seed for row in rows}) < len(rows):
+        raise UserError("The runs share seeds; a seed counts once.")
+    passing = sorted(
+        (row for row in rows if row.exact_on_test is not None), key=lambda row: row.state["first_perfect_step"]
+    )
+    second = validation_problems(SECOND_VALIDATION, seed=1)
+    chosen = next((row for row in passing if _exact(model, layout, row.theta, second) == len(second)), None)
+    if chosen is None:
+        raise UserError(f"None of the {len(rows)} seeds answers every validation problem; there is nothing to publish.")
+    layout.load_into(model, chosen.theta)
+    result = score(model)
+    grokked = Rate(len(rows), sum(row.exact_on_test == result.n for row in rows))
+    training = {
+        "seed": chosen.seed,
+        "step": chosen.state["best_step"],
+        "first_perfect_step": chosen.state["first_perfect_step"],
+        "seeds_tried": grokked.n,
+        "seeds_grokked": grokked.correct,
+        "grok_interval_95": list(grokked.interval),
+        "seconds": seconds,
+        "commands": [_command(config) for config in configs],
+        "recipe": configs[0]["recipe"],
+        "torch": torch.__version__.split("+")[0],
+    }
+    files = {
+        "seeds.json": json.dumps([_public(row) for row in rows], indent=1).encode(),
+        "curves.safetensors": _curves(runs, rows),
+        "metrics.jsonl": _metrics(chosen),
+        "snapshots.safetensors": _snapshots(chosen),
+        "card.md": _card(name, model, training, result, grokked).encode(),
+    }
+    return save_entry(out or ZOO / name, model, training, result.to_dict(), files, overwrite), result
+
+
+def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]:
+    """(step, model) for every log-spaced snapshot of an entry's seed, in order of steps."""
+    from models.checkpoint import parse_weights
+    from models.zoo import entry_file, read_entry
+
+    name = read_entry(entry)["model"]
+    tensors, _ = parse_weights(entry_file(entry, "snapshots.safetensors"), f"snapshots of {entry}")
+    steps = tensors.pop("step").tolist()
+    found = []
+    for i, step in enumerate(steps):
+        model = build(name)
+        with torch.no_grad():
+            for key, parameter in model.weight_map.named_parameters():
+                parameter.copy_(tensors[key][i])
+        found.append((step, model))
+    return found
+
+
+def _config(run: RunFolder) -> dict[str, Any]:
+    if not run.config_path.exists():
+        raise UserError(f"{run.path} is not a run folder: it has no config.json.")
+    return json.loads(run.config_path.read_text())
+
+
+def _rows(run: RunFolder, layout: ParameterLayout, model: ArithmeticTransformer) -> tuple[list[SeedRow], float]:
+    loaded = run.load_checkpoint()
+    if loaded is None:
+        raise UserError(f"{run.path} has no checkpoint yet.")
+    _, tensors, state = loaded
+    if any(entry["status"] == "training" for entry in state["seeds"]):
+        raise UserError(f"{run.path} is not finished; give its `interp train` command again to go on with it.")
+    rows = []
+    for i, entry in enumerate(state["seeds"]):
+        theta = tensors["best_theta"][i]
+        exact = _exact(model, layout, theta, None) if entry["best_exact"] == 1.0 else None
+        rows.append(SeedRow(run.path, i, entry, theta, exact))
+    return rows, state["seconds"]
+
+
+def _exact(model: ArithmeticTransformer, layout: ParameterLayout, theta: Tensor, problems: Tensor | None) -> int:
+    layout.load_into(model, theta)
+    return score(model, problems).correct
+
+
+def _command(config: dict[str, Any]) -> str:
+    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}"
+
+
+def _public(row: SeedRow) -> dict[str, Any]:
+    keys = ("seed", "status", "best_exact", "best_step", "first_perfect_step", "stopped_at")
+    return {key: row.state[key] for key in keys} | {"exact_on_test": row.exact_on_test}
+
+
+def _curves(runs: list[RunFolder], rows: list[SeedRow]) -> bytes:
+    """Exact match, token accuracy and loss of every seed over training, [seed, evaluation]; NaN after a seed ended."""
+    tables: dict[str, list[Tensor]] = {"exact": [], "token": [], "loss": []}
+    steps: list[int] = []
+    lines_of = [run.metrics() for run in runs]
+    for lines in lines_of:
+        steps = max(steps, [line["step"] for line in lines], key=len)
+    for lines in lines_of:
+        training = torch.tensor([[s == "training" for s in line["status"]] for line in lines])
+        for key, table in tables.items():
+            values = torch.tensor([[float("nan") if x is None else x for x in line[key]] for line in lines])
+            values = torch.where(training, values, torch.nan)
+            padding = torch.full((len(steps) - len(lines), values.shape[1]), float("nan"))
+            table.append(torch.cat((values, padding)).T)
+    stacked = {key: torch.cat(table).half() if key == "loss" else torch.cat(table) for key, table in tables.items()}
+    return format_weights(stacked | {"step": torch.tensor(steps), "seed": torch.tensor([row.seed for row in rows])})
+
+
+def _metrics(row: SeedRow) -> bytes:
+    lines = []
+    for line in RunFolder(row.run).metrics():
+        entry = {key: line[key][row.row] for key in ("exact", "token", "loss", "status")}
+        lines.append(json.dumps({"step": line["step"], "lr": line["lr"]} | entry))
+        if entry["status"] != "training":
+            break
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _snapshots(row: SeedRow) -> bytes:
+    """The chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], and their steps."""
+    end = row.state["stopped_at"]
+    kept = {step: tensors for step, tensors in RunFolder(row.run).snapshots().items() if step <= end}
+    steps = sorted(kept)
+    stacked = {key: torch.stack([kept[step][key][row.row] for step in steps]) for key in kept[steps[0]]}
+    return format_weights(stacked | {"step": torch.tensor(steps)})
+
+
+def _card(name: str, model: ArithmeticTransformer, training: dict[str, Any], result: Score, grokked: Rate) -> str:
+    n_parameters = sum(p.numel() for p in model.parameters())
+    low, high = grokked.interval
+    rows = "\n".join(
+        f"| {row.chain_length} | {row.n:,} | {row.correct:,} | {row.low:.4f}-{row.high:.4f} |"
+        for row in result.to_dataframe().itertuples()
+    )
+    commands = "\n".join(f"    {command}" for command in training["commands"])
+    return f"""# {name}
+
+{n_parameters} free parameters, all learned from a random start; trained by this project on {model.task.name}.
+
+* **Score:** {result.correct:,} of {result.n:,} ({result.problems}), {result.method.replace("_", " ")}, rung: {result.rung}.
+  The error rate is below {result.error_bound:.1e} with 95% confidence on problems of that distribution; this is no
+  statement about all inputs.
+* **Seed** {training["seed"]}, parameters after {training["step"]:,} steps; perfect on validation from step
+  {training["first_perfect_step"]:,} on. Chosen on validation problems that are disjoint from the test set.
+* **Seeds:** {grokked.correct} of {grokked.n} seeds answer the whole test set
+  ({100 * grokked.accuracy:.1f}%, 95% interval {100 * low:.1f}-{100 * high:.1f}%).
+* **Time:** {training["seconds"] / 60:.0f} minutes for all {grokked.n} seeds, float32, torch {training["torch"]}.
+
+| longest carry chain | problems | right | 95% interval |
+|---|---|---|---|
+{rows}
+
+Made by
+
+{commands}
+
+Another machine or version rounds differently, and these models are chaotic enough for another seed to succeed.
+
+Files: `model.safetensors` (free parameters), `snapshots.safetensors` (log-spaced over training), `metrics.jsonl`
+(this seed), `curves.safetensors` and `seeds.json` (all seeds), `config.json` (recipe, hashes, score).
+"""
