@@ -1,0 +1,48 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from models.errors import UserError
+from models.registry import register
+
+COUNTS = {"microadder-57": 57, "microadder-67": 67, "microadder-74": 74}
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS.items())
+def test_the_name_says_the_number_of_free_parameters(name: str, count: int) -> None:
+    model = models.build(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert model.name_or_path == name
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_seed_determines_the_parameters(name: str) -> None:
+    drawn = [torch.cat([p.flatten() for p in models.build(name, seed=seed).parameters()]) for seed in (3, 3, 4)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("make", [models.build, models.get_spec])
+@pytest.mark.parametrize("typed", ["microadder57", "microader-57", "MicroAdder-57", "micro-adder-57"])
+def test_an_unknown_name_brings_the_closest_match(make, typed: str) -> None:
+    with pytest.raises(UserError, match=f"no model '{typed}'.*Did you mean 'microadder-57'"):
+        make(typed)
+
+
+def test_a_name_unlike_any_other_brings_no_guess() -> None:
+    with pytest.raises(UserError, match="no model 'zzz'; there is ") as error:
+        models.build("zzz")
+    assert "Did you mean" not in str(error.value)
+
+
+def test_a_name_can_be_registered_once() -> None:
+    with pytest.raises(UserError, match="registered already"):
+        register(models.get_spec("microadder-57"))
+
+
+def test_all_registered_names_are_listed() -> None:
+    assert set(models.names()) >= set(COUNTS)
