@@ -1,0 +1,262 @@
+"""Published MicroAdder checkpoints come in whole, and nothing else comes in."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from models.errors import UserError
+from models.importers import load_published
+
+FILES = {"microadder-57": "microadder_57p.pt", "microadder-67": "microadder_67p.pt"}
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(params=FILES)
+def published(request: pytest.FixtureRequest, checkpoint: Callable[[str], Path]) -> tuple[str, Path]:
+    """(name of the model, path of its published checkpoint)."""
+    return request.param, checkpoint(FILES[request.param])
+
+
+def changed(path: Path, folder: Path, change: Change) -> Path:
+    """A copy of a checkpoint with something changed."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    change(content)
+    torch.save(content, folder / "changed.pt")
+    return folder / "changed.pt"
+
+
+# ---- what is imported
+
+
+def test_the_published_models_answer_all_of_adderboard(published: tuple[str, Path]) -> None:
+    name, path = published
+    model = load_published(path)
+    assert model.name_or_path == name
+    assert sum(parameter.numel() for parameter in model.parameters()) == int(name.split("-")[1])
+    assert models.score(model).correct == 10_010
+    assert models.score(model, method="greedy").correct == 10_010
+
+
+def test_load_takes_published_files_too(published: tuple[str, Path]) -> None:
+    _, path = published
+    tokens = torch.zeros(1, 33, dtype=torch.int64)
+    assert torch.equal(models.load(path)(tokens), load_published(path)(tokens))
+    assert torch.equal(models.load(str(path))(tokens), load_published(path)(tokens))
+
+
+def test_the_weights_are_the_file_s_to_the_bit(published: tuple[str, Path]) -> None:
+    _, path = published
+    state = torch.load(path, map_location="cpu", weights_only=True)["model_state_dict"]
+    parameters = dict(load_published(path).weight_map.named_parameters())
+    assert torch.equal(parameters["W_head"], state["head_proj.weight"])
+    assert torch.equal(parameters["pos_z_hi"], state["z_hi_pos"][0])
+    assert parameters["arc_stride"].item() == state["tok_arc_stride"].item()
+    if "W_fc2" in parameters:
+        assert torch.equal(parameters["W_fc2"], state["blocks.0.ffn.fc2.weight"].T)
+
+
+def reference_logits(state: dict[str, torch.Tensor], pair: tuple[int, int]) -> np.ndarray:
+    """MicroAdder's formulas in float64, token by token, from a flat-layout checkpoint (57 parameters)."""
+    w = {key: value.double().numpy() for key, value in state.items()}
+    digit = lambda number, i: number // 10**i % 10  # noqa: E731
+    a, b = pair
+    tokens = [digit(a, i) for i in range(10)] + [0] + [digit(b, i) for i in range(10)] + [0]
+    tokens += [digit(a + b, i) for i in range(11)]
+    angle = w["tok_arc_start"] + w["tok_arc_stride"] * np.arange(10)
+    arc = w["tok_arc_A"] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    column = [[3.5 * np.cos(np.pi * i / 5), 3.5 * np.sin(np.pi * i / 5), float(np.float32(0.15)) * i] for i in range(10)]
+    zero = [[0.0, 0.0, 0.0]]
+    places = [*column, *zero, *column, *w["special_pos_equals"].tolist(), *column, *w["z_hi_pos"].tolist()]
+    x = np.concatenate([arc[tokens], np.array(places)], 1)
+    n = lambda v: v / np.sqrt((v**2).mean(-1, keepdims=True) + 1e-5) * w["norm1.weight"]  # noqa: E731
+    head = w["head_proj.weight"]
+    k = n(x)[:, 2:] @ w["q_proj.weight"].T
+    cos, sin = np.cos(w["q_phase_angle"]), np.sin(w["q_phase_angle"])
+    q = np.stack(
+        [k[:, 0] * cos - k[:, 1] * sin, k[:, 0] * sin + k[:, 1] * cos]
+        + [k[:, 2] * cos - k[:, 3] * sin, k[:, 2] * sin + k[:, 3] * cos],
+        1,
+    )
+    scores = np.where(np.tri(33, dtype=bool), q @ k.T / 2, -np.inf)
+    pattern = np.exp(scores - scores.max(1, keepdims=True))
+    pattern /= pattern.sum(1, keepdims=True)
+    y = x + (pattern @ (n(x)[:, :2] @ head)) @ w["out_proj.A"] @ w["out_proj.B"]
+    hidden = torch.nn.functional.gelu(torch.from_numpy(n(y) @ w["fc1.weight"].T)).numpy()
+    y = y + hidden @ head
+    return n(y) @ head.T @ arc.T
+
+
+def test_logits_are_those_of_the_formulas(checkpoint: Callable[[str], Path]) -> None:
+    path = checkpoint(FILES["microadder-57"])
+    state = torch.load(path, map_location="cpu", weights_only=True)["model_state_dict"]
+    model = load_published(path)
+    for pair in [(57, 48), (9999999999, 1), (2395527356, 9334186774)]:
+        logits = model(model.task.encode([pair]))[0].detach().numpy()
+        expected = reference_logits(state, pair)
+        assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def as_74(content: dict[str, Any]) -> None:
+    """A 67-parameter checkpoint turned into the 74-parameter layout, with numbers of its own."""
+    state, config = content["model_state_dict"], content["config"]
+    state["blocks.0.attn.q_proj.weight"] = torch.randn(5, 3)
+    state["spiral_amp"], state["spiral_phase"] = torch.tensor(3.56), torch.tensor(-0.44)
+    config.update(qk_dim=0, freeze_spiral="")
+
+
+def test_the_74_parameter_layout_is_known_by_its_configuration(
+    checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = changed(checkpoint(FILES["microadder-67"]), tmp_path, as_74)
+    model = load_published(path)
+    assert model.name_or_path == "microadder-74"
+    assert sum(parameter.numel() for parameter in model.parameters()) == 74
+    assert model.weight_map.spiral_amp.item() == pytest.approx(3.56)
+
+
+def test_the_file_name_does_not_matter(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "microadder_57p.pt"
+    path.write_bytes(checkpoint(FILES["microadder-67"]).read_bytes())
+    assert load_published(path).name_or_path == "microadder-67"
+
+
+# ---- other models
+
+
+def test_a_further_rung_of_the_ladder_is_refused_by_its_configuration(checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(UserError) as error:
+        load_published(checkpoint("microadder_100p.pt"))
+    message = str(error.value)
+    assert "position_correction='linear'" in message and "norms='full'" in message
+    assert "no weight map yet" in message
+    assert "\n" not in message
+
+
+def test_another_family_is_refused(checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(UserError, match="not a checkpoint of a family that can be imported"):
+        load_published(checkpoint("adder456_s43.pt"))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: c["config"].update(d_model=6), "d_model=6"),
+        (lambda c: c["config"].update(freeze_spiral="amp"), "freeze_spiral='amp'"),
+        (lambda c: c["config"].update(qk_dim=3), "qk_dim=3"),
+        (lambda c: c["config"].update(qk_dim=[4]), "list as its setting qk_dim"),
+        (lambda c: c["config"].update(d_model=torch.ones(2)), "Tensor as its setting d_model"),
+        (lambda c: c["config"].update(equals_spiral_idx=3.0), "equals_spiral_idx=3.0"),
+        (lambda c: c["model_state_dict"].pop("head_proj.weight"), "lacks head_proj.weight"),
+        (lambda c: c["model_state_dict"].update(extra=torch.ones(1)), "unknown extra"),
+        (lambda c: c["model_state_dict"].update({"head_proj.weight": torch.ones(3, 5)}), r"W_head as [3, 5]"),
+        (lambda c: c["model_state_dict"].update({"head_proj.weight": torch.ones(2, 5).double()}), "float64"),
+        (lambda c: c["model_state_dict"].update({"head_proj.weight": "text"}), "str where the tensor"),
+        (lambda c: c["model_state_dict"].update(spiral_amp=torch.tensor(3.4)), "another spiral_amp than the 3.5"),
+        (lambda c: c["model_state_dict"].update(_eos_pos=torch.ones(1, 3)), "_eos_pos that is not zero"),
+        (lambda c: c["model_state_dict"].update({"norm2.weight": torch.ones(5)}), "norm1.weight and norm2.weight"),
+        (lambda c: c.pop("config"), "not a checkpoint of a family"),
+        (lambda c: c.update(model_state_dict=[1]), "not a checkpoint of a family"),
+    ],
+)
+def test_a_checkpoint_that_contradicts_itself_is_refused(
+    checkpoint: Callable[[str], Path], tmp_path: Path, change: Change, complaint: str
+) -> None:
+    path = changed(checkpoint(FILES["microadder-57"]), tmp_path, change)
+    with pytest.raises(UserError) as error:
+        load_published(path)
+    assert complaint in str(error.value)
+    assert str(path) in str(error.value)
+
+
+# ---- files that are no checkpoints
+
+
+class Payload:
+    """Unpickling this would create a file."""
+
+    def __init__(self, target: Path):
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.target),)
+
+
+def torch_file(content: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        torch_file,
+        lambda content: torch_file(content, _use_new_zipfile_serialization=False),
+        lambda content: pickle.dumps(content, protocol=2),
+        lambda content: pickle.dumps(content, protocol=4),
+    ],
+    ids=["archive", "legacy", "pickle 2", "pickle 4"],
+)
+def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path, dump: Callable[[Any], bytes]) -> None:
+    target = tmp_path / "it-ran"
+    path = tmp_path / "evil.pt"
+    path.write_bytes(dump({"config": {"tok_dim": 2, "pos_dim": 3}, "model_state_dict": Payload(target)}))
+    with pytest.raises(UserError, match=r"evil\.pt contains code.*was not loaded"):
+        models.load(path)
+    assert not target.exists()
+
+
+def test_the_payload_of_that_test_does_run_when_unpickled(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Payload(tmp_path / "it-ran")))
+    assert (tmp_path / "it-ran").exists()
+
+
+def test_a_pickled_module_is_code_too(tmp_path: Path) -> None:
+    (tmp_path / "module.pt").write_bytes(torch_file(torch.nn.Linear(2, 2)))
+    with pytest.raises(UserError, match=r"contains code \(torch\.nn\.modules\.linear\.Linear\)"):
+        load_published(tmp_path / "module.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "not a complete PyTorch checkpoint"),
+        (b"just some text\n" * 100, "not a complete PyTorch checkpoint"),
+        (bytes(1000), "not a complete PyTorch checkpoint"),
+        (torch_file({"a": torch.ones(3)})[:300], "not a complete PyTorch checkpoint"),
+        (torch_file([1, 2]), "holds a list"),
+        (torch_file(torch.ones(2)), "holds a Tensor"),
+        (torch_file({"weights": torch.ones(2)}), "not a checkpoint of a family"),
+    ],
+    ids=["empty", "text", "zeros", "truncated", "list", "tensor", "other dictionary"],
+)
+def test_what_is_no_checkpoint_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:
+    path = tmp_path / "thing.pt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"thing\.pt .*{complaint}"):
+        load_published(path)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
+def test_a_truncated_checkpoint_is_refused(published: tuple[str, Path], tmp_path: Path, kept: float) -> None:
+    data = published[1].read_bytes()
+    (tmp_path / "cut.pt").write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(UserError, match=r"cut\.pt is not a complete PyTorch checkpoint"):
+        load_published(tmp_path / "cut.pt")
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"There is no file .*none\.pt"):
+        models.load(tmp_path / "none.pt")
+    with pytest.raises(UserError, match="is a folder"):
+        load_published(tmp_path)

@@ -1,0 +1,279 @@
+"""Stored models load to the same bits, and nothing that is wrong with a file goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import models
+from models import checkpoint, zoo
+from models.errors import UserError
+
+NAME = "microadder-67"
+
+
+@pytest.fixture
+def model() -> models.ArithmeticTransformer:
+    return models.build(NAME, seed=11)
+
+
+@pytest.fixture
+def entry(tmp_path: Path, model: models.ArithmeticTransformer) -> Path:
+    extra = {"card.md": b"# A card\n", "snapshots/000100.bin": b"\x00\x01"}
+    return models.save_entry(tmp_path / "entry", model, {"seed": 11}, {"correct": 0, "n": 10}, extra)
+
+
+def same_parameters(a: models.ArithmeticTransformer, b: models.ArithmeticTransformer) -> bool:
+    first, second = dict(a.weight_map.named_parameters()), dict(b.weight_map.named_parameters())
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def edit_config(entry: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    config = json.loads((entry / "config.json").read_text())
+    change(config)
+    (entry / "config.json").write_text(json.dumps(config))
+
+
+# ---- saving and loading
+
+
+def test_a_saved_model_loads_to_the_same_bits(entry: Path, model: models.ArithmeticTransformer) -> None:
+    loaded = models.load(entry)
+    assert same_parameters(loaded, model)
+    assert loaded.name_or_path == NAME
+    assert not loaded.training
+    tokens = model.task.encode([(57, 48)])
+    assert torch.equal(loaded(tokens), model(tokens))
+
+
+def test_an_entry_holds_the_free_parameters_and_nothing_else(entry: Path) -> None:
+    tensors, metadata = checkpoint.load_weights(entry / "model.safetensors")
+    assert sum(tensor.numel() for tensor in tensors.values()) == 67
+    assert metadata == {"model": NAME}
+
+
+def test_an_entry_s_config_says_what_it_is(entry: Path) -> None:
+    config = zoo.read_entry(entry)
+    assert (config["format"], config["model"], config["weights"]) == (1, NAME, "model.safetensors")
+    assert (config["training"], config["score"]) == ({"seed": 11}, {"correct": 0, "n": 10})
+    files = {str(path.relative_to(entry)) for path in entry.rglob("*") if path.is_file()}
+    assert config["sha256"].keys() == files - {"config.json"}
+    for name, digest in config["sha256"].items():
+        assert checkpoint.sha256((entry / name).read_bytes()) == digest
+
+
+def test_other_files_of_an_entry_are_read_with_their_hash_checked(entry: Path) -> None:
+    assert zoo.entry_file(entry, "card.md") == b"# A card\n"
+    (entry / "card.md").write_bytes(b"# Another card\n")
+    with pytest.raises(UserError, match=r"card.md does not match its recorded SHA-256"):
+        zoo.entry_file(entry, "card.md")
+    with pytest.raises(UserError, match="Did you mean 'card.md'"):
+        zoo.entry_file(entry, "cart.md")
+
+
+def test_a_weight_file_of_ours_loads_by_itself(entry: Path, model: models.ArithmeticTransformer) -> None:
+    assert same_parameters(models.load(entry / "model.safetensors"), model)
+    assert same_parameters(models.load(str(entry / "model.safetensors")), model)
+
+
+# ---- names
+
+
+@pytest.fixture
+def zoo_of_one(entry: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(zoo, "ZOO", entry.parent)
+    return entry.name
+
+
+def test_a_zoo_name_loads(zoo_of_one: str, model: models.ArithmeticTransformer) -> None:
+    assert models.zoo_names() == [zoo_of_one]
+    assert same_parameters(models.load(zoo_of_one), model)
+
+
+def test_a_zoo_name_wins_over_a_folder_that_happens_to_have_it(
+    zoo_of_one: str, model: models.ArithmeticTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / zoo_of_one).mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    assert same_parameters(models.load(zoo_of_one), model)
+    with pytest.raises(UserError, match=r"no config\.json"):
+        models.load(f"./{zoo_of_one}")
+
+
+@pytest.mark.usefixtures("zoo_of_one")
+def test_an_unknown_name_brings_the_closest_match() -> None:
+    with pytest.raises(UserError, match=r"no stored model 'entri'; there is entry\. Did you mean 'entry'\?"):
+        models.load("entri")
+
+
+@pytest.mark.usefixtures("zoo_of_one")
+def test_a_model_that_is_not_stored_can_still_be_built() -> None:
+    with pytest.raises(UserError, match=r"no stored model 'microadder-57'.*models\.build\('microadder-57'\)"):
+        models.load("microadder-57")
+
+
+# ---- damage
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no file or folder .*nowhere"):
+        models.load(tmp_path / "nowhere")
+
+
+def test_a_folder_without_config_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"not a stored model: it has no config\.json"):
+        models.load(tmp_path)
+
+
+def test_a_file_that_is_neither_weights_nor_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UserError, match=r"notes\.txt is not a model"):
+        models.load(tmp_path / "notes.txt")
+
+
+def test_missing_weights_are_named(entry: Path) -> None:
+    (entry / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"There is no file .*model\.safetensors"):
+        models.load(entry)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit flipped", "replaced"])
+def test_damaged_weights_are_refused(entry: Path, damage: str) -> None:
+    path = entry / "model.safetensors"
+    data = path.read_bytes()
+    if damage == "truncated":
+        path.write_bytes(data[:-10])
+    elif damage == "bit flipped":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    else:  # by a valid weight file of other parameters
+        other = dict(models.build(NAME, seed=12).weight_map.named_parameters())
+        checkpoint.save_weights(path, other, {"model": NAME})
+    with pytest.raises(UserError, match=r"model\.safetensors does not match its recorded SHA-256"):
+        models.load(entry)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda config: config.update(format=2), "format 2; this version reads format 1"),
+        (lambda config: config.pop("format"), "format None"),
+        (lambda config: config.pop("model"), "needs an entry 'model'"),
+        (lambda config: config.update(sha256=[]), "'sha256' of type dict"),
+        (lambda config: config.update(sha256={}), "no SHA-256 for its weights"),
+        (lambda config: config.update(model="microader-67"), "Did you mean 'microadder-67'"),
+        (lambda config: config.update(model="microadder-57"), "has W_fc2, which this model does not"),
+        (lambda config: config.update(model="microadder-74"), "lacks spiral_amp"),
+        (lambda config: config["sha256"].update({"../secret": "0" * 64}), "outside its own folder"),
+        (lambda config: config["sha256"].update({"/etc/passwd": "0" * 64}), "outside its own folder"),
+    ],
+)
+def test_a_config_that_cannot_be_right_is_refused(
+    entry: Path, change: Callable[[dict[str, Any]], object], complaint: str
+) -> None:
+    edit_config(entry, change)
+    with pytest.raises(UserError) as error:
+        models.load(entry)
+    assert complaint in str(error.value)
+    assert str(entry) in str(error.value)
+
+
+def test_a_config_cut_short_is_named(entry: Path) -> None:
+    text = (entry / "config.json").read_text()
+    (entry / "config.json").write_text(text[: len(text) // 2])
+    with pytest.raises(UserError, match=r"config\.json is not valid JSON"):
+        models.load(entry)
+
+
+def test_weights_without_a_model_s_name_are_refused(tmp_path: Path) -> None:
+    checkpoint.save_weights(tmp_path / "x.safetensors", {"w": torch.ones(1)})
+    with pytest.raises(UserError, match=r"x\.safetensors does not say which model"):
+        models.load(tmp_path / "x.safetensors")
+
+
+# ---- overwriting
+
+
+def test_an_entry_is_not_overwritten_unless_asked(entry: Path, model: models.ArithmeticTransformer) -> None:
+    other = models.build(NAME, seed=12)
+    with pytest.raises(UserError, match="exists already; nothing was overwritten"):
+        models.save_entry(entry, other, {}, {})
+    assert same_parameters(models.load(entry), model)
+    models.save_entry(entry, other, {}, {}, overwrite=True)
+    assert same_parameters(models.load(entry), other)
+    assert not (entry / "card.md").exists()  # the old entry is gone as a whole
+    assert os.listdir(entry.parent) == [entry.name]
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside", "config.json", "model.safetensors", ""])
+def test_extra_files_stay_inside_the_entry(tmp_path: Path, model: models.ArithmeticTransformer, name: str) -> None:
+    with pytest.raises(UserError, match=r"outside its own folder|cannot be an extra file"):
+        models.save_entry(tmp_path / "entry", model, {}, {}, {name: b""})
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_not_json_is_refused_before_anything_is_written(
+    tmp_path: Path, model: models.ArithmeticTransformer
+) -> None:
+    with pytest.raises(UserError, match="must be JSON"):
+        models.save_entry(tmp_path / "entry", model, {"loss": float("nan")}, {})
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_of_no_registered_name_cannot_be_stored(tmp_path: Path, model: models.ArithmeticTransformer) -> None:
+    model.name_or_path = "mine"
+    with pytest.raises(UserError, match="no model 'mine'"):
+        models.save_entry(tmp_path / "entry", model, {}, {})
+
+
+@pytest.mark.parametrize("renames_that_work", [0, 1])
+def test_a_failure_while_overwriting_keeps_the_old_entry(
+    entry: Path, model: models.ArithmeticTransformer, monkeypatch: pytest.MonkeyPatch, renames_that_work: int
+) -> None:
+    rename, calls = Path.rename, []
+
+    def fail_later(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == renames_that_work + 1:
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_later)
+    with pytest.raises(UserError, match="No space left on device"):
+        models.save_entry(entry, models.build(NAME, seed=12), {}, {}, overwrite=True)
+    assert same_parameters(models.load(entry), model)
+    assert os.listdir(entry.parent) == [entry.name]
+
+
+def test_a_crash_between_the_two_renames_is_undone_on_the_next_load(
+    entry: Path, model: models.ArithmeticTransformer
+) -> None:
+    entry.rename(entry.with_name(f".{entry.name}.old"))
+    assert same_parameters(models.load(entry), model)
+
+
+# ---- the zoo itself
+
+
+@pytest.mark.parametrize("name", models.zoo_names())
+def test_every_stored_model_is_what_its_config_says(name: str) -> None:
+    config = zoo.read_entry(name)
+    model = models.load(name)
+    for file in config["sha256"]:
+        zoo.entry_file(name, file)
+    result = models.score(model)
+    assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
+    assert result.correct == result.n == 10_010
+
+
+@pytest.mark.parametrize("name", models.zoo_names())
+def test_a_stored_model_that_is_copied_elsewhere_still_loads(name: str, tmp_path: Path) -> None:
+    shutil.copytree(zoo.resolve(name), tmp_path / "copy")
+    assert same_parameters(models.load(tmp_path / "copy"), models.load(name))
