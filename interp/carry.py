@@ -53,7 +53,7 @@ class CarryUnits(Result):
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
       ``gap`` between the two ranges of the input, positive where they do not overlap
     * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
-    * ``clean`` [signal, present]: token accuracy of the whole model; ``n`` [signal, present]: columns
+    * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
     * ``effect``, ``effect_low``, ``effect_high``: drop with minus drop without the signal
     * ``effect_apart``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
 
@@ -156,7 +156,11 @@ class CarryUnits(Result):
         if signal not in self.table.signal.values:
             raise UserError(f"There is no signal {signal!r}; there is {', '.join(self.table.signal.values.tolist())}.")
         table = self.table.sel(signal=signal)
-        frame = table[["ablated", "ablated_low", "ablated_high", "clean", "n"]].to_dataframe().reset_index()
+        frame = (
+            table[["ablated", "ablated_low", "ablated_high", "clean", "clean_low", "clean_high", "n"]]
+            .to_dataframe()
+            .reset_index()
+        )
         frame["drop"] = frame["clean"] - frame["ablated"]
         return frame.drop(columns="signal")
 
@@ -230,11 +234,7 @@ def compute_carry_units(
 
     axes = ("layer", "unit", "signal", "present")
     data = {name: (axes[: array.ndim + 1], unfold(array)) for name, array in parts.items()}
-    counts = np.stack([(~labels).sum(0), labels.sum(0)], 1)
-    right = clean.ravel()[:, None]
-    correct = np.stack([(right & ~labels).sum(0), (right & labels).sum(0)], 1)
-    data["n"] = (("signal", "present"), counts)
-    data["clean"] = (("signal", "present"), correct / np.where(counts, counts, np.nan))
+    data |= {name: (axes[2:], array) for name, array in measures.whole_model(clean.ravel(), labels, problem).items()}
     by_sum, sums = measures.activation_by_sum(x, variables["digit_sum"].ravel(), signals["carry_in"].ravel())
     main = {axis: coords[axis] for axis in axes[:3]}
     rivals = (*axes[:3], "rival")

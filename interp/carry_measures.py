@@ -126,23 +126,38 @@ def ablations(
     the independent units; ``effect_apart`` the smallest with a rival held fixed, positive in ``effect``'s direction.
     """
     shape = (units, len(names))
-    accuracy = np.full((3, *shape, 2), np.nan)
+    accuracy = np.full((*shape, 2, 3), np.nan)
     effect = np.full((4, *shape), np.nan)  # value, low, high, apart
     for unit, right in ablated.items():
         drop = clean.astype(float) - right
-        for signal in range(shape[1]):
-            for present in (0, 1):
-                rows = labels[:, signal] == bool(present)
-                if rows.any():
-                    estimate = clustered_proportion(right[rows], problem[rows])
-                    accuracy[:, unit, signal, present] = estimate.value, estimate.low, estimate.high
+        accuracy[unit] = _accuracies(right, labels, problem)
         effect[:3, unit] = _effect_interval(drop, labels, problem)
         sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
         held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in RIVALS]
         effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names)[0][0]
-    return dict(zip(("ablated", "ablated_low", "ablated_high"), accuracy, strict=True)) | dict(
-        zip(("effect", "effect_low", "effect_high", "effect_apart"), effect, strict=True)
-    )
+    named = {name: accuracy[..., i] for i, name in enumerate(("ablated", "ablated_low", "ablated_high"))}
+    return named | dict(zip(("effect", "effect_low", "effect_high", "effect_apart"), effect, strict=True))
+
+
+def whole_model(
+    clean: Bool[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+) -> dict[str, Shaped[np.ndarray, "signal 2"]]:
+    """Token accuracy with interval (``clean``, ``clean_low``, ``clean_high``) and columns ``n``, with and without."""
+    accuracy = _accuracies(clean, labels, problem)
+    found = {name: accuracy[..., i] for i, name in enumerate(("clean", "clean_low", "clean_high"))}
+    return found | {"n": np.stack([(~labels).sum(0), labels.sum(0)], 1)}
+
+
+def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> Float[np.ndarray, "signal 2 3"]:
+    """Share right, low and high of its interval, on the rows without and with each signal."""
+    found = np.full((labels.shape[1], 2, 3), np.nan)
+    for signal in range(labels.shape[1]):
+        for present in (0, 1):
+            rows = labels[:, signal] == bool(present)
+            if rows.any():
+                estimate = clustered_proportion(right[rows], problem[rows])
+                found[signal, present] = estimate.value, estimate.low, estimate.high
+    return found
 
 
 def _effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:

@@ -246,8 +246,8 @@ class FourierSpectrum(Result):
         top, n = self.main, self.provenance.n
         share, below = (float(part.sel(frequency=top)) for part in (self.share, self.null))
         return (
-            f"Frequency {top} (period {n / top:.3g} tokens) carries {share:.3f} of the variance; of shuffled tables 95% "
-            f"have less than {below:.3f} there, and {self.p_value:.2g} have as much at some frequency."
+            f"Frequency {top} (period {n / top:.3g} tokens) carries {share:.3f} of the variance; 95% of shuffled "
+            f"tables have less than {below:.3f} there, and {self.p_value:.1%} have as much at some frequency."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

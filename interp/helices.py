@@ -57,8 +57,9 @@ class HelixFit(Result):
             return f"A helix fits the {n} rows no better than shuffled ones (p = {self.p_value:.2g})."
         return (
             f"A helix explains {self.explained:.4f} of the variance of the {n} rows (p = {self.p_value:.2g}): "
-            f"amplitude {self.amp:.4f}, {abs(self.period):.3f} rows a turn, phase {math.degrees(self.phase):.2f} degrees, rising "
-            f"{self.slope:.4f} a row from {self.offset:.4f}, root mean square distance {self.residual:.1e}."
+            f"amplitude {self.amp:.4f}, {abs(self.period):.3f} rows a turn, phase {math.degrees(self.phase):.2f} "
+            f"degrees, rising {self.slope:.4f} a row from {self.offset:.4f}, root mean square distance "
+            f"{self.residual:.1e}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

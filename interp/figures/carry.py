@@ -1,0 +1,157 @@
+"""Pictures of :class:`interp.carry.CarryUnits`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from interp.carry import CarryUnits
+from interp.carry_measures import signal_name
+from interp.figures import theme
+from models.errors import UserError
+
+_PANELS = 4
+_CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}
+
+
+def _units(result: CarryUnits) -> list[dict[str, Any]]:
+    """Verdicts of the units worth a panel: those that carry something, strongest first, else the most separating."""
+    verdicts = [row for _, row in result.verdicts().iterrows()]
+    verdicts.sort(key=lambda row: (row["signal"] is None, -row["auroc_apart"], row["layer"], row["unit"]))
+    return [dict(row) for row in verdicts[:_PANELS]]
+
+
+def _panel_title(result: CarryUnits, unit: dict[str, Any]) -> str:
+    name = f"L{unit['layer']} unit {unit['unit']}"
+    if not unit["signal"]:
+        return f"{name}: no single signal"
+    above = bool(result.table.above.sel(layer=unit["layer"], unit=unit["unit"], signal=unit["signal"]))
+    return f"{name}: {'on' if above else 'off'} with {signal_name(unit['signal'])}"
+
+
+def _summary(result: CarryUnits) -> str:
+    verdicts = result.verdicts()
+    found = verdicts[verdicts["signal"].notna()]
+    if found.empty:
+        return f"None of {len(verdicts)} MLP units separates a carry signal from its rivals"
+    signal = found["signal"].mode().iloc[0]
+    found = found[found["signal"] == signal]
+    switches = int((found["kind"] == "switch").sum())
+    kind = "exact switches of" if switches == len(found) else "detectors of"
+    worst = float(found["auroc_apart"].min())
+    return (
+        f"{len(found)} of {len(verdicts)} MLP units are {kind} {signal_name(signal)}: AUROC {worst:.3f} even with "
+        "each rival signal held fixed"
+    )
+
+
+def carry_unit_activations(result: CarryUnits) -> go.Figure:
+    """Input of each unit against the column's digit sum: colour is carry in, filled markers have a carry out."""
+    units = _units(result)
+    titles = [_panel_title(result, unit) for unit in units]
+    figure = make_subplots(rows=1, cols=len(units), subplot_titles=titles, horizontal_spacing=0.08)
+    for column, unit in enumerate(units, start=1):
+        cells = result.by_sum.sel(layer=unit["layer"], unit=unit["unit"])
+        for carry in (0, 1):
+            cell = cells.sel(carry_in=carry)
+            cell = cell[cell.sel(stat="n").values > 0]
+            sums = cell.digit_sum.values
+            low, mean, high, n = (cell.sel(stat=stat).values for stat in ("min", "mean", "max", "n"))
+            out = sums + carry >= 10
+            colour = _CARRY_COLOUR[carry]
+            figure.add_scatter(
+                x=sums + (0.16 if carry else -0.16),
+                y=mean,
+                mode="markers",
+                marker={
+                    "size": 8,
+                    "color": [colour if o else "white" for o in out],
+                    "line": {"width": 2, "color": colour},
+                    "symbol": "diamond" if carry else "circle",
+                },
+                error_y={
+                    "array": high - mean,
+                    "arrayminus": mean - low,
+                    "symmetric": False,
+                    "color": colour,
+                    "thickness": 2,
+                    "width": 0,
+                },
+                customdata=np.stack((sums, low, high, n, out), -1),
+                hovertemplate="digit sum %{customdata[0]}, carry out %{customdata[4]}<br>mean %{y:.2f}, "
+                "range %{customdata[1]:.2f} to %{customdata[2]:.2f} (n = %{customdata[3]:,})<extra></extra>",
+                name=f"carry in {carry}",
+                legendgroup=str(carry),
+                showlegend=column == 1,
+                row=1,
+                col=column,
+            )
+        if unit["signal"]:
+            threshold = float(result.table.threshold.sel(layer=unit["layer"], unit=unit["unit"], signal=unit["signal"]))
+            figure.add_hline(
+                y=threshold, line={"dash": "dash", "color": theme.GREY, "width": 1}, row=1, col=column,
+                annotation_text=f"threshold {threshold:.2f}", annotation_position="bottom right",
+                annotation_font={"color": theme.GREY, "size": 11},
+            )  # fmt: skip
+    figure.update_xaxes(title="a + b in the column (digit sum)", dtick=3)
+    figure.update_yaxes(title="unit input (pre-activation)", col=1)
+    figure.update_layout(legend={"orientation": "h", "y": -0.16, "x": 0})
+    note = "Bars: smallest to largest; markers: mean, filled where the column has a carry out"
+    return theme.finish(figure, _summary(result), result.provenance, height=540, note=note)
+
+
+def carry_unit_ablation(result: CarryUnits, signal: str = "carry_out") -> go.Figure:
+    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal."""
+    table = result.double_dissociation(signal).dropna(subset="ablated")
+    if table.empty:
+        raise UserError("No unit was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
+    kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
+    chosen = list(kept.sort_values(ascending=False).index[:8])
+    chosen.sort()
+    name = signal_name(signal)
+    figure = go.Figure()
+    for present, colour, pattern in ((False, theme.BLUE, ""), (True, theme.VERMILION, "/")):
+        rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
+        labels = ["whole model", *(f"L{layer} unit {unit} zeroed" for layer, unit in chosen)]
+        values = np.array([rows["clean"].iloc[0], *rows["ablated"]])
+        high = np.array([rows["clean_high"].iloc[0], *rows["ablated_high"]]) - values
+        low = values - np.array([rows["clean_low"].iloc[0], *rows["ablated_low"]])
+        figure.add_bar(
+            x=labels,
+            y=values,
+            text=[f"{value:.3f}" for value in values],
+            textposition="outside",
+            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
+            error_y={"array": high, "arrayminus": low, "symmetric": False, "color": theme.BLACK, "thickness": 1.5},
+            name=f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})",
+            hovertemplate="%{x}: %{y:.4f}<extra></extra>",
+        )
+    figure.update_yaxes(title="share of answer digits right", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1])
+    figure.update_xaxes(title="units are set to zero at every position")
+    figure.update_layout(barmode="group", bargap=0.3, legend={"orientation": "h", "y": -0.2, "x": 0})
+    return theme.finish(
+        figure, _ablation_title(table, chosen, name), result.provenance, note="Bars: 95% Korn-Graubard intervals"
+    )
+
+
+def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str:
+    """Two units that break opposite columns are a double dissociation; else the unit whose zeroing costs most."""
+    drop = table.set_index(["layer", "unit", "present"])["drop"]
+    right = table.set_index(["layer", "unit", "present"])["ablated"]
+    contrast = {unit: drop[(*unit, True)] - drop[(*unit, False)] for unit in chosen}
+    top, bottom = max(contrast, key=contrast.__getitem__), min(contrast, key=contrast.__getitem__)
+    if contrast[top] > 0.1 and contrast[bottom] < -0.1:
+        with_, without = right[(*top, True)], right[(*bottom, False)]
+        return (
+            f"Zeroing L{top[0]} unit {top[1]} leaves {with_:.3f} of the digits right with {name} and "
+            f"{right[(*top, False)]:.3f} without; L{bottom[0]} unit {bottom[1]} does the opposite "
+            f"({right[(*bottom, True)]:.3f} and {without:.3f})"
+        )
+    unit = max(contrast, key=lambda key: abs(contrast[key]))
+    return (
+        f"No double dissociation on {name}: zeroing L{unit[0]} unit {unit[1]} costs {drop[(*unit, True)]:.3f} of the "
+        f"digits with and {drop[(*unit, False)]:.3f} without it"
+    )

@@ -1,0 +1,48 @@
+"""One look for all figures."""
+
+from __future__ import annotations
+
+import textwrap
+
+import plotly.graph_objects as go
+
+from interp.results import Provenance
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"  # Okabe and Ito
+PURPLE, SKY, YELLOW, BLACK = "#CC79A7", "#56B4E9", "#F0E442", "#222222"
+GREY, LIGHT = "#767676", "#E3E3E3"
+SEQUENTIAL = "Blues"  # 0 to 1
+DIVERGING = "RdBu"  # signed data, centred at zero
+FONT = "Inter, Helvetica, Arial, sans-serif"
+
+
+def finish(
+    figure: go.Figure, title: str, provenance: Provenance, width: int = 1000, height: int = 560, note: str = ""
+) -> go.Figure:
+    """Title (wrapped to the width), provenance as subtitle, and the common look."""
+    lines = textwrap.wrap(title, width=max(30, round(width / 8.6)))
+    small = textwrap.wrap(
+        ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round(width / 6.6))
+    )
+    subtitle = "<br>".join(small)
+    figure.update_layout(
+        template="plotly_white",
+        title={
+            "text": "<b>" + "<br>".join(lines) + "</b>",
+            "subtitle": {"text": subtitle, "font": {"size": 12, "color": GREY}},
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 36},  # the mode bar is above
+            "font": {"size": 16, "color": BLACK},
+        },
+        font={"family": FONT, "size": 13, "color": BLACK},
+        margin={"l": 70, "r": 30, "t": 80 + 21 * len(lines) + 17 * len(small), "b": 60},
+        width=width,
+        height=height,
+        hoverlabel={"font": {"family": FONT}},
+    )
+    return figure
