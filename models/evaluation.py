@@ -24,7 +24,6 @@ from torch import Tensor
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
 
-Method = Literal["teacher_forced", "greedy"]
 CONFIDENCE = 0.95
 BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
 KEPT_FAILURES = 20
@@ -85,7 +84,7 @@ class Score(Rate):
     model: str
     task: str
     problems: str
-    method: Method
+    method: str
     by_chain_length: dict[int, Rate]
     per_target: dict[str, Rate]
     failures: tuple[Failure, ...]
@@ -131,7 +130,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
 def score(
     model: Any,
     problems: Any = None,
-    method: Method = "teacher_forced",
+    method: str = "teacher_forced",
     batch_size: int = BATCH_SIZE,
     task: Task | None = None,
 ) -> Score:
@@ -141,7 +140,7 @@ def score(
         model: one of this project's models, or any callable from tokens [batch, pos] to logits
             [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Hooks on it stay active.
         problems: whatever the task takes as problems.
-        method: see the module's docstring.
+        method: "teacher_forced" or "greedy"; see the module's docstring.
         batch_size: problems a forward pass.
         task: the task, if the model does not carry it.
 
@@ -186,7 +185,7 @@ def score(
 def predict(
     model: Any,
     problems: Any,
-    method: Method = "teacher_forced",
+    method: str = "teacher_forced",
     batch_size: int = BATCH_SIZE,
     task: Task | None = None,
 ) -> Int[Tensor, "n target"]:

@@ -32,7 +32,9 @@ def test_the_drawn_pairs_are_python_s_generator_with_its_seed() -> None:
 
 def test_the_problems_never_change() -> None:
     text = "\n".join(f"{a}+{b}" for a, b in adderboard().tolist())
-    assert hashlib.sha256(text.encode()).hexdigest() == "3fa22c2599e8832f9c19c5aa580f5b37cd43467b87ff5522549715b6d9ae293a"
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "3fa22c2599e8832f9c19c5aa580f5b37cd43467b87ff5522549715b6d9ae293a"
+    )
 
 
 def test_drawn_pairs_have_the_known_carry_chains() -> None:

@@ -74,7 +74,9 @@ def reference_logits(state: dict[str, torch.Tensor], pair: tuple[int, int]) -> n
     tokens += [digit(a + b, i) for i in range(11)]
     angle = w["tok_arc_start"] + w["tok_arc_stride"] * np.arange(10)
     arc = w["tok_arc_A"] * np.stack([np.cos(angle), np.sin(angle)], 1)
-    column = [[3.5 * np.cos(np.pi * i / 5), 3.5 * np.sin(np.pi * i / 5), float(np.float32(0.15)) * i] for i in range(10)]
+    column = [
+        [3.5 * np.cos(np.pi * i / 5), 3.5 * np.sin(np.pi * i / 5), float(np.float32(0.15)) * i] for i in range(10)
+    ]
     zero = [[0.0, 0.0, 0.0]]
     places = [*column, *zero, *column, *w["special_pos_equals"].tolist(), *column, *w["z_hi_pos"].tolist()]
     x = np.concatenate([arc[tokens], np.array(places)], 1)
