@@ -17,6 +17,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.addition import DIGITS, LIMIT, as_problems
+from models.tasks.carries import plant_carry, uniform_below
 
 SEED, DRAWN = 2025, 10_000
 FIXED_PAIRS = (
@@ -81,23 +82,8 @@ def validation_problems(n: int, seed: int) -> Int[Tensor, "n 2"]:
 
 def carry_heavy(n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
     """Problems with a carry from a uniform column c past k nines, k uniform in 0..9-c; see above."""
-
-    def uniform(high: int | Tensor) -> Tensor:  # integers in 0..high-1, one a row, for a bound or one bound a row
-        return (torch.rand(n, generator=generator, dtype=torch.float64) * high).long()
-
-    a, b = torch.randint(10, (2, n, DIGITS), generator=generator)
-    start = uniform(DIGITS)
-    length = uniform(DIGITS - start)
-    column = torch.arange(DIGITS)
-    past = (column > start[:, None]) & (column <= (start + length)[:, None])
-    b = torch.where(past, 9 - a, b)
-    # The generating column: a in 1..9, b in 10-a..9.
-    first = 1 + uniform(9)
-    generating = column == start[:, None]
-    a = torch.where(generating, first[:, None], a)
-    b = torch.where(generating, (9 - uniform(first))[:, None], b)
-    powers = 10**column
-    return torch.stack(((a * powers).sum(1), (b * powers).sum(1)), 1)
+    start = uniform_below(torch.full((n,), DIGITS), generator)
+    return plant_carry(start, uniform_below(DIGITS - start, generator), generator)
 
 
 def _outside_adderboard(draw, n: int) -> Int[Tensor, "n 2"]:

@@ -1,0 +1,18 @@
+"""``python -m benchmarks [training] [scoring]``: the named benchmarks, or all."""
+
+import sys
+
+import torch
+
+from benchmarks import scoring, training
+
+ALL = {"training": training.main, "scoring": scoring.main}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unknown = [name for name in sys.argv[1:] if name not in ALL]
+    if unknown:
+        sys.exit(f"There is no benchmark {unknown[0]!r}; there is {', '.join(ALL)}.")
+    for name in sys.argv[1:] or ALL:
+        ALL[name]()
+        print()

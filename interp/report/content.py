@@ -1,0 +1,92 @@
+"""What the report says: the probes' results on each model, gathered in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+import models
+from interp.accuracy import AccuracyByChain, accuracy_by_chain
+from interp.attention import AttentionByRole, attention_by_role
+from interp.carry import CarryUnits, carry_units
+from interp.dynamics import GrokkingCurves, grokking_curves
+from interp.embeddings import CircleFit, circle_fit
+from interp.helices import HelixFit, helix_fit
+from models.tasks.addition import DIGITS
+from models.training.publish import load_snapshots
+
+
+@dataclass(frozen=True)
+class ModelFindings:
+    """All probes on one model. ``entry`` is None for a model that is not in the zoo."""
+
+    name: str
+    n_parameters: int
+    entry: dict[str, Any] | None
+    accuracy: AccuracyByChain
+    attention: AttentionByRole
+    units: CarryUnits
+    circle: CircleFit
+    helix: HelixFit
+    curves: GrokkingCurves | None
+    parameters: pd.DataFrame
+    n_snapshots: int
+
+
+def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
+    """Run every probe on one model (a zoo name or a path)."""
+    model = models.load(name)
+    entry = models.zoo.read_entry(name) if name in models.zoo_names() else None
+    return ModelFindings(
+        name=name,
+        n_parameters=sum(p.numel() for p in model.parameters()),
+        entry=entry,
+        accuracy=accuracy_by_chain(model, seed=seed),
+        attention=attention_by_role(model, n=n, seed=seed),
+        units=carry_units(model, n=n, seed=seed),
+        circle=circle_fit(model.W_E),
+        helix=helix_fit(model.W_pos[:DIGITS]),
+        curves=grokking_curves(name) if entry else None,
+        parameters=parameter_table(model),
+        n_snapshots=len(load_snapshots(name)) if entry else 0,
+    )
+
+
+def parameter_table(model: Any) -> pd.DataFrame:
+    """Every free parameter: name, index within its tensor, value."""
+    rows = []
+    for name, tensor in model.weight_map.named_parameters():
+        flat = tensor.detach().reshape(-1).tolist()
+        shape = tuple(tensor.shape)
+        for i, value in enumerate(flat):
+            index = "" if not shape else str(i) if len(shape) == 1 else f"{i // shape[-1]},{i % shape[-1]}"
+            rows.append({"parameter": name, "index": index, "value": value})
+    return pd.DataFrame(rows)
+
+
+def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
+    """The table at the top of the page, one row a model."""
+    rows = []
+    for model in found:
+        test = model.accuracy.test
+        low, high = test.interval
+        row = {
+            "model": model.name,
+            "parameters": str(model.n_parameters),
+            "AdderBoard": f"{test.correct:,} of {test.n:,}",
+            "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% ({test.rung})",
+            "seeds grokked / tried": "",
+            "training time, all seeds": "",
+        }
+        if model.entry is not None:
+            made = model.entry["training"]
+            row["seeds grokked / tried"] = (
+                f"{made['seeds_grokked']} / {made['seeds_tried']} "
+                f"({100 * made['grok_interval_95'][0]:.1f}-{100 * made['grok_interval_95'][1]:.1f}%)"
+            )
+            row["training time, all seeds"] = f"{made['seconds'] / 60:.0f} min"
+        rows.append(row)
+    return rows

@@ -1,0 +1,66 @@
+"""From results to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly.graph_objects as go
+from markupsafe import Markup
+from plotly.io import to_html
+from plotly.offline import get_plotlyjs
+from tqdm import tqdm
+
+import models
+from interp.report.content import ModelFindings, gather, summary
+from models.checkpoint import write_bytes_atomic
+from models.errors import UserError
+
+
+def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
+    """Probe the named models (every MicroAdder of the zoo by default, smallest first) and write the page.
+
+    About ten seconds a model. ``n`` problems a probe, drawn with ``seed``.
+
+    Raises:
+        UserError: an unknown model, an empty zoo, or a page that cannot be written.
+    """
+    names = list(names) or [name for name in models.zoo_names() if name.startswith("microadder")]
+    if not names:
+        raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
+    if Path(out).is_dir():
+        raise UserError(f"{out} is a folder; give --out the name of a file.")
+    found = []
+    for name in (bar := tqdm(names, desc="probing", unit="model")):
+        bar.set_postfix_str(name)
+        found.append(gather(name, n, seed))
+    found.sort(key=lambda model: model.n_parameters)
+    write_bytes_atomic(Path(out), render(found).encode())
+
+
+def render(found: Sequence[ModelFindings]) -> str:
+    """The page as text, with one inlined plotly.js and no other reference."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("interp.report", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["figure"] = figure_html
+    page = environment.get_template("report.html.j2")
+    return page.render(models=found, summary=summary(found), plotlyjs=Markup(get_plotlyjs()))
+
+
+def figure_html(figure: go.Figure) -> Markup:
+    """A figure that fills its column and keeps its height; its title becomes the caption, which wraps on a phone."""
+    figure = go.Figure(figure)
+    title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
+    removed = figure.layout.margin.t or 0
+    figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + 64)
+    figure.update_layout(margin={"t": 64})  # the mode bar and the titles of subplots
+    config: dict[str, Any] = {"responsive": True, "displaylogo": False}
+    body = to_html(figure, include_plotlyjs=False, full_html=False, config=config)
+    words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
+    caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
+        Markup(words), Markup(subtitle.replace("<br>", " "))
+    )
+    return Markup("<figure>{}<div class='plot'>{}</div></figure>").format(caption, Markup(body))
