@@ -35,7 +35,7 @@ class ParameterLayout:
     def unflatten(self, theta: Float[Tensor, "*seed parameter"]) -> Parameters:
         parts = theta.split(self.sizes, dim=-1)
         lead = theta.shape[:-1]
-        return {name: part.reshape(*lead, *shape) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
+        return {name: part.reshape((*lead, *shape)) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
 
     def load_into(self, model: ArithmeticTransformer, theta: Float[Tensor, " parameter"]) -> None:
         values = self.unflatten(theta)

@@ -98,7 +98,7 @@ class RunFolder:
 
 def _line_step(line: str) -> float:
     try:
-        return json.loads(line)["step"]
+        return float(json.loads(line)["step"])
     except (json.JSONDecodeError, KeyError):  # a line cut short by a crash
         return float("inf")
 

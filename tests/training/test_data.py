@@ -1,0 +1,114 @@
+"""The training distribution: counter-based, the same everywhere, and MicroAdder's."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.evaluation import Rate
+from models.tasks.addition import TenDigitAddition
+from models.training.data import TrainingStream, _mix, _signed, _uniform, carry_rich_problems, training_problems
+from models.training.recipes import CarryMix, Recipe
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(batch_size=64)
+TASK = TenDigitAddition()
+
+
+def splitmix_finaliser(z: int) -> int:
+    """The published definition, in Python's integers."""
+    mask = (1 << 64) - 1
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_the_hash_is_splitmix64(z: int):
+    assert _mix(torch.tensor(_signed(z))).item() == _signed(splitmix_finaliser(z))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), step=st.integers(0, 130_000))
+def test_the_native_sampler_draws_the_same_bits_as_its_definition(seed: int, step: int):
+    stream = TrainingStream(TASK, RECIPE, [seed], CPU)
+    if stream._native is None:
+        pytest.skip("no C compiler here")
+    tokens, targets = stream.batch(step)
+    problems = training_problems(RECIPE, seed, step, CPU)
+    assert torch.equal(tokens[0].T.long(), TASK.encode(problems))
+    assert torch.equal(targets[0].T.long(), TASK.targets(problems))
+
+
+def test_without_a_compiler_the_stream_is_the_same(monkeypatch):
+    native = TrainingStream(TASK, RECIPE, [3, 4], CPU)
+    plain = TrainingStream(TASK, RECIPE, [3, 4], CPU)
+    plain._native = None
+    for one, other in zip(native.batch(9_000), plain.batch(9_000), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_seed_sees_the_same_problems_alone_and_in_a_stack():
+    alone, stacked = TrainingStream(TASK, RECIPE, [5], CPU), TrainingStream(TASK, RECIPE, [3, 5, 9], CPU)
+    assert torch.equal(alone.batch(123)[0][0], stacked.batch(123)[0][1])
+
+
+def test_seeds_and_steps_see_different_problems():
+    drawn = [training_problems(RECIPE, seed, step, CPU) for seed in (0, 1) for step in (20_000, 20_001)]
+    pairs = {tuple(pair) for problems in drawn for pair in problems[problems.amax(1) > 10**6].tolist()}
+    assert len(pairs) == sum(int((problems.amax(1) > 10**6).sum()) for problems in drawn)
+
+
+@pytest.mark.parametrize(("step", "digits"), [(0, 3), (1_999, 3), (2_000, 6), (6_999, 6), (7_000, 10)])
+def test_operands_have_the_digits_that_the_curriculum_allows(step: int, digits: int):
+    problems = torch.cat([training_problems(RECIPE, seed, step, CPU) for seed in range(20)])
+    assert problems.max() <= 10**digits  # the chain pattern adds up to 10^min(nd, 3) itself
+    assert problems.max() >= 10 ** (digits - 1)
+
+
+def test_after_the_fade_all_problems_are_uniform():
+    problems = torch.cat([training_problems(RECIPE, seed, 50_000, CPU) for seed in range(40)])
+    digits = TASK.encode(problems)[:, :10].flatten()
+    counts = torch.bincount(digits, minlength=10).double()
+    expected = len(digits) / 10
+    assert ((counts - expected) ** 2 / expected).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 0.8), (15_000, 0.8), (30_000, 0.4), (45_000, 0.0), (59_999, 0.0)])
+def test_the_carry_mix_fades_linearly(step: int, share: float):
+    assert CarryMix().at(step) == pytest.approx(share)
+
+
+def pattern_of(a: int, b: int, nd: int) -> set[str]:
+    """Which of the paper's patterns with ``nd`` digits could have produced a problem."""
+    found = set()
+    digits = [(a // 10**i % 10, b // 10**i % 10) for i in range(10)]
+    high = [pair for pair in digits if min(pair) >= 5]
+    if len(high) == 1 and all(max(pair) <= 4 for pair in digits if pair not in high) and max(a, b) < 10**nd:
+        found.add("single")
+    if a == 10**nd - 1 and 1 <= b <= 10 ** min(nd, 3):
+        found.add("chain")
+    if 10 ** (nd - 1) - (nd == 1) <= a < 10**nd and str(b).strip("0") in "123456789" and b < 10**nd:
+        found.add("place")
+    if max(0, 10**nd - 10) <= a < 10**nd and 1 <= b <= 20:
+        found.add("boundary")
+    return found
+
+
+def test_every_carry_rich_problem_follows_one_of_the_four_patterns():
+    base = torch.tensor([random.Random(i).getrandbits(62) for i in range(4_000)])
+    problems = carry_rich_problems(base, 10).tolist()
+    assert all(any(pattern_of(a, b, nd) for nd in range(1, 11)) for a, b in problems)
+
+def test_the_four_patterns_come_in_equal_shares():
+    base = torch.tensor([random.Random(i).getrandbits(62) for i in range(20_000)])
+    kinds = (_uniform(base, 5) * 4).long()
+    problems = carry_rich_problems(base, 10)
+    nd = 1 + (_uniform(base, 3) * 10).long()
+    for index, name in enumerate(("single", "chain", "place", "boundary")):
+        low, high = Rate(len(base), int((kinds == index).sum())).interval
+        assert low < 0.25 < high
+        of_kind = zip(problems[kinds == index].tolist(), nd[kinds == index].tolist(), strict=True)
+        assert all(name in pattern_of(a, b, digits) for (a, b), digits in of_kind)

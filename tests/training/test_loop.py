@@ -1,0 +1,267 @@
+"""The loop: resumable to the bit, each seed for itself, nothing lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import models
+from models.errors import UserError
+from models.training import train
+from models.training.loop import Trainer, resolve_device
+from models.training.objective import ParameterLayout
+from models.training.recipes import Recipe, get_recipe
+from models.training.run_folder import RunFolder, log_spaced_steps
+
+TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
+QUIET = {"progress": False, "compile": False, "device": "cpu"}
+
+
+def tiny(out: Path, **changes):
+    settings = {"seeds": 3, "recipe": TINY} | QUIET | changes
+    return train("microadder-57", out, **settings)
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Everything a run leaves, but for the wall time."""
+    files = {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    state = json.loads(files["checkpoint.json"])
+    state["state"].pop("seconds")
+    return files | {"checkpoint.json": json.dumps(state).encode()}
+
+
+def test_a_run_in_slices_ends_with_the_same_bits(tmp_path: Path):
+    whole = tiny(tmp_path / "whole")
+    assert whole.complete and whole.steps_done == 60
+    for stop in (7, 20, 33, None):
+        sliced = tiny(tmp_path / "sliced", stop_at_step=stop)
+    assert sliced.complete
+    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+
+
+def test_a_finished_run_is_left_alone(tmp_path: Path):
+    tiny(tmp_path / "run")
+    before = contents(tmp_path / "run")
+    assert tiny(tmp_path / "run").complete
+    assert contents(tmp_path / "run") == before
+
+
+def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path: Path):
+    script = (
+        "import sys, torch; torch.set_num_threads(1)\n"
+        "from pathlib import Path\nfrom models.training import train, Recipe\n"
+        "recipe = Recipe(steps=400, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)\n"
+        "train('microadder-57', Path(sys.argv[1]), seeds=2, recipe=recipe, progress=False, compile=False,\n"
+        "      device='cpu', checkpoint_seconds=0.0)\n"
+    )
+    run = [sys.executable, "-c", script]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.Popen([*run, str(tmp_path / "killed")], env=environment)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed" / "checkpoint.json").exists():
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 400
+    for folder in ("killed", "whole"):
+        subprocess.run([*run, str(tmp_path / folder)], env=environment, check=True)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_ctrl_c_saves_first(tmp_path: Path, monkeypatch):
+    step = Trainer.step
+
+    def interrupted(self):
+        if self.step_number == 17:
+            raise KeyboardInterrupt
+        step(self)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 17
+    monkeypatch.setattr(Trainer, "step", step)
+    tiny(tmp_path / "run")
+    tiny(tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_seed_trains_alike_alone_and_in_a_stack(tmp_path: Path):
+    def theta(folder: str, **settings) -> torch.Tensor:
+        tiny(tmp_path / folder, stop_at_step=20, **settings)
+        return RunFolder(tmp_path / folder).load_checkpoint()[1]["theta"]
+
+    stacked = theta("stacked", seeds=3)
+    alone = theta("alone", seeds=1, first_seed=2)
+    torch.testing.assert_close(alone[0], stacked[2], rtol=1e-4, atol=1e-5)
+    assert (stacked[0] - stacked[2]).abs().max() > 0.1
+
+
+def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch):
+    tiny(tmp_path / "clean")
+    make = Trainer._make_groups
+
+    def poisoned(self):
+        if self.step_number == 0:
+            self.theta[1, 0] = float("inf")
+        make(self)
+
+    monkeypatch.setattr(Trainer, "_make_groups", poisoned)
+    result = tiny(tmp_path / "poisoned")
+    assert [state.status for state in result.seeds] == ["finished", "failed", "finished"]
+    assert result.seeds[1].stopped_at == 10
+    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("clean", "poisoned")]
+    assert torch.equal(thetas[0][[0, 2]], thetas[1][[0, 2]])
+
+
+@pytest.fixture
+def perfect_theta(checkpoint) -> torch.Tensor:
+    from models.importers import load_published
+
+    model = load_published(checkpoint("microadder_57p.pt"))
+    return ParameterLayout(model).flatten(model)
+
+
+def test_a_seed_that_stays_perfect_stops_early_and_keeps_its_weights(tmp_path: Path, monkeypatch, perfect_theta):
+    make = Trainer._make_groups
+
+    def planted(self):
+        if self.step_number == 0:
+            self.theta[1] = perfect_theta
+        make(self)
+
+    monkeypatch.setattr(Trainer, "_make_groups", planted)
+    recipe = TINY.replace(lr=1e-9, weight_decay=0.0, stop_after_perfect=3)
+    result = tiny(tmp_path / "run", recipe=recipe)
+    perfect = result.seeds[1]
+    assert (perfect.status, perfect.stopped_at, perfect.first_perfect_step) == ("perfect", 30, 10)
+    assert [s.status for s in (result.seeds[0], result.seeds[2])] == ["finished", "finished"]
+    best = RunFolder(tmp_path / "run").load_checkpoint()[1]["best_theta"]
+    torch.testing.assert_close(best[1], perfect_theta, rtol=1e-5, atol=1e-6)
+
+
+def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_path: Path, monkeypatch):
+    """Two groups of two become one when two seeds fail; the survivors end as they would have."""
+    from models.training.position_only import PositionOnlyObjective
+
+    original = PositionOnlyObjective.__init__
+
+    def small_groups(self, *args):
+        original(self, *args)
+        self.group_size = 2
+
+    monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
+    tiny(tmp_path / "clean", seeds=4)
+    make, groups = Trainer._make_groups, []
+
+    def poisoned(self):
+        if self.step_number == 0:
+            self.theta[[0, 3], 0] = float("inf")
+        make(self)
+        groups.append([group.rows for group in self.groups])
+
+    monkeypatch.setattr(Trainer, "_make_groups", poisoned)
+    tiny(tmp_path / "poisoned", seeds=4)
+    assert groups == [[[0, 1], [2, 3]], [[1, 2]]]
+    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("clean", "poisoned")]
+    torch.testing.assert_close(thetas[0][[1, 2]], thetas[1][[1, 2]], rtol=1e-3, atol=1e-4)
+
+
+def test_adaptive_decay_falls_once_for_each_threshold_and_never_rises(tmp_path: Path):
+    recipe = get_recipe("microadder-74").replace(steps=10, batch_size=32, validation_size=64)
+    trainer = Trainer("microadder-74", recipe, [0], RunFolder(tmp_path / "run"), torch.device("cpu"), False)
+    decays = []
+    for exact, token in ((0.0, 0.9), (0.03, 0.6), (0.03, 0.8), (0.01, 0.5), (0.3, 0.9), (0.0, 0.1)):
+        report = {"exact": exact, "token": token, "exact_uniform": exact, "token_uniform": token}
+        trainer._judge(0, report, 1.0)
+        decays.append(trainer.weight_decay_of(0))
+    assert decays == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+
+
+def test_metrics_are_json_lines_and_snapshots_are_log_spaced(tmp_path: Path):
+    tiny(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    assert [line["step"] for line in run.metrics()] == list(range(10, 61, 10))
+    assert sorted(run.snapshots()) == log_spaced_steps(60, 6)
+    initial = models.build("microadder-57", 2).weight_map.W_qk
+    assert torch.equal(run.snapshots()[0]["W_qk"][2], initial)
+
+
+def test_the_stored_recipes_are_the_papers():
+    assert get_recipe("microadder").to_dict() == get_recipe("microadder-74").replace(
+        steps=60_000, carry_mix=get_recipe("microadder").carry_mix, adaptive_decay=None
+    ).to_dict()
+    recipe = get_recipe("microadder-74")
+    assert (recipe.steps, recipe.carry_mix.fade_start, recipe.carry_mix.fade_end) == (120_000, 10_000, 80_000)
+
+
+# ---- bad input
+
+
+def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path):
+    tiny(tmp_path / "run", stop_at_step=10)
+    before = contents(tmp_path / "run")
+    with pytest.raises(UserError, match=r"holds another run: recipe.lr is 0.02 there and 0.5 now"):
+        tiny(tmp_path / "run", recipe=TINY.replace(lr=0.5))
+    with pytest.raises(UserError, match=r"seeds is 3 there and 4 now"):
+        tiny(tmp_path / "run", seeds=4)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty and holds no run"):
+        tiny(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "json"])
+def test_a_damaged_checkpoint_is_named_and_not_overwritten(tmp_path: Path, damage: str):
+    run = tmp_path / "run"
+    tiny(run, stop_at_step=10)
+    (weights,) = run.glob("checkpoint-*.safetensors")
+    data = bytearray(weights.read_bytes())
+    if damage == "truncate":
+        weights.write_bytes(data[:-5])
+    elif damage == "flip":
+        data[-1] ^= 1
+        weights.write_bytes(data)
+    elif damage == "remove":
+        weights.unlink()
+    else:
+        (run / "checkpoint.json").write_text('{"step": 10,')
+    with pytest.raises(UserError, match="checkpoint"):
+        tiny(run)
+    if damage != "json":
+        assert json.loads((run / "checkpoint.json").read_text())["step"] == 10
+
+
+def test_unknown_models_devices_and_counts_are_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="Did you mean 'microadder-57'"):
+        train("microader-57", tmp_path / "a")
+    with pytest.raises(UserError, match="at least 1"):
+        tiny(tmp_path / "b", seeds=0)
+    with pytest.raises(UserError, match="There is no device 'gpu'"):
+        resolve_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="No CUDA device"):
+            resolve_device("cuda")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.cuda
+def test_a_few_steps_on_cuda_agree_with_the_cpu(tmp_path: Path):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    thetas = []
+    for device in ("cpu", "cuda"):
+        tiny(tmp_path / device, stop_at_step=20, device=device)
+        thetas.append(RunFolder(tmp_path / device).load_checkpoint()[1]["theta"])
+    torch.testing.assert_close(*thetas, rtol=1e-3, atol=1e-4)

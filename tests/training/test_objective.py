@@ -1,0 +1,133 @@
+"""The fast objective is the general one: same loss, same gradient."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import models
+from models import TransformerConfig
+from models.tasks.addition import TenDigitAddition
+from models.training.data import TrainingStream
+from models.training.objective import GeneralObjective, ParameterLayout, objective_for
+from models.training.position_only import PositionOnlyObjective
+from models.training.recipes import Recipe
+from models.weight_maps import DenseWeights
+
+MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
+CPU = torch.device("cpu")
+
+
+def stack(name: str, n: int = 3) -> tuple[models.ArithmeticTransformer, ParameterLayout, torch.Tensor]:
+    model = models.build(name)
+    layout = ParameterLayout(model)
+    theta = torch.stack([layout.flatten(models.build(name, seed)) for seed in range(n)])
+    theta = theta + 0.3 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(0))
+    return model, layout, theta.requires_grad_()
+
+
+def batch(n: int = 3, rows: int = 64):
+    return TrainingStream(TenDigitAddition(), Recipe(batch_size=rows), list(range(n)), CPU).batch(20_000)
+
+
+def loss_and_gradient(objective, layout, theta, tokens, targets):
+    loss = objective.loss(layout.unflatten(theta), tokens, targets)
+    return loss.detach(), torch.autograd.grad(loss.sum(), theta)[0]
+
+
+@pytest.mark.parametrize("name", MICROADDERS)
+def test_the_general_objective_is_the_cross_entropy_of_the_models_own_logits(name: str):
+    model, layout, theta = stack(name)
+    tokens, targets = batch()
+    loss = GeneralObjective(model).loss(layout.unflatten(theta), tokens, targets)
+    for seed in range(3):
+        layout.load_into(model, theta[seed].detach())
+        logits = model(tokens[seed].T.long())[:, 21:]
+        expected = F.cross_entropy(logits.flatten(0, 1), targets[seed].T.long().flatten())
+        torch.testing.assert_close(loss[seed], expected)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "torch"])
+@pytest.mark.parametrize("name", MICROADDERS)
+def test_attention_once_a_seed_gives_the_same_loss_and_gradient(name: str, kernel: bool):
+    model, layout, theta = stack(name)
+    tokens, targets = batch()
+    fast = PositionOnlyObjective(model)
+    if kernel and fast.kernel is None:
+        pytest.skip("no C compiler here")
+    if not kernel:
+        fast.kernel = None
+    assert fast.takes_kernel(tokens) == kernel
+    expected, expected_gradient = loss_and_gradient(GeneralObjective(model), layout, theta, tokens, targets)
+    loss, gradient = loss_and_gradient(fast, layout, theta, tokens, targets)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    scale = expected_gradient.abs().amax(1, keepdim=True)
+    assert ((gradient - expected_gradient).abs() / scale).max() < 2e-5
+
+
+def test_in_saturation_the_kernel_is_as_exact_as_torch():
+    """Large weights: softmax and GELU at their flat ends, where fast approximations tend to break.
+
+    float32 itself is off there, so both are held against the general objective in float64.
+    """
+    model, layout, theta = stack("microadder-57")
+    fast = PositionOnlyObjective(model)
+    if fast.kernel is None:
+        pytest.skip("no C compiler here")
+    theta = (theta.detach() * 5).requires_grad_()
+    tokens, targets = batch()
+    double = models.build("microadder-57").double()
+    exact = theta.detach().double().requires_grad_()
+    expected, expected_gradient = loss_and_gradient(GeneralObjective(double), layout, exact, tokens, targets)
+    assert expected.max() > 20
+    errors = {}
+    for objective in (fast, GeneralObjective(model)):
+        loss, gradient = loss_and_gradient(objective, layout, theta, tokens, targets)
+        torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-5)
+        scale = expected_gradient.abs().amax(1, keepdim=True)
+        errors[type(objective)] = float(((gradient - expected_gradient).abs() / scale).max())
+    assert errors[PositionOnlyObjective] < 3 * errors[GeneralObjective] + 1e-6
+
+
+def test_rows_that_do_not_fill_a_vector_take_the_torch_path():
+    model, layout, theta = stack("microadder-57")
+    tokens, targets = batch(rows=10)
+    fast = PositionOnlyObjective(model)
+    assert not fast.takes_kernel(tokens)
+    torch.testing.assert_close(
+        fast.loss(layout.unflatten(theta), tokens, targets),
+        GeneralObjective(model).loss(layout.unflatten(theta), tokens, targets),
+    )
+
+
+@pytest.mark.parametrize("name", MICROADDERS)
+def test_the_promise_of_a_split_stream_holds(name: str):
+    """What ``split_stream`` declares, checked on the effective weights for random parameters."""
+    model, layout, theta = stack(name)
+    for row in theta.detach():
+        layout.load_into(model, row)
+        w, t = model.all_weights(), model.weight_map.split_stream
+        assert torch.all(w["embed.W_E"][:, t:] == 0) and torch.all(w["pos_embed.W_pos"][:, :t] == 0)
+        norms = w["embed.W_E"].norm(dim=1)
+        torch.testing.assert_close(norms, norms[:1].expand_as(norms))
+        for letter, dims in (("Q", slice(0, t)), ("K", slice(0, t)), ("V", slice(t, None))):
+            assert torch.all(w[f"blocks.0.attn.W_{letter}"][:, dims] == 0)
+
+
+def test_a_model_without_a_split_stream_takes_the_general_objective():
+    cfg = TransformerConfig(n_layers=2, d_model=8, n_heads=2, d_head=4, d_mlp=16, d_vocab=10, n_ctx=34)
+    weights = DenseWeights(cfg)
+    weights.initialise(torch.Generator().manual_seed(0))
+    model = models.ArithmeticTransformer(weights, TenDigitAddition())
+    objective = objective_for(model)
+    assert type(objective) is GeneralObjective
+    layout = ParameterLayout(model)
+    theta = layout.flatten(model)[None].requires_grad_()
+    tokens, targets = batch(1, rows=8)
+    loss, gradient = loss_and_gradient(objective, layout, theta, tokens, targets)
+    model.zero_grad()
+    logits = model(tokens[0].T.long())[:, 21:]
+    own = F.cross_entropy(logits.flatten(0, 1), targets[0].T.long().flatten())
+    own.backward()
+    torch.testing.assert_close(loss[0], own.detach())
+    named = torch.cat([p.grad.flatten() for p in model.weight_map.parameters()])
+    torch.testing.assert_close(gradient[0], named, rtol=1e-4, atol=1e-6)
