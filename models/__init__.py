@@ -6,6 +6,7 @@
 """
 
 import models.microadder  # noqa: F401  registers MicroAdder 57, 67, 74
+from models import tasks, zoo
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import Score, score
@@ -25,5 +26,7 @@ __all__ = [
     "register",
     "save_entry",
     "score",
+    "tasks",
+    "zoo",
     "zoo_names",
 ]
