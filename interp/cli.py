@@ -31,27 +31,40 @@ def command(cls: type) -> type:
 @command
 @dataclass(frozen=True)
 class List:
-    """Every model that can be built, and which of them the zoo holds trained."""
+    """Every model that can be built, and how the zoo's were trained."""
+
+    markdown: bool = False
+    """Print the table as Markdown, as in the README."""
 
     def run(self) -> int:
+        import models
+
+        header = ("model", "parameters", "AdderBoard (sampled)", "seeds tried", "seeds grokked (95% interval)", "training time")
+        rows = []
+        for name in models.names():
+            n = sum(p.numel() for p in models.build(name).parameters())
+            row = ["not trained yet", "", "", ""]
+            if name in models.zoo_names():
+                entry = models.zoo.read_entry(name)
+                made, score = entry["training"], entry["score"]
+                low, high = (100 * x for x in made["grok_interval_95"])
+                row = [
+                    f"{score['correct']:,} / {score['n']:,}",
+                    str(made["seeds_tried"]),
+                    f"{made['seeds_grokked']} ({low:.1f}-{high:.1f}%)",
+                    f"{made['seconds'] / 60:.0f} min",
+                ]
+            rows.append((name, str(n), *row))
+        if self.markdown:
+            for row in (header, ["---"] * len(header), *rows):
+                print("| " + " | ".join(row) + " |")
+            return 0
         from rich.console import Console
         from rich.table import Table
 
-        import models
-
-        table = Table("model", "parameters", "task", "in the zoo", "AdderBoard", "seeds grokked / tried")
-        for name in models.names():
-            n = sum(p.numel() for p in models.build(name).parameters())
-            row = ["no", "", ""]
-            if name in models.zoo_names():
-                entry = models.zoo.read_entry(name)
-                made = entry["training"]
-                row = [
-                    "yes",
-                    f"{entry['score']['correct']:,}/{entry['score']['n']:,}",
-                    f"{made['seeds_grokked']} / {made['seeds_tried']}",
-                ]
-            table.add_row(name, str(n), models.get_spec(name).task().name, *row)
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*row)
         Console().print(table)
         return 0
 

@@ -32,6 +32,8 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
+    for name in names:
+        models.load(name)  # so that a wrong name is said before any work
     found = []
     for name in (bar := tqdm(names, desc="probing", unit="model")):
         bar.set_postfix_str(name)

@@ -160,7 +160,9 @@ def _curves(runs: list[RunFolder], rows: list[SeedRow]) -> bytes:
     for lines in lines_of:
         steps = max(steps, [line["step"] for line in lines], key=len)
     for lines in lines_of:
-        training = torch.tensor([[s == "training" for s in line["status"]] for line in lines])
+        # A seed's last evaluation is the one that ended it, so what counts is its status before.
+        before = [["training"] * len(lines[0]["status"]), *(line["status"] for line in lines[:-1])]
+        training = torch.tensor([[s == "training" for s in status] for status in before])
         for key, table in tables.items():
             values = torch.tensor([[float("nan") if x is None else x for x in line[key]] for line in lines])
             values = torch.where(training, values, torch.nan)

@@ -1,0 +1,125 @@
+"""From runs to a zoo entry: chosen without the test set, counted honestly, complete."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import models
+from models.errors import UserError
+from models.importers import load_published
+from models.training import train
+from models.training.loop import Trainer
+from models.training.objective import ParameterLayout
+from models.training.publish import load_snapshots, publish
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder, log_spaced_steps
+
+# A learning rate so small that planted weights stay what they are.
+STILL = Recipe(
+    steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6, lr=1e-9, weight_decay=0.0
+)
+
+
+@pytest.fixture(scope="session")
+def perfect(checkpoint) -> torch.Tensor:
+    model = load_published(checkpoint("microadder_57p.pt"))
+    return ParameterLayout(model).flatten(model)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch, perfect):
+    """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights."""
+    make = Trainer._make_groups
+
+    def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
+        def planted(self):
+            if self.step_number == 0:
+                self.theta[rows] = perfect
+            make(self)
+
+        monkeypatch.setattr(Trainer, "_make_groups", planted)
+        options = {"recipe": STILL, "progress": False, "compile": False, "device": "cpu"} | settings
+        train("microadder-57", tmp_path / name, seeds=4, first_seed=first_seed, **options)
+        return tmp_path / name
+
+    return make_run
+
+
+def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect):
+    folder, score = publish([run("a", 0, [2]), run("b", 4, [])], tmp_path / "entry")
+    config = json.loads((folder / "config.json").read_text())
+    made = config["training"]
+    assert (made["seed"], made["seeds_tried"], made["seeds_grokked"]) == (2, 8, 1)
+    assert made["grok_interval_95"] == pytest.approx([0.00316, 0.52651], abs=1e-5)  # Clopper-Pearson for 1 of 8
+    assert made["commands"] == [
+        "interp train microadder-57 --seeds 4 --first-seed 0",
+        "interp train microadder-57 --seeds 4 --first-seed 4",
+    ]
+    assert score.correct == score.n == 10_010 == config["score"]["correct"]
+    model = models.load(folder)
+    torch.testing.assert_close(ParameterLayout(model).flatten(model), perfect, rtol=1e-5, atol=1e-6)
+
+
+def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run):
+    folder, _ = publish([run("a", 0, [2])], tmp_path / "entry")
+    snapshots = load_snapshots(folder)
+    assert [step for step, _ in snapshots] == log_spaced_steps(40, 6)
+    curves, _ = models.checkpoint.load_weights(folder / "curves.safetensors")
+    assert curves["exact"].shape == (4, 4) and curves["step"].tolist() == [10, 20, 30, 40]
+    assert curves["exact"][2].tolist() == [1.0] * 4
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["exact"] for line in lines] == [1.0] * 4
+    seeds = json.loads((folder / "seeds.json").read_text())
+    assert [row["exact_on_test"] for row in seeds] == [None, None, 10_010, None]
+    card = (folder / "card.md").read_text()
+    assert "1 of 4 seeds answer the whole test set" in card and "rung: sampled" in card
+    assert "57 free parameters" in card and "interp train microadder-57 --seeds 4 --first-seed 0" in card
+
+
+def test_of_several_perfect_seeds_the_first_to_get_there_is_taken(tmp_path: Path, run):
+    folder = run("a", 0, [1, 3])
+    path = folder / "checkpoint.json"
+    entry = json.loads(path.read_text())
+    entry["state"]["seeds"][1]["first_perfect_step"] = 30  # seed 3 was there at step 10
+    path.write_text(json.dumps(entry))
+    published, _ = publish([folder], tmp_path / "entry")
+    made = json.loads((published / "config.json").read_text())["training"]
+    assert (made["seed"], made["seeds_grokked"]) == (3, 2)
+
+
+def test_runs_that_cannot_be_published_are_refused_and_nothing_is_written(tmp_path: Path, run):
+    failed = run("failed", 0, [])
+    with pytest.raises(UserError, match="None of the 4 seeds answers every validation problem"):
+        publish([failed], tmp_path / "entry")
+    unfinished = run("unfinished", 4, [0], stop_at_step=20)
+    with pytest.raises(UserError, match="is not finished"):
+        publish([unfinished], tmp_path / "entry")
+    other = run("other", 8, [0], recipe=STILL.replace(batch_size=48))
+    with pytest.raises(UserError, match="another model or recipe"):
+        publish([failed, other], tmp_path / "entry")
+    with pytest.raises(UserError, match="a seed counts once"):
+        publish([failed, run("again", 0, [0])], tmp_path / "entry")
+    with pytest.raises(UserError, match="is not a run folder"):
+        publish([tmp_path], tmp_path / "entry")
+    assert not (tmp_path / "entry").exists()
+
+
+def test_an_entry_that_is_there_is_not_overwritten_unasked(tmp_path: Path, run):
+    folder, _ = publish([run("a", 0, [2])], tmp_path / "entry")
+    card = (folder / "card.md").read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        publish([run("b", 4, [1])], tmp_path / "entry")
+    assert (folder / "card.md").read_bytes() == card
+    publish([tmp_path / "b"], tmp_path / "entry", overwrite=True)
+    assert (folder / "card.md").read_bytes() != card
+
+
+def test_early_stopped_seeds_end_their_curves_and_snapshots(tmp_path: Path, run):
+    folder = run("a", 0, [2], recipe=STILL.replace(stop_after_perfect=2))
+    assert RunFolder(folder).load_checkpoint()[2]["seeds"][2]["stopped_at"] == 20
+    published, _ = publish([folder], tmp_path / "entry")
+    curves, _ = models.checkpoint.load_weights(published / "curves.safetensors")
+    assert curves["exact"][2, :2].tolist() == [1.0, 1.0] and curves["exact"][2, 2:].isnan().all()
+    assert max(step for step, _ in load_snapshots(published)) <= 20
