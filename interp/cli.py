@@ -22,6 +22,10 @@ from models.errors import UserError, unknown_name
 
 COMMANDS: dict[str, Any] = {}
 
+ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+
 
 def command(cls: type) -> type:
     COMMANDS[cls.__name__.lower()] = cls
@@ -74,7 +78,7 @@ class List:
 class Train:
     """Train a model, or go on with the run in --out. Every flag of the recipe is listed for the model named."""
 
-    name: tyro.conf.Positional[str]
+    name: ModelName
     """A registered model, e.g. microadder-57."""
     seeds: int = 1
     """How many seeds to train, stacked."""
@@ -130,7 +134,7 @@ class Train:
 class Publish:
     """Make a zoo entry of one or more finished runs of a model."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: RunFolders
     """Run folders."""
     out: Path | None = None
     """The entry's folder; the package's zoo by default."""
@@ -150,7 +154,7 @@ class Publish:
 class Score:
     """Score a model on AdderBoard's 10,010 problems, by carry-chain length."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
     method: Literal["teacher_forced", "greedy"] = "teacher_forced"
     """Both give the same verdict on a whole answer; greedy decodes token by token."""
@@ -174,7 +178,7 @@ class Score:
 class Report:
     """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
 
-    models: tyro.conf.Positional[tuple[str, ...]] = ()
+    models: ModelNames = ()
     """Zoo names or paths; every MicroAdder of the zoo by default."""
     out: Path = Path("report.html")
     """The page to write."""
@@ -191,10 +195,13 @@ def _train_class(arguments: list[str]) -> type:
     """``Train`` with the named model's recipe as further flags, its values as their defaults."""
     from dataclasses import field
 
-    from models.registry import get_spec
+    from models.registry import get_spec, names
     from models.training.recipes import Recipe, get_recipe
 
-    name = next((a for a in arguments if not a.startswith("-")), None)
+    # The name may stand after flags and their values; a first word that is no name is taken for a misspelt one.
+    name = next((a for a in arguments if a in names()), None)
+    if name is None and arguments and not arguments[0].startswith("-"):
+        name = arguments[0]
     recipe = Recipe()
     if name is not None:
         spec = get_spec(name)

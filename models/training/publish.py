@@ -52,6 +52,8 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
     Raises:
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, no seed that passes.
     """
+    if not folders:
+        raise UserError("Name the run folders to publish, for example runs/microadder-57.")
     runs = [RunFolder(Path(folder)) for folder in folders]
     configs = [_config(run) for run in runs]
     for folder, config in zip(folders, configs, strict=True):

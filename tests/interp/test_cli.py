@@ -32,6 +32,8 @@ def status(*arguments: str) -> int:
         (["score", "nowhere/model.pt"], "nowhere/model.pt"),
         (["report", "nothing-57"], "There is no stored model 'nothing-57'"),
         (["publish", "nowhere"], "nowhere is not a run folder"),
+        (["publish"], "Name the run folders"),
+        (["train", "--seeds", "4", "microader-57"], "Did you mean 'microadder-57'?"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(arguments, sentence, capsys, tmp_path, monkeypatch):

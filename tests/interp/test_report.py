@@ -1,0 +1,74 @@
+"""The report is one page that needs nothing else."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import models
+from interp.report import write_report
+from interp.report.content import parameter_table
+from models.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    """The default report, over every MicroAdder of the zoo, with small samples."""
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    write_report((), out, n=256)
+    return out
+
+
+def test_the_page_has_no_outside_references(page: Path):
+    text = page.read_text()
+    markup = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:)""", markup)
+    assert "@import" not in markup and "url(" not in markup
+    assert not re.findall(r"<script[^>]+src=", text)
+    assert text.count("* plotly.js v") == 1
+
+
+def test_every_zoo_model_is_on_it_with_score_interval_and_rung(page: Path):
+    text = page.read_text()
+    names = [name for name in models.zoo_names() if name.startswith("microadder")]
+    assert set(names) >= {"microadder-57", "microadder-67", "microadder-74"}
+    for name in names:
+        assert f"<td>{name}</td>" in text
+    assert text.count("10,010 of 10,010") >= len(names)
+    assert "(sampled)" in text
+
+
+def test_the_parameter_table_lists_every_number():
+    model = models.load("microadder-57")
+    table = parameter_table(model)
+    assert len(table) == 57
+    value = table[(table.parameter == "W_qk") & (table["index"] == "2,1")].value.item()
+    assert value == pytest.approx(float(model.weight_map.W_qk[2, 1]))
+
+
+def test_in_a_browser_every_figure_is_drawn_and_the_console_stays_clean(page: Path, tmp_path: Path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("needs chromium")
+    quiet = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    command = [chromium, "--headless", "--no-sandbox", "--no-first-run", "--disable-quic", *quiet]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={tmp_path}", "--enable-logging=stderr", "--virtual-time-budget=60000",
+         "--window-size=1300,900", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    figures = page.read_text().count("<figure>")
+    assert figures >= 6 * 3
+    assert done.stdout.count('class="main-svg"') >= figures
+    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):
+    with pytest.raises(UserError, match="is a folder"):
+        write_report((), tmp_path)
+    monkeypatch.setattr(models, "zoo_names", list)
+    with pytest.raises(UserError, match="zoo holds no model"):
+        write_report((), tmp_path / "report.html")
+    assert not any(tmp_path.iterdir())
