@@ -33,7 +33,6 @@ from interp.problems import chunks, draw, resolve_task
 from interp.results import Provenance, Result
 from interp.stats import mean_interval
 from models.errors import UserError
-from models.tasks.base import Task
 
 POSITION_ONLY = 1e-5  # largest standard deviation over inputs that float32 rounding of the norms can cause
 OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
@@ -203,6 +202,8 @@ def compute_attention_by_role(
             for target, groups in enumerate(roles):
                 for name, positions in groups.items():
                     member[target, names.index(name), list(positions)] = 1
+            if (member.sum(1) > 1).any():
+                raise UserError("A position has two roles for one target; weights by role would not sum to 1.")
         if np.isnan(chunk).any():
             raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
         log = np.log(np.where(chunk > 0, chunk, 1.0))
@@ -262,9 +263,17 @@ def _shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, s
     return (1 + at_least) / (permutations + 1)
 
 
+def _visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
+    """A target's roles with every position up to its query in one of them: those of no role are "rest"."""
+    visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
+    taken = {position for positions in visible.values() for position in positions}
+    left = [position for position in range(query + 1) if position not in taken]
+    return visible | {"rest": sorted(visible.get("rest", []) + left)}
+
+
 def attention_by_role(
     model: Any,
-    task: Task | None = None,
+    task: Any = None,
     problems: Any = None,
     n: int = 2048,
     seed: int = 0,
@@ -301,7 +310,7 @@ def attention_by_role(
     length = sample.tokens.shape[1]
     return compute_attention_by_role(
         patterns(),
-        [task.relative_roles(target) for target in range(len(queries))],
+        [_visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
         [role.label for role in task.target_roles],
         [role.label for role in task.roles][:length],
         sample.provenance,

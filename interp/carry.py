@@ -37,7 +37,6 @@ from interp import carry_measures as measures
 from interp.problems import Sample, chunks, draw, resolve_task
 from interp.results import Provenance, Result
 from models.errors import UserError
-from models.tasks.base import Task
 
 SEPARATES = 0.95  # auroc_apart from which a unit is called a detector
 CAUSAL = 0.1  # effect_apart from which a detector is called causal
@@ -254,7 +253,7 @@ def compute_carry_units(
 
 def carry_units(
     model: Any,
-    task: Task | None = None,
+    task: Any = None,
     problems: Any = None,
     n: int = 4096,
     seed: int = 0,

@@ -16,7 +16,6 @@ relabels the rows at random: it gives the chance that an unordered table of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +39,7 @@ class CircleFit(Result):
     """A circle through labelled points, and how the labels run along it.
 
     ``radius``, ``centre`` [2] in the plane; ``start`` and ``stride`` in radians (angle = start + label * stride, in
-    (-pi, pi]); ``arc``: angle the points span, 2 pi minus their largest gap. ``residual``: root mean square distance
+    [-pi, pi]); ``arc``: angle the points span, 2 pi minus their largest gap. ``residual``: root mean square distance
     from the circle in the plane, ``off_plane`` from the plane, both in the points' units. ``planarity``: share of the
     variance in the plane.
 
@@ -116,9 +115,7 @@ class CircleFit(Result):
         return circle(self)
 
 
-def circle_fit(
-    points: Any, labels: Sequence[int] | None = None, permutations: int = PERMUTATIONS, seed: int = 0
-) -> CircleFit:
+def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
     """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
 
     With D > 2 the plane is found first (principal axes of the centred rows). Minimises ``sum (|p - c| - r)^2`` from
@@ -186,7 +183,7 @@ def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 
 def _even_angles(angle: np.ndarray, label: np.ndarray) -> tuple[float, float]:
-    """(start, stride) of the evenly spaced angles nearest to the given ones, in (-pi, pi]."""
+    """(start, stride) of the evenly spaced angles nearest to the given ones, in [-pi, pi]."""
     spectrum = _spectrum(np.exp(1j * angle), label)
     stride = 2 * np.pi * int(np.argmax(spectrum)) / len(spectrum)
     start = float(np.angle(np.exp(1j * (angle - stride * label)).mean()))
@@ -194,7 +191,7 @@ def _even_angles(angle: np.ndarray, label: np.ndarray) -> tuple[float, float]:
     for _ in range(3):  # least squares once the branch is known
         shift = np.linalg.lstsq(design, wrap(angle - start - stride * label), rcond=None)[0]
         start, stride = start + shift[0], stride + shift[1]
-    return -float(wrap(np.asarray(-start))), -float(wrap(np.asarray(-stride)))
+    return math.remainder(start, math.tau), math.remainder(stride, math.tau)
 
 
 def _evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[np.ndarray, " draw"]:

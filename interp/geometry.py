@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def as_table(points: Any, rows: int, columns: int, purpose: str) -> Float[np.nda
     return table
 
 
-def as_labels(labels: Sequence[int] | None, n: int) -> Int[np.ndarray, " n"]:
+def as_labels(labels: Any, n: int) -> Int[np.ndarray, " n"]:
     """Distinct integer labels of the rows, 0..n-1 unless given."""
     given = np.arange(n) if labels is None else np.asarray(labels)
     if given.shape != (n,) or given.dtype.kind not in "iu" or len(set(given.tolist())) != n:

@@ -20,7 +20,7 @@ _KIND = np.sign(_PAIRS.sum(1) - 9)  # -1 kills a carry, 0 passes it on, 1 makes 
 _PAIRS_OF_KIND = [_PAIRS[kind == _KIND] for kind in (-1, 0, 1)]
 
 
-def resolve_task(model: Any, task: Task | None) -> Task:
+def resolve_task(model: Any, task: Any) -> Task:
     """The task to ask about: the one given, else the model's own.
 
     Raises:

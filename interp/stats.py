@@ -35,7 +35,7 @@ class Proportion:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def clopper_pearson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+def clopper_pearson(successes: float | int, n: float | int, confidence: float = 0.95) -> tuple[float, float]:
     """Exact binomial interval for a proportion: at least ``confidence`` coverage for every true value.
 
     ``n`` may be an effective (non-integer) sample size. With n = 0 the interval is (0, 1).

@@ -21,7 +21,7 @@ def _units(result: CarryUnits) -> list[dict[str, Any]]:
     """Verdicts of the units worth a panel: those that carry something, strongest first, else the most separating."""
     verdicts = [row for _, row in result.verdicts().iterrows()]
     verdicts.sort(key=lambda row: (row["signal"] is None, -row["auroc_apart"], row["layer"], row["unit"]))
-    return [dict(row) for row in verdicts[:_PANELS]]
+    return sorted((dict(row) for row in verdicts[:_PANELS]), key=lambda row: (row["layer"], row["unit"]))
 
 
 def _panel_title(result: CarryUnits, unit: dict[str, Any]) -> str:
@@ -152,6 +152,6 @@ def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str
         )
     unit = max(contrast, key=lambda key: abs(contrast[key]))
     return (
-        f"No double dissociation on {name}: zeroing L{unit[0]} unit {unit[1]} costs {drop[(*unit, True)]:.3f} of the "
-        f"digits with and {drop[(*unit, False)]:.3f} without it"
+        f"No double dissociation on {name}: zeroing L{unit[0]} unit {unit[1]} changes accuracy by "
+        f"{-drop[(*unit, True)]:+.3f} with and {-drop[(*unit, False)]:+.3f} without it"
     )
