@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 import models
 from benchmarks.plain_microadder import PlainMicroAdder
-from models.training.data import training_problems
 from models.training.loop import Trainer
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
@@ -26,11 +25,13 @@ def plain_step() -> Callable[[], None]:
     """One step of the plain loop: sample, forward, backward, clip, AdamW."""
     recipe, task = get_recipe("microadder"), models.get_spec("microadder-57").task()
     model = PlainMicroAdder()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay
+    )
     cpu = torch.device("cpu")
 
     def step() -> None:
-        problems = training_problems(recipe, 0, STEP, cpu)
+        problems = recipe.problems.draw(0, STEP, recipe.batch_size, cpu)
         logits = model(task.encode(problems))[:, list(task.query_positions)]
         loss = F.cross_entropy(logits.flatten(0, 1), task.targets(problems).flatten())
         optimiser.zero_grad()

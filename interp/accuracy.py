@@ -30,22 +30,19 @@ class AccuracyByChain(Result):
     provenance: Provenance
 
     def sentence(self) -> str:
-        wrong = {length: rate.n - rate.correct for length, rate in self.stratified.by_chain_length.items()}
-        worst = max(wrong, key=lambda length: wrong[length])
-        per = self.stratified.by_chain_length[worst]
-        if not any(wrong.values()):
+        test, rates = self.test, self.stratified.by_chain_length
+        on_test = f"Right on {test.correct:,} of {test.n:,} of {test.problems}"
+        length, worst = max(rates.items(), key=lambda item: item[1].n - item[1].correct)
+        if worst.correct == worst.n:
             return (
-                f"Right on all {self.test.n:,} of {self.test.problems} and on all {self.stratified.n:,} problems stratified "
-                f"by carry chain, {per.n:,} of each length 0 to {max(wrong)}: the error rate at any one length is below "
-                f"{per.error_bound:.1e} (95%, sampled)."
-                if self.test.correct == self.test.n
-                else f"Right on {self.test.correct:,} of {self.test.n:,} of {self.test.problems}, and on all "
-                f"{self.stratified.n:,} problems stratified by carry chain."
+                f"{on_test} and on all {self.stratified.n:,} problems stratified by carry chain, {worst.n:,} of each "
+                f"length 0 to {max(rates)}: the error rate at any one length is below {worst.error_bound:.1e} "
+                "(95%, sampled)."
             )
-        low, high = per.interval
+        low, high = worst.interval
         return (
-            f"Right on {self.test.correct:,} of {self.test.n:,} of {self.test.problems}; by carry chain it is worst at length "
-            f"{worst}, with {per.correct:,} of {per.n:,} right ({per.accuracy:.4f}, 95% interval {low:.4f}-{high:.4f})."
+            f"{on_test}; by carry chain it is worst at length {length}, with {worst.correct:,} of {worst.n:,} right "
+            f"({worst.accuracy:.4f}, 95% interval {low:.4f}-{high:.4f})."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -43,7 +43,14 @@ class List:
     def run(self) -> int:
         import models
 
-        header = ("model", "parameters", "AdderBoard (sampled)", "seeds tried", "seeds grokked (95% interval)", "training time")
+        header = (
+            "model",
+            "parameters",
+            "AdderBoard (sampled)",
+            "seeds tried",
+            "seeds grokked (95% interval)",
+            "training time",
+        )
         rows = []
         for name in models.names():
             n = sum(p.numel() for p in models.build(name).parameters())

@@ -31,8 +31,9 @@ class GrokkingCurves(Result):
         n = self.table.sizes["seed"]
         low, high = clopper_pearson(self.grokked, n)
         return (
-            f"{self.grokked} of {n} seeds of {self.model} answer the whole test set ({self.grokked / n:.1%}, 95% interval "
-            f"{low:.1%}-{high:.1%}); seed {self.chosen} is perfect on validation from step {self.first_perfect[self.chosen]:,} on."
+            f"{self.grokked} of {n} seeds of {self.model} answer the whole test set ({self.grokked / n:.1%}, "
+            f"95% interval {low:.1%}-{high:.1%}); seed {self.chosen} is first perfect on validation at step "
+            f"{self.first_perfect[self.chosen]:,}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -14,6 +14,12 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
 def test_the_notebook_runs(path: Path):
     notebook = jupytext.read(path)
     nbformat.validate(notebook)
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}).execute()
-    drawn = sum("application/vnd.plotly.v1+json" in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    drawn = sum(
+        "application/vnd.plotly.v1+json" in output.get("data", {})
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+    )
     assert drawn >= 1

@@ -9,9 +9,12 @@ from interp.figures import theme
 
 
 def accuracy_by_chain(result: AccuracyByChain) -> go.Figure:
-    """Error rate by chain length on a log scale: the estimate where there are errors, and always the 95% upper bound."""
+    """Error rate by chain length, log scale: the estimate where there are errors, and always the 95% upper bound."""
     figure = go.Figure()
-    sets = ((f"{result.test.problems}", result.test, theme.ORANGE, -0.12), ("stratified", result.stratified, theme.BLUE, 0.12))
+    sets = (
+        (f"{result.test.problems}", result.test, theme.ORANGE, -0.12),
+        ("stratified", result.stratified, theme.BLUE, 0.12),
+    )
     for name, score, colour, shift in sets:
         lengths = list(score.by_chain_length)
         rates = [score.by_chain_length[length] for length in lengths]
@@ -23,7 +26,11 @@ def accuracy_by_chain(result: AccuracyByChain) -> go.Figure:
             marker={"symbol": "triangle-down-open", "size": 10, "color": colour, "line": {"width": 2}},
             hovertemplate="chain %{x:.0f}: %{text} right, error rate below %{y:.1e}<extra></extra>",
         )  # fmt: skip
-        wrong = [(at, 1 - rate.accuracy, label) for at, rate, label in zip(x, rates, text, strict=True) if rate.correct < rate.n]
+        wrong = [
+            (at, 1 - rate.accuracy, label)
+            for at, rate, label in zip(x, rates, text, strict=True)
+            if rate.correct < rate.n
+        ]
         if wrong:
             where, error, label = zip(*wrong, strict=True)
             figure.add_scatter(

@@ -12,14 +12,20 @@ _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 
 
 def grokking_curves(result: GrokkingCurves) -> go.Figure:
-    """Exact match on validation over steps: the stored seed, the others that were ever perfect, and the rest in grey."""
+    """Exact match over steps: the stored seed, the others that were ever perfect, and the rest in grey."""
     figure = go.Figure()
     steps = result.table.step.values
     every = max(1, len(steps) // _DRAWN)
     seeds = result.table.seed.values.tolist()
     groups = (
         ("never perfect on validation", [s for s in seeds if s not in result.first_perfect], theme.GREY, 1, 0.25),
-        ("perfect at some point", [s for s in seeds if s in result.first_perfect and s != result.chosen], theme.SKY, 1.5, 0.8),
+        (
+            "perfect at some point",
+            [s for s in seeds if s in result.first_perfect and s != result.chosen],
+            theme.SKY,
+            1.5,
+            0.8,
+        ),
         (f"seed {result.chosen}, in the zoo", [result.chosen], theme.VERMILION, 2.5, 1.0),
     )
     for name, members, colour, width, opacity in groups:
@@ -35,7 +41,7 @@ def grokking_curves(result: GrokkingCurves) -> go.Figure:
             y += [*exact[keep].astype(float).round(4).tolist(), None]
             label += [seed] * (len(keep) + 1)
         figure.add_scatter(
-            x=x, y=y, mode="lines", name=f"{name} ({len(members)})" if len(members) > 1 or members[0] != result.chosen else name,
+            x=x, y=y, mode="lines", name=name if result.chosen in members else f"{name} ({len(members)})",
             line={"color": colour, "width": width}, opacity=opacity, text=label,
             hovertemplate="seed %{text}, step %{x:,}: %{y:.4f}<extra></extra>",
         )  # fmt: skip

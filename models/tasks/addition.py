@@ -121,6 +121,12 @@ class TenDigitAddition(Task):
 
         return "AdderBoard", adderboard()
 
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
+        """Half uniform, half with a carry of any length, none in AdderBoard in either order."""
+        from models.tasks.adderboard import validation_problems
+
+        return validation_problems(n, seed)
+
     def encode(self, problems: Any) -> Int[Tensor, "n 33"]:
         """Both operands, the delimiters and the eleven digits of the true sum (teacher forcing)."""
         pairs = as_problems(problems)

@@ -62,6 +62,11 @@ class Task(ABC):
         """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
 
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operands"]:
+        """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
+        distribution, the rest as hard as the task knows. Raises UserError if the task has none."""
+        raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
+
     @abstractmethod
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
         """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""

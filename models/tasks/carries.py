@@ -18,9 +18,7 @@ def uniform_below(high: Int[Tensor, " n"], generator: torch.Generator) -> Int[Te
     return (torch.rand(len(high), generator=generator, dtype=torch.float64) * high).long()
 
 
-def plant_carry(
-    start: Int[Tensor, " n"], nines: Int[Tensor, " n"], generator: torch.Generator
-) -> Int[Tensor, "n 2"]:
+def plant_carry(start: Int[Tensor, " n"], nines: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, "n 2"]:
     """Sums in which column ``start`` generates a carry and the next ``nines`` columns (digit sum 9) pass it on.
 
     All other digits are uniform, so the carry may travel further and others may be there too. ``start + nines`` is

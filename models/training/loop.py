@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
-from models.training.objective import ParameterLayout, objective_for
+from models.training.objective import ParameterLayout
+from models.training.position_only import objective_for
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
@@ -68,7 +68,7 @@ class TrainResult:
 
 
 def resolve_device(device: str) -> torch.device:
-    """"auto" is CUDA where there is one."""
+    """ "auto" is CUDA where there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -83,7 +83,9 @@ def resolve_device(device: str) -> torch.device:
 class Trainer:
     """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
 
-    def __init__(self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compile: bool | None):
+    def __init__(
+        self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compile: bool | None
+    ):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.model = build(name).to(device)
         self.model.train()
@@ -171,7 +173,9 @@ class Trainer:
         adaptive = recipe.adaptive_decay
         if adaptive is not None:
             reached = report["exact_uniform"] >= adaptive.exact and report["token_uniform"] >= adaptive.token
-            state.decay_stage = max(state.decay_stage, 2 if report["exact_uniform"] >= adaptive.exact_final else int(reached))
+            state.decay_stage = max(
+                state.decay_stage, 2 if report["exact_uniform"] >= adaptive.exact_final else int(reached)
+            )
         if recipe.stop_after_perfect is not None and state.perfect_in_a_row >= recipe.stop_after_perfect:
             state.status, state.stopped_at = "perfect", self.step_number
 
@@ -246,7 +250,8 @@ class _Group:
         self.optimiser.m.copy_(trainer.moments[0][self.index])
         self.optimiser.v.copy_(trainer.moments[1][self.index])
         seeds = [trainer.states[row].seed for row in padded]
-        self.stream = TrainingStream(trainer.model.task, trainer.recipe, seeds, trainer.device)
+        recipe = trainer.recipe
+        self.stream = TrainingStream(trainer.model.task, recipe.problems, recipe.batch_size, seeds, trainer.device)
         self.losses = torch.full((trainer.group_size,), float("nan"), device=trainer.device)
         self.refresh()
 

@@ -2,7 +2,7 @@
 
 :class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model.
 :class:`models.training.position_only.PositionOnlyObjective` is the same function, computed with the algebra that a
-split residual stream allows; :func:`objective_for` picks.
+split residual stream allows; ``objective_for`` there picks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class ParameterLayout:
     def unflatten(self, theta: Float[Tensor, "*seed parameter"]) -> Parameters:
         parts = theta.split(self.sizes, dim=-1)
         lead = theta.shape[:-1]
-        return {name: part.reshape((*lead, *shape)) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)}
+        return {
+            name: part.reshape((*lead, *shape)) for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
 
     def load_into(self, model: ArithmeticTransformer, theta: Float[Tensor, " parameter"]) -> None:
         values = self.unflatten(theta)
@@ -76,7 +78,10 @@ class GeneralObjective:
         return vmap(one_seed, randomness="different")(parameters, tokens)
 
     def loss(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"], targets: Integer[Tensor, "seed target row"]
+        self,
+        parameters: Parameters,
+        tokens: Integer[Tensor, "seed pos row"],
+        targets: Integer[Tensor, "seed target row"],
     ) -> Float[Tensor, " seed"]:
         return cross_entropy(self.logits(parameters, tokens), targets)
 
@@ -89,10 +94,3 @@ def cross_entropy(
     classes = torch.arange(logits.shape[1], device=logits.device)[:, None, None]
     right = torch.where(targets[:, None] == classes, logits, 0.0).sum(1)
     return (logits.logsumexp(1) - right).mean((1, 2))
-
-
-def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
-    """The fastest objective that is exact for this model."""
-    from models.training.position_only import PositionOnlyObjective
-
-    return PositionOnlyObjective(model) if PositionOnlyObjective.applies_to(model) else GeneralObjective(model)

@@ -54,7 +54,10 @@ class PositionOnlyObjective(GeneralObjective):
         self.kernel = self._kernel(n_pos or model.task.input_length)
         self._tables_for_loss = self.tables
         if self.kernel is not None:
-            self.has_kernel, self.group_size = True, 64  # the kernel takes one seed at a time, so only the overhead of the rest counts
+            self.has_kernel, self.group_size = (
+                True,
+                64,
+            )  # the kernel takes one seed at a time, so only the overhead of the rest counts
 
     def compile(self) -> None:
         """torch.compile what the kernel leaves; evaluation keeps the plain functions."""
@@ -114,7 +117,9 @@ class PositionOnlyObjective(GeneralObjective):
     ) -> Float[Tensor, "seed vocab target row"]:
         return self._logits(self.tables(parameters, tokens.shape[1]), tokens.long())
 
-    def _logits(self, tables: Tables, tokens: Integer[Tensor, "seed pos row"]) -> Float[Tensor, "seed vocab target row"]:
+    def _logits(
+        self, tables: Tables, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Float[Tensor, "seed vocab target row"]:
         cfg, (n_seeds, n_pos, n_rows) = self.model.config, tokens.shape
         first, n_query, n_signal = self.queries[0], len(self.queries), tables.sent.shape[1]
         index = tokens.reshape(n_seeds, 1, -1).expand(-1, n_signal, -1)
@@ -137,7 +142,10 @@ class PositionOnlyObjective(GeneralObjective):
         return logits.view(n_seeds, -1, n_query, n_rows)
 
     def loss(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"], targets: Integer[Tensor, "seed target row"]
+        self,
+        parameters: Parameters,
+        tokens: Integer[Tensor, "seed pos row"],
+        targets: Integer[Tensor, "seed target row"],
     ) -> Float[Tensor, " seed"]:
         if not self.takes_kernel(tokens):
             return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
@@ -173,6 +181,11 @@ class PositionOnlyObjective(GeneralObjective):
         return library("split_stream.c", "-ffast-math", *(f"-D{key}={value}" for key, value in shape.items()))
 
 
+def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
+    """The fastest objective that is exact for this model."""
+    return PositionOnlyObjective(model) if PositionOnlyObjective.applies_to(model) else GeneralObjective(model)
+
+
 class _FusedLoss(torch.autograd.Function):
     """Loss [seed] and its gradient with respect to all tables, in one pass over the rows."""
 
@@ -184,9 +197,7 @@ class _FusedLoss(torch.autograd.Function):
         gradients = [torch.empty_like(table) for table in tables]
         arrays = [tokens, targets, *tables, loss, *gradients]
         pointers = [ctypes.c_void_p(array.data_ptr()) for array in arrays]
-        kernel.loss_and_gradient(
-            tokens.shape[0], tokens.shape[2], *pointers[:2], ctypes.c_float(eps), *pointers[2:]
-        )
+        kernel.loss_and_gradient(tokens.shape[0], tokens.shape[2], *pointers[:2], ctypes.c_float(eps), *pointers[2:])
         ctx.save_for_backward(*gradients)
         return loss
 
@@ -196,7 +207,9 @@ class _FusedLoss(torch.autograd.Function):
         return (None, None, None, None, *scaled)
 
 
-def _mix(matrix: Float[Tensor, "seed rows columns"], x: Float[Tensor, "seed rows n"]) -> Float[Tensor, "seed columns n"]:
+def _mix(
+    matrix: Float[Tensor, "seed rows columns"], x: Float[Tensor, "seed rows n"]
+) -> Float[Tensor, "seed columns n"]:
     return torch.bmm(matrix.transpose(1, 2), x)
 
 

@@ -12,7 +12,9 @@ class Progress:
     """A tqdm bar whose postfix lists exact-match accuracy per seed (the eight best of many)."""
 
     def __init__(self, done: int, total: int, enabled: bool):
-        self._bar = tqdm(total=total, initial=done, disable=not enabled, unit="step", dynamic_ncols=True, mininterval=1.0)
+        self._bar = tqdm(
+            total=total, initial=done, disable=not enabled, unit="step", dynamic_ncols=True, mininterval=1.0
+        )
 
     def __enter__(self) -> Progress:
         return self

@@ -19,7 +19,6 @@ from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
-from models.tasks.adderboard import validation_problems
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -72,7 +71,7 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
     passing = sorted(
         (row for row in rows if row.exact_on_test is not None), key=lambda row: row.state["first_perfect_step"]
     )
-    second = validation_problems(SECOND_VALIDATION, seed=1)
+    second = model.task.validation_problems(SECOND_VALIDATION, seed=1)
     chosen = next((row for row in passing if _exact(model, layout, row.theta, second) == len(second)), None)
     if chosen is None:
         raise UserError(f"None of the {len(rows)} seeds answers every validation problem; there is nothing to publish.")
@@ -205,11 +204,11 @@ def _card(name: str, model: ArithmeticTransformer, training: dict[str, Any], res
 
 {n_parameters} free parameters, all learned from a random start; trained by this project on {model.task.name}.
 
-* **Score:** {result.correct:,} of {result.n:,} ({result.problems}), {result.method.replace("_", " ")}, rung: {result.rung}.
-  The error rate is below {result.error_bound:.1e} with 95% confidence on problems of that distribution; this is no
-  statement about all inputs.
-* **Seed** {training["seed"]}, parameters after {training["step"]:,} steps; perfect on validation from step
-  {training["first_perfect_step"]:,} on. Chosen on validation problems that are disjoint from the test set.
+* **Score:** {result.correct:,} of {result.n:,} ({result.problems}), {result.method.replace("_", " ")}, rung:
+  {result.rung}. The error rate is below {result.error_bound:.1e} with 95% confidence on problems of that
+  distribution; this is no statement about all inputs.
+* **Seed** {training["seed"]}, parameters after {training["step"]:,} steps; first perfect on validation
+  at step {training["first_perfect_step"]:,}. Chosen on validation problems that are disjoint from the test set.
 * **Seeds:** {grokked.correct} of {grokked.n} seeds answer the whole test set
   ({100 * grokked.accuracy:.1f}%, 95% interval {100 * low:.1f}-{100 * high:.1f}%).
 * **Time:** {training["seconds"] / 60:.0f} minutes for all {grokked.n} seeds, float32, torch {training["torch"]}.

@@ -5,23 +5,12 @@ A recipe is a frozen dataclass; the command line is generated from it, and a run
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from models.errors import UserError, unknown_name
-
-
-@dataclass(frozen=True)
-class CarryMix:
-    """Share of training problems replaced by carry-rich ones, faded out linearly over steps (MicroAdder, 3.2)."""
-
-    share: float = 0.8
-    fade_start: int = 15_000
-    fade_end: int = 45_000
-
-    def at(self, step: int) -> float:
-        done = (step - self.fade_start) / max(1, self.fade_end - self.fade_start)
-        return self.share * min(1.0, max(0.0, 1.0 - done))
+from models.training.addition_problems import AdditionProblems, CarryMix
 
 
 @dataclass(frozen=True)
@@ -48,8 +37,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     adam_eps: float = 1e-8
     grad_clip: float = 1.0  # global norm, per seed
-    digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
-    carry_mix: CarryMix | None = CarryMix()
+    problems: AdditionProblems = field(default_factory=AdditionProblems)
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
@@ -66,19 +54,11 @@ class Recipe:
 
     def lr_at(self, step: int) -> float:
         """Linear warm-up to ``lr``, then cosine to ``min_lr_ratio * lr`` at the last step."""
-        import math
-
         if step < self.warmup_steps:
             return self.lr * (step + 1) / self.warmup_steps
         progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         low = self.lr * self.min_lr_ratio
         return low + (self.lr - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-
-    def max_digits_at(self, step: int) -> int:
-        for below, digits in self.digit_curriculum:
-            if step < below:
-                return digits
-        return 10
 
     def replace(self, **changes: Any) -> Recipe:
         return replace(self, **changes)
@@ -90,7 +70,9 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "microadder": Recipe(),
     "microadder-74": Recipe(
-        steps=120_000, carry_mix=CarryMix(0.8, 10_000, 80_000), adaptive_decay=AdaptiveDecay()
+        steps=120_000,
+        problems=AdditionProblems(carry_mix=CarryMix(0.8, 10_000, 80_000)),
+        adaptive_decay=AdaptiveDecay(),
     ),
 }
 

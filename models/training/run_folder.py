@@ -1,10 +1,10 @@
 """The folder of a training run: config, metrics, snapshots and a checkpoint that a crash cannot lose.
 
-    config.json            model, recipe, seeds: what the run is; a second start must agree with it
-    metrics.jsonl          one line an evaluation
-    snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
-    checkpoint.json        where the run stands, naming checkpoint-N.safetensors and its hash
-    result.json            written at the end: one row a seed
+config.json            model, recipe, seeds: what the run is; a second start must agree with it
+metrics.jsonl          one line an evaluation
+snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
+checkpoint.json        where the run stands, naming checkpoint-N.safetensors and its hash
+result.json            written at the end: one row a seed
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class RunFolder:
             difference = _first_difference(old, config)
             if difference:
                 raise UserError(
-                    f"{self.path} holds another run: {difference}. Choose another --out, or the same settings to resume."
+                    f"{self.path} holds another run: {difference}. Choose another --out, "
+                    "or the same settings to resume it."
                 )
             return
         if self.path.exists() and any(self.path.iterdir()):

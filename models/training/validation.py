@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.tasks.adderboard import validation_problems
 from models.tasks.base import Task
 from models.training.objective import GeneralObjective, ParameterLayout
 
@@ -14,21 +13,21 @@ ROWS = 256  # as in training, so that one compiled or cached shape serves
 
 
 class Validator:
-    """Teacher-forced accuracy on problems that are half uniform (first) and half carry-rich.
+    """Teacher-forced accuracy on the task's validation problems; their first half is from its natural distribution.
 
     Teacher forcing and greedy decoding agree on "all digits right": the first wrong digit is the same event.
     """
 
     def __init__(self, task: Task, n: int, device: torch.device):
-        problems = validation_problems(n, seed=0).to(device)
+        problems = task.validation_problems(n, seed=0).to(device)
         self.tokens, self.targets = task.encode(problems).T, task.targets(problems).T  # [pos, n], [target, n]
-        self.n_uniform = n // 2
+        self.n_uniform = n - n // 2
 
     @torch.no_grad()
     def measure(
         self, objective: GeneralObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
     ) -> dict[str, Float[Tensor, " seed"]]:
-        """exact and token accuracy over all problems, and over the uniform half."""
+        """exact and token accuracy over all problems, and over those from the natural (uniform) distribution."""
         parameters = layout.unflatten(theta.detach())
         right = []
         for start in range(0, self.tokens.shape[1], ROWS):

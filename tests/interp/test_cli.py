@@ -59,7 +59,7 @@ def test_help_lists_the_commands_and_the_recipe_of_the_model(capsys):
     assert "interp train microadder-57" in capsys.readouterr().out
     assert status("train", "microadder-74", "--help") == 0
     shown = capsys.readouterr().out
-    assert "--carry-mix.fade-end" in shown and "120000" in shown
+    assert "--problems.carry-mix.fade-end" in shown and "120000" in shown
 
 
 def test_a_run_is_trained_resumed_and_defended_from_the_command_line(tmp_path: Path, capsys):

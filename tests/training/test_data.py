@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from models.evaluation import Rate
 from models.tasks.addition import TenDigitAddition
-from models.training.data import TrainingStream, _mix, _signed, _uniform, carry_rich_problems, training_problems
-from models.training.recipes import CarryMix, Recipe
+from models.training.addition_problems import AdditionProblems, CarryMix, carry_rich_problems
+from models.training.counter import mix, signed, uniform
+from models.training.data import TrainingStream
 
 CPU = torch.device("cpu")
-RECIPE = Recipe(batch_size=64)
+SOURCE, ROWS = AdditionProblems(), 64
 TASK = TenDigitAddition()
 
 
@@ -27,49 +28,49 @@ def splitmix_finaliser(z: int) -> int:
 
 @given(st.integers(0, 2**64 - 1))
 def test_the_hash_is_splitmix64(z: int):
-    assert _mix(torch.tensor(_signed(z))).item() == _signed(splitmix_finaliser(z))
+    assert mix(torch.tensor(signed(z))).item() == signed(splitmix_finaliser(z))
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), step=st.integers(0, 130_000))
 def test_the_native_sampler_draws_the_same_bits_as_its_definition(seed: int, step: int):
-    stream = TrainingStream(TASK, RECIPE, [seed], CPU)
-    if stream._native is None:
+    stream = TrainingStream(TASK, SOURCE, ROWS, [seed], CPU)
+    if SOURCE.native_batch(TASK, stream.seeds, step, ROWS) is None:
         pytest.skip("no C compiler here")
     tokens, targets = stream.batch(step)
-    problems = training_problems(RECIPE, seed, step, CPU)
+    problems = SOURCE.draw(seed, step, ROWS, CPU)
     assert torch.equal(tokens[0].T.long(), TASK.encode(problems))
     assert torch.equal(targets[0].T.long(), TASK.targets(problems))
 
 
 def test_without_a_compiler_the_stream_is_the_same(monkeypatch):
-    native = TrainingStream(TASK, RECIPE, [3, 4], CPU)
-    plain = TrainingStream(TASK, RECIPE, [3, 4], CPU)
-    plain._native = None
-    for one, other in zip(native.batch(9_000), plain.batch(9_000), strict=True):
+    stream = TrainingStream(TASK, SOURCE, ROWS, [3, 4], CPU)
+    native = stream.batch(9_000)
+    monkeypatch.setattr(AdditionProblems, "native_batch", lambda *_: None)
+    for one, other in zip(native, stream.batch(9_000), strict=True):
         assert torch.equal(one, other)
 
 
 def test_a_seed_sees_the_same_problems_alone_and_in_a_stack():
-    alone, stacked = TrainingStream(TASK, RECIPE, [5], CPU), TrainingStream(TASK, RECIPE, [3, 5, 9], CPU)
+    alone, stacked = TrainingStream(TASK, SOURCE, ROWS, [5], CPU), TrainingStream(TASK, SOURCE, ROWS, [3, 5, 9], CPU)
     assert torch.equal(alone.batch(123)[0][0], stacked.batch(123)[0][1])
 
 
 def test_seeds_and_steps_see_different_problems():
-    drawn = [training_problems(RECIPE, seed, step, CPU) for seed in (0, 1) for step in (20_000, 20_001)]
+    drawn = [SOURCE.draw(seed, step, ROWS, CPU) for seed in (0, 1) for step in (20_000, 20_001)]
     pairs = {tuple(pair) for problems in drawn for pair in problems[problems.amax(1) > 10**6].tolist()}
     assert len(pairs) == sum(int((problems.amax(1) > 10**6).sum()) for problems in drawn)
 
 
 @pytest.mark.parametrize(("step", "digits"), [(0, 3), (1_999, 3), (2_000, 6), (6_999, 6), (7_000, 10)])
 def test_operands_have_the_digits_that_the_curriculum_allows(step: int, digits: int):
-    problems = torch.cat([training_problems(RECIPE, seed, step, CPU) for seed in range(20)])
+    problems = torch.cat([SOURCE.draw(seed, step, ROWS, CPU) for seed in range(20)])
     assert problems.max() <= 10**digits  # the chain pattern adds up to 10^min(nd, 3) itself
     assert problems.max() >= 10 ** (digits - 1)
 
 
-def test_after_the_fade_all_problems_are_uniform():
-    problems = torch.cat([training_problems(RECIPE, seed, 50_000, CPU) for seed in range(40)])
+def test_after_the_fade_all_problems_areuniform():
+    problems = torch.cat([SOURCE.draw(seed, 50_000, ROWS, CPU) for seed in range(40)])
     digits = TASK.encode(problems)[:, :10].flatten()
     counts = torch.bincount(digits, minlength=10).double()
     expected = len(digits) / 10
@@ -102,11 +103,12 @@ def test_every_carry_rich_problem_follows_one_of_the_four_patterns():
     problems = carry_rich_problems(base, 10).tolist()
     assert all(any(pattern_of(a, b, nd) for nd in range(1, 11)) for a, b in problems)
 
+
 def test_the_four_patterns_come_in_equal_shares():
     base = torch.tensor([random.Random(i).getrandbits(62) for i in range(20_000)])
-    kinds = (_uniform(base, 5) * 4).long()
+    kinds = (uniform(base, 5) * 4).long()
     problems = carry_rich_problems(base, 10)
-    nd = 1 + (_uniform(base, 3) * 10).long()
+    nd = 1 + (uniform(base, 3) * 10).long()
     for index, name in enumerate(("single", "chain", "place", "boundary")):
         low, high = Rate(len(base), int((kinds == index).sum())).interval
         assert low < 0.25 < high

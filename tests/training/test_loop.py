@@ -195,11 +195,15 @@ def test_metrics_are_json_lines_and_snapshots_are_log_spaced(tmp_path: Path):
 
 
 def test_the_stored_recipes_are_the_papers():
-    assert get_recipe("microadder").to_dict() == get_recipe("microadder-74").replace(
-        steps=60_000, carry_mix=get_recipe("microadder").carry_mix, adaptive_decay=None
-    ).to_dict()
+    assert (
+        get_recipe("microadder").to_dict()
+        == get_recipe("microadder-74")
+        .replace(steps=60_000, problems=get_recipe("microadder").problems, adaptive_decay=None)
+        .to_dict()
+    )
     recipe = get_recipe("microadder-74")
-    assert (recipe.steps, recipe.carry_mix.fade_start, recipe.carry_mix.fade_end) == (120_000, 10_000, 80_000)
+    fade = recipe.problems.carry_mix
+    assert (recipe.steps, fade.fade_start, fade.fade_end) == (120_000, 10_000, 80_000)
 
 
 # ---- bad input

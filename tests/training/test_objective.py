@@ -7,10 +7,10 @@ from torch.nn import functional as F
 import models
 from models import TransformerConfig
 from models.tasks.addition import TenDigitAddition
+from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
-from models.training.objective import GeneralObjective, ParameterLayout, objective_for
-from models.training.position_only import PositionOnlyObjective
-from models.training.recipes import Recipe
+from models.training.objective import GeneralObjective, ParameterLayout
+from models.training.position_only import PositionOnlyObjective, objective_for
 from models.weight_maps import DenseWeights
 
 MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
@@ -26,7 +26,7 @@ def stack(name: str, n: int = 3) -> tuple[models.ArithmeticTransformer, Paramete
 
 
 def batch(n: int = 3, rows: int = 64):
-    return TrainingStream(TenDigitAddition(), Recipe(batch_size=rows), list(range(n)), CPU).batch(20_000)
+    return TrainingStream(TenDigitAddition(), AdditionProblems(), rows, list(range(n)), CPU).batch(20_000)
 
 
 def loss_and_gradient(objective, layout, theta, tokens, targets):

@@ -74,7 +74,7 @@ def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run)
     seeds = json.loads((folder / "seeds.json").read_text())
     assert [row["exact_on_test"] for row in seeds] == [None, None, 10_010, None]
     card = (folder / "card.md").read_text()
-    assert "1 of 4 seeds answer the whole test set" in card and "rung: sampled" in card
+    assert "1 of 4 seeds answer the whole test set" in card and "sampled. The error rate" in card
     assert "57 free parameters" in card and "interp train microadder-57 --seeds 4 --first-seed 0" in card
 
 

@@ -1,4 +1,4 @@
-/* Training batches of ten-digit additions, the same bits as models/training/data.py (the reference and the fallback).
+/* Training batches of ten-digit additions, the same bits as models/training/addition_problems.py (the reference and the fallback).
  *
  * Compiled without value-changing optimisations: every double here is computed by one correctly rounded operation
  * from values that torch computes alike.

@@ -1,0 +1,107 @@
+"""The training distribution of MicroAdder: a digit curriculum and a share of carry-rich problems that fades."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from models.tasks.addition import TenDigitAddition, digit_rows
+from models.tasks.base import Task
+from models.training.counter import row_keys, uniform
+from models.training.native import library
+
+
+@dataclass(frozen=True)
+class CarryMix:
+    """Share of training problems replaced by carry-rich ones, faded out linearly over steps (MicroAdder, 3.2)."""
+
+    share: float = 0.8
+    fade_start: int = 15_000
+    fade_end: int = 45_000
+
+    def at(self, step: int) -> float:
+        done = (step - self.fade_start) / max(1, self.fade_end - self.fade_start)
+        return self.share * min(1.0, max(0.0, 1.0 - done))
+
+
+@dataclass(frozen=True)
+class AdditionProblems:
+    """Pairs of numbers, uniform below a power of ten that grows with the step, some replaced by carry-rich ones."""
+
+    digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
+    carry_mix: CarryMix | None = CarryMix()
+
+    def max_digits_at(self, step: int) -> int:
+        for below, digits in self.digit_curriculum:
+            if step < below:
+                return digits
+        return 10
+
+    def share_at(self, step: int) -> float:
+        return self.carry_mix.at(step) if self.carry_mix else 0.0
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step: the definition that the native sampler repeats."""
+        keys, max_digits = row_keys(seed, step, rows, device), self.max_digits_at(step)
+        problems = torch.stack([(uniform(keys, k) * 10.0**max_digits).long() for k in (0, 1)], 1)
+        where = (uniform(keys, 2) < self.share_at(step)).nonzero()[:, 0]
+        problems[where] = carry_rich_problems(keys[where], max_digits)
+        return problems
+
+    def native_batch(
+        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
+    ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
+        """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
+        kernel = library("carry_mix.c", "-ffp-contract=off") if isinstance(task, TenDigitAddition) else None
+        if kernel is None or seeds.is_cuda:
+            return None
+        tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
+        targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
+        kernel.batch(
+            len(seeds),
+            ctypes.c_void_p(seeds.data_ptr()),
+            ctypes.c_int64(step),
+            rows,
+            self.max_digits_at(step),
+            ctypes.c_double(self.share_at(step)),
+            ctypes.c_void_p(tokens.data_ptr()),
+            ctypes.c_void_p(targets.data_ptr()),
+        )
+        return tokens, targets
+
+
+def carry_rich_problems(base: Int[Tensor, " n"], max_digits: int) -> Int[Tensor, "n 2"]:
+    """MicroAdder's four carry patterns in equal shares, with nd ~ U{1..max_digits} digits.
+
+    * single: one column with both digits 5-9, every other digit 0-4;
+    * chain: 10^nd - 1 plus U{1..10^min(nd, 3)};
+    * place: a random nd-digit number plus U{1..9} times a power of ten below 10^nd;
+    * boundary: 10^nd - U{1..10} plus U{1..20}.
+    """
+    power = 10.0 ** torch.arange(11, device=base.device, dtype=torch.float64)
+    nd = 1 + (uniform(base, 3) * max_digits).long()
+    column = (uniform(base, 4) * nd).long()
+    kind = (uniform(base, 5) * 4).long()
+    full = power[nd]
+
+    # floor(u * limit) with each pattern's own limits; a is counted down from 10^nd except in "place".
+    low = torch.where(nd == 1, 0.0, full / 10)
+    a_limit = torch.where(kind == 2, full - low, torch.where(kind == 3, 10.0, 1.0))
+    b_limit = torch.where(kind == 2, 9.0, torch.where(kind == 3, 20.0, power[nd.clamp(max=3)]))
+    below = (uniform(base, 6) * a_limit).floor()
+    a = torch.where(kind == 2, low + below, (full - 1 - below).clamp(min=0))
+    b = (1 + (uniform(base, 7) * b_limit).floor()) * torch.where(kind == 2, power[column], 1.0)
+    problems = torch.stack((a, b), 1).long()
+
+    where = (kind == 0).nonzero()[:, 0]
+    drawn = torch.cat([(uniform(base[where], k) * 5.0**10).floor() for k in (8, 9)])
+    digits = digit_rows(drawn, 10, base=5).view(10, 2, -1)
+    columns = torch.arange(10, device=base.device)[:, None]
+    digits = digits + 5.0 * (columns == column[where])[:, None]
+    single = (digits * power[:10, None, None]).sum(0) % full[where]  # the digits above nd are cut off
+    problems[where] = single.T.long()
+    return problems

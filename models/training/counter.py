@@ -1,0 +1,45 @@
+"""A counter-based generator: the numbers of (seed, step, row) depend on nothing else.
+
+Not on the other seeds of a stack, not on what was drawn before, not on the device. So a seed trains alike alone and in
+a stack, a resumed run needs no generator state, and C repeats the draws bit by bit (``native/carry_mix.c``).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def signed(x: int) -> int:
+    """``x`` modulo 2^64 as torch's int64 holds it."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+_GAMMA = signed(0x9E3779B97F4A7C15)
+_MULTIPLIERS = (signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB))
+
+
+def mix(z: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+    """SplitMix64's finaliser (Steele, Lea and Flood, 2014); int64 products wrap around as needed."""
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        z = (z ^ _logical_shift(z, shift)) * multiplier
+    return z ^ _logical_shift(z, 31)
+
+
+def _logical_shift(z: Int[Tensor, "*n"], bits: int) -> Int[Tensor, "*n"]:
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def uniform(base: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+    """Draw number ``k`` of each row, uniform in [0, 1) with 53 bits.
+
+    ``floor(u * limit)`` is then a uniform integer below ``limit``, up to a bias of limit / 2^53.
+    """
+    return _logical_shift(mix(base + signed((k + 1) * _GAMMA)), 11).double() * 2.0**-53
+
+
+def row_keys(seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
+    """One 64-bit key a row, from which :func:`uniform` draws."""
+    stream = mix(mix(torch.tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)
+    return mix(stream + torch.arange(1, rows + 1, device=device) * _GAMMA)
