@@ -115,7 +115,7 @@ class Train:
                 out,
                 self.seeds,
                 self.first_seed,
-                self.recipe,
+                getattr(self, "recipe"),  # noqa: B009 (a field of the subclass that _train_class makes)
                 self.device,
                 self.compile,
                 minutes=self.minutes,

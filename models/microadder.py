@@ -66,6 +66,10 @@ class MicroAdderWeights(WeightMap):
     """57 free numbers: arc 3, equals 3, z_hi 3, angle 1, W_qk 12, o_A and o_B 10, W_fc1 10, W_head 10, norm 5."""
 
     split_stream = TOKEN_DIM
+    spiral_amp: torch.Tensor  # learned or frozen, as the options say
+    spiral_phase: torch.Tensor
+    spiral_slope: torch.Tensor
+    spiral_offset: torch.Tensor
 
     def __init__(self, options: MicroAdderOptions = MicroAdderOptions()):
         super().__init__(microadder_config(options))

@@ -19,9 +19,11 @@ _CARRY_COLOUR = {0: theme.BLUE, 1: theme.VERMILION}
 
 def _units(result: CarryUnits) -> list[dict[str, Any]]:
     """Verdicts of the units worth a panel: those that carry something, strongest first, else the most separating."""
-    verdicts = [row for _, row in result.verdicts().iterrows()]
+    # Not from the data frame of verdicts: pandas makes NaN, which is true, of a missing signal.
+    layers, units = result.table.layer.values.tolist(), result.table.unit.values.tolist()
+    verdicts = [result.verdict(layer, unit) for layer in layers for unit in units]
     verdicts.sort(key=lambda row: (row["signal"] is None, -row["auroc_apart"], row["layer"], row["unit"]))
-    return sorted((dict(row) for row in verdicts[:_PANELS]), key=lambda row: (row["layer"], row["unit"]))
+    return sorted(verdicts[:_PANELS], key=lambda row: (row["layer"], row["unit"]))
 
 
 def _panel_title(result: CarryUnits, unit: dict[str, Any]) -> str:
@@ -40,10 +42,15 @@ def _summary(result: CarryUnits) -> str:
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
     switches = int((found["kind"] == "switch").sum())
-    kind = "exact switches of" if switches == len(found) else "detectors of"
+    one = len(found) == 1
+    kind = (
+        ("is an exact switch of" if one else "are exact switches of")
+        if switches == len(found)
+        else ("is a detector of" if one else "are detectors of")
+    )
     worst = float(found["auroc_apart"].min())
     return (
-        f"{len(found)} of {len(verdicts)} MLP units are {kind} {signal_name(signal)}: AUROC {worst:.3f} even with "
+        f"{len(found)} of {len(verdicts)} MLP units {kind} {signal_name(signal)}: AUROC {worst:.3f} even with "
         "each rival signal held fixed"
     )
 
