@@ -85,7 +85,7 @@ class AttentionByRole(Result):
 
     def mean_gap(self, layer: int | None = None, head: int | None = None) -> tuple[float, float, float]:
         """Mean gap over the targets that have one, with its Student-t interval *over targets*; NaNs if none has."""
-        values = self.gap.sel(**self._head(layer, head)).values
+        values = self.gap.sel(self._head(layer, head)).values
         values = values[~np.isnan(values)]
         return mean_interval(values) if len(values) else (math.nan, math.nan, math.nan)
 
@@ -108,7 +108,7 @@ class AttentionByRole(Result):
         return int(share["layer"][layer]), int(share["head"][head])
 
     def _head(self, layer: int | None, head: int | None) -> dict[str, int]:
-        chosen = dict(zip(("layer", "head"), self.main_head, strict=True))
+        chosen: dict[str, int] = dict(zip(("layer", "head"), self.main_head, strict=True))
         for name, value in (("layer", layer), ("head", head)):
             if value is not None:
                 if value not in self.table[name].values:
@@ -119,8 +119,8 @@ class AttentionByRole(Result):
     def sentence(self, layer: int | None = None, head: int | None = None) -> str:
         chosen = self._head(layer, head)
         name = f"L{chosen['layer']}H{chosen['head']}"
-        gap, (mean, low, high) = self.gap.sel(**chosen).dropna("target"), self.mean_gap(layer, head)
-        row = self.table.sel(**chosen)
+        gap, (mean, low, high) = self.gap.sel(chosen).dropna("target"), self.mean_gap(layer, head)
+        row = self.table.sel(chosen)
         if gap.size:
             targets = gap.target.values
             own = float(row.per_key.sel(role=OWN, target=targets).mean())
@@ -133,7 +133,7 @@ class AttentionByRole(Result):
             )
         else:
             mass = row.weight.mean("target")
-            top = mass.role.values[int(mass.argmax())]
+            top = mass.role.values[int(np.argmax(mass.values))]
             text = f"{name} puts {float(mass.max()):.3f} of its weight on {top}, averaged over targets"
         if self.position_only:
             return f"{text}; it was the same on every input (largest standard deviation {self.max_spread:.0e})."

@@ -111,8 +111,9 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
 def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
     if not n:
         return None
-    if hasattr(task, "sample_carry_rich"):
-        return task.sample_carry_rich(n, generator)
+    own = getattr(task, "sample_carry_rich", None)
+    if own is not None:
+        return own(n, generator)
     probe = task.sample(2, torch.Generator().manual_seed(seed))
     if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
         return None
