@@ -70,6 +70,30 @@ def measure(contenders: dict[str, tuple[Callable[[], None], int]]) -> dict[str, 
     return times
 
 
+def megaflop_a_seed_step(rows: int = 256) -> float:
+    """Multiply-adds, times two, of loss and gradient by the algebra of models/training/position_only.py.
+
+    Per row: mixing three times (forward, gradient to the pattern, gradient to the signal) over the visible positions,
+    and the look-up's gradient; per row and query: head, output, two norms, two units (a GELU with slope about 20), ten
+    logits three times and their softmax (an exponential about 8). Sampling and optimiser are left out.
+    """
+    queries, first, d, units, vocab, positions = 12, 21, 5, 2, 10, 33
+    mixing = 3 * sum(first + q + 1 for q in range(queries)) + positions * vocab
+    per_query = 3 * d + 6 * d * units + 20 * units + 3 * d * vocab + 8 * vocab + 4 * d
+    return 2e-6 * rows * (mixing + queries * per_query)
+
+
+def gigaflops_of_matmul() -> float:
+    """What one thread reaches on a large float32 matrix product: the practical ceiling of this machine."""
+    a = torch.rand(1024, 1024)
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    return 2e-9 * 1024**3 / best
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -86,3 +110,9 @@ def main() -> None:
     for name, values in times.items():
         ratio = median(b / v for b, v in zip(base, values, strict=True))
         print(f"{name:26}{median(values):9.3f}{f'{min(values):.3f} to {max(values):.3f}':>18}{ratio:34.1f}")
+    work, ceiling = megaflop_a_seed_step(), gigaflops_of_matmul()
+    floor = work / ceiling
+    print(
+        f"Floor: {work:.1f} MFLOP a seed-step at the {ceiling:.0f} GFLOP/s of a large matrix product is {floor:.3f} ms; "
+        f"64 stacked seeds take {median(times['ours, 64 stacked']) / floor:.1f} times that."
+    )
