@@ -36,11 +36,11 @@ def finish(
             "y": 1,
             "yref": "container",
             "yanchor": "top",
-            "pad": {"t": 36},  # the mode bar is above
+            "pad": {"t": 46},  # the mode bar is above
             "font": {"size": 16, "color": BLACK},
         },
         font={"family": FONT, "size": 13, "color": BLACK},
-        margin={"l": 70, "r": 30, "t": 80 + 21 * len(lines) + 17 * len(small), "b": 60},
+        margin={"l": 70, "r": 30, "t": 90 + 21 * len(lines) + 17 * len(small), "b": 60},
         width=width,
         height=height,
         hoverlabel={"font": {"family": FONT}},
