@@ -29,6 +29,7 @@ class ModelFindings:
     accuracy: AccuracyByChain
     attention: AttentionByRole
     units: CarryUnits
+    untrained: tuple[AttentionByRole, CarryUnits]  # the control: the same probes on fresh parameters
     circle: CircleFit
     helix: HelixFit
     curves: GrokkingCurves | None
@@ -40,6 +41,7 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
     """Run every probe on one model (a zoo name or a path)."""
     model = models.load(name)
     entry = models.zoo.read_entry(name) if name in models.zoo_names() else None
+    fresh = models.build(str(model.name_or_path), seed=seed)
     return ModelFindings(
         name=name,
         n_parameters=sum(p.numel() for p in model.parameters()),
@@ -47,6 +49,7 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         accuracy=accuracy_by_chain(model, seed=seed),
         attention=attention_by_role(model, n=n, seed=seed),
         units=carry_units(model, n=n, seed=seed),
+        untrained=(attention_by_role(fresh, n=n, seed=seed), carry_units(fresh, n=n, seed=seed)),
         circle=circle_fit(model.W_E),
         helix=helix_fit(model.W_pos[:DIGITS]),
         curves=grokking_curves(name) if entry else None,
