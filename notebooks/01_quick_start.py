@@ -18,9 +18,8 @@
 # the three questions that this workbench starts from. Everything runs on a laptop in seconds.
 
 # %%
-import models
-
 import interp
+import models
 
 adder = models.load("microadder-57")
 print(f"{sum(p.numel() for p in adder.parameters())} free parameters")
