@@ -113,6 +113,6 @@ def main() -> None:
     work, ceiling = megaflop_a_seed_step(), gigaflops_of_matmul()
     floor = work / ceiling
     print(
-        f"Floor: {work:.1f} MFLOP a seed-step at the {ceiling:.0f} GFLOP/s of a large matrix product is {floor:.3f} ms; "
+        f"Floor: {work:.1f} MFLOP a seed-step, at the {ceiling:.0f} GFLOP/s of a large matrix product {floor:.3f} ms; "
         f"64 stacked seeds take {median(times['ours, 64 stacked']) / floor:.1f} times that."
     )

@@ -1,8 +1,8 @@
 """Transformers that do arithmetic, as weight maps in front of one hooked forward pass.
 
-    import models
-    adder = models.load("microadder-57")            # trained by this project
-    fresh = models.build("microadder-57", seed=3)   # fresh parameters
+import models
+adder = models.load("microadder-57")            # trained by this project
+fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
 import models.microadder  # noqa: F401  registers MicroAdder 57, 67, 74
