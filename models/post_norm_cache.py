@@ -27,3 +27,8 @@ class PostNormCache(ActivationCache):
 
     decompose_resid = accumulated_resid = stack_head_results = stack_neuron_results = _refuse
     get_full_resid_decomposition = apply_ln_to_stack = logit_attrs = logit_lens = _refuse
+
+    def apply_slice_to_batch_dim(self, batch_slice: Any) -> PostNormCache:
+        """The cache of some of the sequences, which refuses as this one does."""
+        sliced = super().apply_slice_to_batch_dim(batch_slice)
+        return PostNormCache(sliced.cache_dict, self.model, has_batch_dim=sliced.has_batch_dim)

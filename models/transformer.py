@@ -28,13 +28,15 @@ from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed
-from models.parts.weights import Weights, WeightView, weight_shapes
+from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
 from models.weight_maps.base import WeightMap
 
 
 class Embed(WeightView):
+    W_E = weight_view("W_E")  # [d_vocab, d_model]
+
     def forward(
         self, tokens: Int[Tensor, "batch pos"], weights: Weights | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
@@ -42,6 +44,9 @@ class Embed(WeightView):
 
 
 class Unembed(WeightView):
+    W_U = weight_view("W_U")  # [d_model, d_vocab]
+    b_U = weight_view("b_U")  # [d_vocab]
+
     def __init__(self, cfg: TransformerConfig):
         super().__init__(cfg)
         self.hook_in = HookPoint()  # [batch, pos, d_model]

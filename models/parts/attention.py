@@ -10,7 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
 from models.parts.positions import rotate
-from models.parts.weights import Weights, WeightView
+from models.parts.weights import Weights, WeightView, weight_view
 
 
 class Attention(WeightView):
@@ -19,6 +19,11 @@ class Attention(WeightView):
     Inputs are the normalised residual stream, [batch, pos, d_model], or with a head axis, [batch, pos, head,
     d_model], when ``use_attn_in`` or ``use_split_qkv_input`` is on.
     """
+
+    W_Q, W_K, W_V = weight_view("W_Q"), weight_view("W_K"), weight_view("W_V")  # [head, d_model, d_head]
+    W_O = weight_view("W_O")  # [head, d_head, d_model]
+    b_Q, b_K, b_V = weight_view("b_Q"), weight_view("b_K"), weight_view("b_V")  # [head, d_head]
+    b_O = weight_view("b_O")  # [d_model]
 
     def __init__(self, cfg: TransformerConfig, runtime: tuple):
         super().__init__(cfg)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
-from models.parts.weights import Weights, WeightView
+from models.parts.weights import Weights, WeightView, weight_view
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -27,6 +27,10 @@ class MLP(WeightView):
     As in TransformerLens, ``hook_pre`` is what the activation reads (the gate branch of a gated MLP) and
     ``hook_pre_linear`` is the gated MLP's other branch.
     """
+
+    W_in, W_gate = weight_view("W_in"), weight_view("W_gate")  # [d_model, d_mlp]
+    W_out = weight_view("W_out")  # [d_mlp, d_model]
+    b_in, b_out = weight_view("b_in"), weight_view("b_out")
 
     def __init__(self, cfg: TransformerConfig):
         super().__init__(cfg)

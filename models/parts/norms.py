@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
-from models.parts.weights import Weights, WeightView
+from models.parts.weights import Weights, WeightView, weight_view
 
 
 class Norm(WeightView):
@@ -19,6 +19,8 @@ class Norm(WeightView):
 
     Half-precision streams are normalised in float32, as in TransformerLens.
     """
+
+    w, b = weight_view("w"), weight_view("b")  # [d_model]
 
     def __init__(self, cfg: TransformerConfig):
         super().__init__(cfg)

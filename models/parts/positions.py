@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.parts.weights import Weights, WeightView
+from models.parts.weights import Weights, WeightView, weight_view
 
 
 class PosEmbed(WeightView):
@@ -16,6 +16,8 @@ class PosEmbed(WeightView):
     the sum of the levels' rows. The ids are a function of the tokens alone, so that tools which pass tokens and
     nothing else still work.
     """
+
+    W_pos = weight_view("W_pos")  # [n_ctx, d_model], or [level, n_ctx, d_model]
 
     def forward(
         self,

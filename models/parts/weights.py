@@ -70,8 +70,26 @@ def with_biases(weights: Weights, cfg: TransformerConfig) -> Weights:
     }
 
 
+def weight_view(key: str) -> property:
+    """A read-only attribute of a component: ``attn.W_Q`` is the model's effective weight ``blocks.0.attn.W_Q``."""
+
+    def read(component: WeightView) -> Tensor:
+        model, full_key = component._root[0], f"{component.name}.{key}"
+        if full_key not in model.weight_shapes:
+            raise AttributeError(f"This model has no {full_key}.")
+        return model.effective_weight(full_key)
+
+    def refuse(component: WeightView, value: Any) -> None:
+        raise UserError(
+            f"{component.name}.{key} is computed by the weight map and cannot be assigned: change the map's "
+            "parameters, hook the activation, or pass forward(..., weights=...)."
+        )
+
+    return property(read, refuse)
+
+
 class WeightView(nn.Module):
-    """A component that owns hook points but no parameters: ``attn.W_Q`` reads the model's effective weights.
+    """A component that owns hook points but no parameters, and reads its weights from what the forward is given.
 
     ``name`` is the component's path in the model (``blocks.0.attn``); :meth:`HookedRootModule.setup` sets it.
     Called without ``weights``, as TransformerLens' tools call ``model.ln_final(x)``, a component uses its model's.
@@ -82,7 +100,7 @@ class WeightView(nn.Module):
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
         self.config = cfg
-        self._root: tuple[Any, ...] = ()
+        self._root: tuple[Any, ...] = ()  # the model; in a tuple, so that it does not become a child
 
     def weights_or_own(self, weights: Weights | None) -> Weights:
         """``weights``, or the effective weights of the model that this component belongs to."""
@@ -94,24 +112,3 @@ class WeightView(nn.Module):
     def add_bias(self, x: Tensor, weights: Weights, key: str) -> Tensor:
         bias = weights.get(f"{self.name}.{key}")
         return x if bias is None else x + bias
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return super().__getattr__(key)
-        except AttributeError:
-            if key.startswith(("W_", "b_")) or key in ("w", "b"):
-                root = self.__dict__.get("_root") or ()
-                if root:
-                    full_key = f"{self.name}.{key}"
-                    if full_key in root[0].weight_shapes:
-                        return root[0].effective_weight(full_key)
-            raise
-
-    def __setattr__(self, key: str, value: Any) -> None:
-        # Assigning to attn.W_O would shadow the view and change nothing that the forward computes.
-        if key.startswith(("W_", "b_")) or key in ("w", "b"):
-            raise UserError(
-                f"{key} is computed by the weight map: change the map's parameters, hook the activation, or pass "
-                "forward(..., weights=...)."
-            )
-        super().__setattr__(key, value)

@@ -1,23 +1,38 @@
-"""Every test that asks for ``row`` or ``model`` runs once for each row of the table."""
+"""Every test that asks for ``row``, ``model`` or ``tokens`` runs once for each row of the table."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Iterator
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
 
 from models.transformer import ArithmeticTransformer
-from tests.conformance.table import ROWS, Row
+from tests.conformance.table import ROWS, STOCK_CLASS, Row
 
-STOCK_CLASS = "HookedTransformer" if find_spec("transformer_lens.HookedTransformer") else "TransformerBridge"
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "rows(predicate): run a conformance test on these rows of the table only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "row" in metafunc.fixturenames:
-        metafunc.parametrize("row", ROWS, ids=lambda row: row.name)
+    if "row" not in metafunc.fixturenames:
+        return
+    rows = [row for row in ROWS if STOCK_CLASS in row.twins] if "twin" in metafunc.fixturenames else ROWS
+    for marker in metafunc.definition.iter_markers("rows"):
+        rows = [row for row in rows if marker.args[0](row)]
+    metafunc.parametrize("row", rows, ids=lambda row: row.name)
+
+
+@pytest.fixture
+def without_shape_checks() -> Iterator[None]:
+    """For tests that run a model often, after others have checked its shapes: the checks double the time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
@@ -39,9 +54,10 @@ def corrupted(model: ArithmeticTransformer) -> Tensor:
 
 @pytest.fixture
 def twin(row: Row, model: ArithmeticTransformer) -> Any:
-    """A stock TransformerLens model with the same weights: what this environment's version has."""
-    if STOCK_CLASS not in row.twins:
-        pytest.skip(f"{row.name}: no {STOCK_CLASS} has these parts")
+    """A stock TransformerLens model with the same weights, of the class that this environment's version has.
+
+    Tests that ask for it run on the rows that have one.
+    """
     if STOCK_CLASS == "HookedTransformer":
         return model.to_hooked_transformer()
     bridge = model.to_transformer_bridge()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
 
 import torch
 
@@ -17,16 +19,27 @@ from models.weight_maps import DenseWeights
 from tests.toy_task import ToyAddition
 
 ANY_TWIN = ("HookedTransformer", "TransformerBridge")
+#: The stock class of the installed version: HookedTransformer up to 3.9, the native bridge from 4.0 on.
+STOCK_CLASS = ANY_TWIN[0] if find_spec("transformer_lens.HookedTransformer") else ANY_TWIN[1]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model with random parameters, and the stock TransformerLens classes that can hold the same weights."""
+    """A model with random parameters, and what a stock TransformerLens model can hold of it.
+
+    ``twins`` are the classes that compute the same activations from the same weights. ``refusal`` is the switch that
+    stands in the way of both exports, ``bridge_refusal`` the weight that stands in the way of the bridge alone.
+    """
 
     name: str
     build: Callable[[int], ArithmeticTransformer]  # from a seed
     twins: tuple[str, ...] = ANY_TWIN
-    refusal: str | None = None  # without twins: the switch that an export must name
+    refusal: str | None = None
+    bridge_refusal: str | None = None
+
+    @cached_property
+    def config(self) -> models.TransformerConfig:
+        return self.build(0).config
 
 
 def randomised(model: ArithmeticTransformer, seed: int) -> ArithmeticTransformer:
@@ -43,7 +56,7 @@ def registered(name: str) -> Callable[[int], ArithmeticTransformer]:
 
 def dense(biases: bool = True, **switches: object) -> Callable[[int], ArithmeticTransformer]:
     """A model of free weights on the six-token task, with the given switches."""
-    shape = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 6, "d_mlp": 10, "d_vocab": 10, "n_ctx": 8}
+    shape = {"n_layers": 2, "d_model": 12, "n_heads": 2, "d_head": 6, "d_mlp": 10, "d_vocab": 10, "n_ctx": 8}
 
     def build(seed: int = 0) -> ArithmeticTransformer:
         weight_map = DenseWeights(models.TransformerConfig(**(shape | switches)), biases=biases)
@@ -65,11 +78,17 @@ ROWS = [
     Row("RMS, unscaled scores", dense(normalization_type="RMS", attn_scale=1.0, act_fn="relu")),
     Row("no norms, no positions", dense(normalization_type=None, positional_embedding_type="none", act_fn="silu")),
     Row("gated, no biases", dense(biases=False, n_layers=3, gated_mlp=True, act_fn="gelu_new")),
-    Row("gated with biases", dense(gated_mlp=True, act_fn="silu"), twins=("HookedTransformer",)),
+    Row(
+        "gated with biases",
+        dense(gated_mlp=True, act_fn="silu"),
+        twins=("HookedTransformer",),
+        bridge_refusal="blocks.0.mlp.b_in",
+    ),
     Row("rotary, neighbours", dense(positional_embedding_type="rotary")),
     Row(
         "rotary, halves, 4 layers",
         dense(n_layers=4, positional_embedding_type="rotary", rotary_adjacent_pairs=False, normalization_type="LN"),
+        twins=("HookedTransformer",),  # the bridge's queries and keys are in another order
     ),
     Row("attention only", dense(d_mlp=0)),
     without_twin(

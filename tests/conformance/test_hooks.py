@@ -1,0 +1,147 @@
+"""Hook points: names, shapes, order, switches, aliases, and what a hook may change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from models.errors import UserError
+from tests.comparing import assert_same
+from tests.conformance.expected import expected_activations, switches_for
+
+GATED = {
+    "use_attn_result": ["attn.hook_result"],
+    "use_attn_in": ["hook_attn_in"],
+    "use_split_qkv_input": ["hook_q_input", "hook_k_input", "hook_v_input"],
+    "use_hook_mlp_in": ["hook_mlp_in"],
+}
+
+
+def shapes(cache) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in cache.items()}
+
+
+def test_a_run_caches_the_promised_activations_in_firing_order(model, tokens):
+    _, cache = model.run_with_cache(tokens)
+    expected = expected_activations(model.config, *tokens.shape)
+    assert list(cache) == list(expected)
+    assert shapes(cache) == expected
+
+
+def test_the_cache_is_in_the_order_in_which_hooks_fire(model, tokens):
+    fired = []
+    everything = [(lambda name: True, lambda value, hook: fired.append(hook.name))]
+    model.run_with_hooks(tokens, fwd_hooks=everything)
+    _, cache = model.run_with_cache(tokens)
+    assert list(dict.fromkeys(fired)) == list(cache)  # a norm in front of split inputs may fire three times
+
+
+def test_every_hook_point_of_the_model_fires_under_some_switch(model, tokens):
+    seen = set()
+    for switch in switches_for(model.config):
+        getattr(model, f"set_{switch}")(True)
+        seen |= set(model.run_with_cache(tokens)[1])
+        getattr(model, f"set_{switch}")(False)
+    aliases = {f"blocks.{i}.attn.hook_{x}_input" for i in range(model.config.n_layers) for x in "qkv"}
+    never = {name for name in model.hook_dict if name.endswith("hook_mlp_in")} if not model.config.d_mlp else set()
+    unused = {f"blocks.{i}.hook_mlp_out" for i in range(model.config.n_layers)} if not model.config.d_mlp else set()
+    assert set(model.hook_dict) - aliases - never - unused == seen
+
+
+def test_each_switch_adds_its_hooks_and_changes_nothing_else(model, tokens):
+    plain = model(tokens)
+    for switch in switches_for(model.config):
+        getattr(model, f"set_{switch}")(True)
+        logits, cache = model.run_with_cache(tokens)
+        assert shapes(cache) == expected_activations(model.config, *tokens.shape, on=frozenset({switch})), switch
+        assert list(cache) == list(expected_activations(model.config, *tokens.shape, on=frozenset({switch}))), switch
+        assert_same(logits, plain, what=switch)
+        getattr(model, f"set_{switch}")(False)
+    assert shapes(model.run_with_cache(tokens)[1]) == expected_activations(model.config, *tokens.shape)
+
+
+def test_a_hook_on_a_silent_point_is_refused_until_its_switch_is_on(model):
+    for switch in switches_for(model.config):
+        for name in GATED[switch]:
+            with pytest.raises(AssertionError, match=switch):
+                model.add_hook(f"blocks.0.{name}", lambda value, hook: None)
+        getattr(model, f"set_{switch}")(True)
+        for name in GATED[switch]:
+            model.add_hook(f"blocks.0.{name}", lambda value, hook: None, prepend=True)
+        model.reset_hooks()
+        getattr(model, f"set_{switch}")(False)
+
+
+def test_check_hooks_to_add_passes_ungated_points(model):
+    point = model.hook_dict["blocks.0.hook_resid_pre"]
+    assert model.check_hooks_to_add(point, "blocks.0.hook_resid_pre", lambda value, hook: None) is None
+
+
+def test_the_two_ways_of_splitting_the_attention_input_exclude_each_other(model):
+    model.set_use_attn_in(True)
+    with pytest.raises(UserError, match="use_attn_in"):
+        model.set_use_split_qkv_input(True)
+    model.set_use_attn_in(False)
+    model.set_use_split_qkv_input(True)
+    with pytest.raises(UserError, match="use_split_qkv_input"):
+        model.set_use_attn_in(True)
+
+
+@pytest.mark.parametrize("letter", "qkv")
+def test_both_names_of_a_split_input_reach_the_same_point(model, tokens, letter):
+    old, new = f"blocks.0.hook_{letter}_input", f"blocks.0.attn.hook_{letter}_input"
+    assert model.hook_dict[old] is model.hook_dict[new] is model.mod_dict[new]
+    model.set_use_split_qkv_input(True)
+
+    def zero(value, hook):
+        return torch.zeros_like(value)
+
+    by_old = model.run_with_hooks(tokens, fwd_hooks=[(old, zero)])
+    by_new = model.run_with_hooks(tokens, fwd_hooks=[(new, zero)])
+    assert torch.equal(by_old, by_new)
+    assert not torch.equal(by_old, model(tokens))
+
+
+@pytest.mark.parametrize("letter", "qkv")
+def test_writing_into_one_projection_in_place_leaves_the_others_bit_identical(model, tokens, letter):
+    _, clean = model.run_with_cache(tokens)
+
+    def write(value, hook):
+        value[:, 1:] = 7.0  # in place, as TransformerLens' patch setters write
+        return value
+
+    kept = {}
+    hooks = [(f"blocks.0.attn.hook_{x}", lambda value, hook: kept.update({hook.name: value.clone()})) for x in "qkv"]
+    with torch.no_grad():
+        model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.attn.hook_{letter}", write), *hooks])
+    for other in "qkv":
+        name = f"blocks.0.attn.hook_{other}"
+        assert torch.equal(kept[name], clean[name]) == (other != letter), name
+    assert torch.equal(kept[f"blocks.0.attn.hook_{letter}"][:, 0], clean[f"blocks.0.attn.hook_{letter}"][:, 0])
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_every_activation_can_be_written_into_in_place(model, tokens):
+    """Patches write into the activation; expanded or shared memory would raise or spill over."""
+    weights = {key: value.clone() for key, value in model.all_weights().items()}
+
+    def overwrite(value, hook):
+        value[0] = value[-1]
+        return value
+
+    with torch.no_grad():
+        for name in expected_activations(model.config, *tokens.shape):
+            out = model.run_with_hooks(tokens, fwd_hooks=[(name, overwrite)])
+            assert out.isfinite().all(), name
+    assert_same(model.all_weights(), weights, tolerance=0.0)
+
+
+def test_the_last_hook_of_the_model_is_its_output(model, tokens):
+    logits, cache = model.run_with_cache(tokens)
+    assert torch.equal(cache["unembed.hook_out"], logits)
+
+
+def test_hooks_are_gone_after_a_run_with_hooks(model, tokens):
+    plain = model(tokens)
+    model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lambda value, hook: value * 0)])
+    assert torch.equal(model(tokens), plain)
