@@ -72,6 +72,12 @@ class TransformerConfig:
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.d_mlp < 0:
+            raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
+        if self.attn_top_k is not None and self.attn_top_k < 1:
+            raise UserError(f"attn_top_k must be at least 1, not {self.attn_top_k}.")
+        if self.attn_scale is not None and self.attn_scale <= 0:
+            raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
         if self.normalization_type not in ("LN", "RMS", None):
