@@ -27,6 +27,13 @@ ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(meta
 RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
 
 
+def _one_thread() -> None:
+    """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def command(cls: type) -> type:
     COMMANDS[cls.__name__.lower()] = cls
     return cls
@@ -151,6 +158,7 @@ class Publish:
     def run(self) -> int:
         from models.training.publish import publish
 
+        _one_thread()
         folder, result = publish(list(self.runs), self.out, self.overwrite)
         print(f"{folder}\n{result}")
         return 0
@@ -172,6 +180,7 @@ class Score:
         import models
         from models.checkpoint import write_json_atomic
 
+        _one_thread()
         result = models.score(models.load(self.model), method=self.method)
         print(result)
         print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
@@ -193,6 +202,7 @@ class Report:
     def run(self) -> int:
         from interp.report import write_report
 
+        _one_thread()
         write_report(self.models, self.out)
         print(f"wrote {self.out}")
         return 0
