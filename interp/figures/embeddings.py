@@ -29,7 +29,7 @@ def circle(result: CircleFit) -> go.Figure:
     figure.add_scatter(
         x=[cx], y=[cy], mode="markers",
         marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": theme.GREY}},
-        name=f"centre ({cx + 0.0:.3f}, {cy + 0.0:.3f})", hoverinfo="skip",
+        name=f"centre ({round(cx, 3) + 0.0:.3f}, {round(cy, 3) + 0.0:.3f})", hoverinfo="skip",
     )  # fmt: skip
     points = result.points.values
     outward = points - result.centre

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import torch
 
 import models
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
@@ -32,6 +33,7 @@ class ModelFindings:
     untrained: tuple[AttentionByRole, CarryUnits]  # the control: the same probes on fresh parameters
     circle: CircleFit
     helix: HelixFit
+    positions_learned: bool
     curves: GrokkingCurves | None
     parameters: pd.DataFrame
     n_snapshots: int
@@ -52,10 +54,20 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         untrained=(attention_by_role(fresh, n=n, seed=seed), carry_units(fresh, n=n, seed=seed)),
         circle=circle_fit(model.W_E),
         helix=helix_fit(model.W_pos[:DIGITS]),
+        positions_learned=_depends_on_parameters(model, model.W_pos[:DIGITS]),
         curves=grokking_curves(name) if entry else None,
         parameters=parameter_table(model),
         n_snapshots=len(load_snapshots(name)) if entry else 0,
     )
+
+
+def _depends_on_parameters(model: Any, table: torch.Tensor) -> bool:
+    """Whether any entry of an effective weight changes with any free parameter (by its gradient)."""
+    if not table.requires_grad:
+        return False
+    weights = torch.rand(table.shape, generator=torch.Generator().manual_seed(0))
+    gradients = torch.autograd.grad((table * weights).sum(), list(model.parameters()), allow_unused=True)
+    return any(gradient is not None and bool(gradient.any()) for gradient in gradients)
 
 
 def parameter_table(model: Any) -> pd.DataFrame:
