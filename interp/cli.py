@@ -3,6 +3,7 @@
     interp list                                  models, trained or not
     interp train microadder-57 --seeds 64        train (or go on with) a run
     interp publish runs/microadder-57            make a zoo entry of finished runs
+    interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   AdderBoard score with its interval, by carry-chain length
     interp report                                report.html on the zoo's MicroAdders
 
@@ -161,6 +162,29 @@ class Publish:
         _one_thread()
         folder, result = publish(list(self.runs), self.out, self.overwrite)
         print(f"{folder}\n{result}")
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Solve:
+    """Let a model answer problems, digit by digit, and say where it is wrong."""
+
+    model: ModelName
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    problems: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]")]
+    """Problems such as 57+48."""
+
+    def run(self) -> int:
+        import models
+        from models.evaluation import predict
+
+        model = models.load(self.model)
+        problems = model.task.as_problems(list(self.problems))
+        answers = model.task.decode(predict(model, problems, method="greedy"))
+        expected = model.task.decode(model.task.targets(problems))
+        for problem, answer, right in zip(self.problems, answers, expected, strict=True):
+            print(f"{problem} = {answer}" + ("" if answer == right else f"   wrong: it is {right}"))
         return 0
 
 

@@ -122,18 +122,51 @@ def test_writing_into_one_projection_in_place_leaves_the_others_bit_identical(mo
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_every_activation_can_be_written_into_in_place(model, tokens):
-    """Patches write into the activation; expanded or shared memory would raise or spill over."""
+    """Patches write into the activation; expanded or shared memory would raise, or spill over to other sequences."""
     weights = {key: value.clone() for key, value in model.all_weights().items()}
+    plain = model(tokens)
 
-    def overwrite(value, hook):
-        value[0] = value[-1]
+    def change_the_first_sequence(value, hook):
+        value[0] = ~value[0] if value.dtype == torch.bool else value[0] + 1
         return value
 
     with torch.no_grad():
         for name in expected_activations(model.config, *tokens.shape):
-            out = model.run_with_hooks(tokens, fwd_hooks=[(name, overwrite)])
+            out = model.run_with_hooks(tokens, fwd_hooks=[(name, change_the_first_sequence)])
+            assert torch.equal(out[1:], plain[1:]), name
             assert out.isfinite().all(), name
     assert_same(model.all_weights(), weights, tolerance=0.0)
+
+
+@torch.no_grad()
+def test_writing_into_a_sublayers_input_leaves_the_stream_beside_it(model, tokens):
+    """The skip connection carries what it would have carried."""
+
+    def zero(value, hook):
+        value[:] = 0.0
+        return value
+
+    stream = {"use_hook_mlp_in": "blocks.0.hook_resid_mid"}
+    for switch in switches_for(model.config):
+        if switch == "use_attn_result":
+            continue
+        name = stream.get(switch, "blocks.0.hook_resid_pre")
+        getattr(model, f"set_{switch}")(True)
+        _, clean = model.run_with_cache(tokens)
+        with model.hooks(fwd_hooks=[(f"blocks.0.{point}", zero) for point in GATED[switch]]):
+            _, patched = model.run_with_cache(tokens)
+        getattr(model, f"set_{switch}")(False)
+        assert (patched[f"blocks.0.{GATED[switch][0]}"] == 0).all() and torch.equal(patched[name], clean[name]), switch
+        assert not torch.equal(patched["resid_post", -1], clean["resid_post", -1]), switch
+
+
+@torch.no_grad()
+def test_a_query_whose_scores_are_all_masked_attends_to_nothing(model, tokens):
+    """As in TransformerLens, not to nan."""
+    hook = ("blocks.0.attn.hook_attn_scores", lambda value, hook: value.masked_fill(torch.tensor(True), float("-inf")))
+    with model.hooks(fwd_hooks=[hook]):
+        logits, cache = model.run_with_cache(tokens)
+    assert (cache["pattern", 0] == 0).all() and (cache["z", 0] == 0).all() and logits.isfinite().all()
 
 
 def test_the_last_hook_of_the_model_is_its_output(model, tokens):

@@ -113,6 +113,16 @@ def test_double_computes_the_same_function_in_float64(model, tokens):
     assert_same(single, logits, tolerance=1e-5)
 
 
+@torch.no_grad()
+def test_half_precision_normalises_in_float32(model, tokens):
+    exact = model.double()(tokens)
+    logits, cache = model.bfloat16().run_with_cache(tokens)
+    assert logits.dtype == cache["resid_post", -1].dtype == torch.bfloat16
+    scales = [value.dtype for name, value in cache.items() if name.endswith("hook_scale")]
+    assert set(scales) <= {torch.float32}
+    assert logits.isfinite().all() and exact.shape == logits.shape
+
+
 def test_stacked_parameters_run_under_vmap_like_single_models(row, tokens):
     seeds = [row.build(seed) for seed in range(3)]
     parameters, buffers = stack_module_state(seeds)

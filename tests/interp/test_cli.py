@@ -33,6 +33,9 @@ def status(*arguments: str) -> int:
         (["report", "nothing-57"], "There is no stored model 'nothing-57'"),
         (["publish", "nowhere"], "nowhere is not a run folder"),
         (["publish"], "Name the run folders"),
+        (["solve", "microadder-57", "57+x"], "'57+x' is not an addition"),
+        (["solve", "microadder-57", "10000000000+1"], "Operands must lie in 0..9999999999"),
+        (["solve", "microadder-57"], "list is empty"),
         (["train", "--seeds", "4", "microader-57"], "Did you mean 'microadder-57'?"),
     ],
 )
@@ -71,6 +74,11 @@ def test_a_run_is_trained_resumed_and_defended_from_the_command_line(tmp_path: P
     assert status(*command, "--lr", "0.5") == 2
     assert "recipe.lr is 0.02 there and 0.5 now" in capsys.readouterr().err
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file()} == before
+
+
+def test_a_model_answers_problems(capsys):
+    assert status("solve", "microadder-57", "57+48", "9999999999+1") == 0
+    assert capsys.readouterr().out.splitlines() == ["57+48 = 105", "9999999999+1 = 10000000000"]
 
 
 def test_a_score_is_printed_by_chain_length_and_written_as_json(checkpoint, tmp_path: Path, capsys):
