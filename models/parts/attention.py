@@ -50,7 +50,9 @@ class Attention(WeightView):
     ) -> Float[Tensor, "batch head query key"]:
         q, k = q.transpose(1, 2), k.transpose(1, 2)
         if self.config.attn_scores == "neg_l1":
-            return -torch.cdist(q, k, p=1.0) / self.config.score_scale
+            precision = torch.promote_types(q.dtype, torch.float32)  # torch has no half-precision cdist
+            distance = torch.cdist(q.to(precision), k.to(precision), p=1.0)
+            return -distance.to(q.dtype) / self.config.score_scale
         return q @ k.transpose(-1, -2) / self.config.score_scale
 
     def forward(

@@ -32,7 +32,7 @@ class Norm(WeightView):
         self, x: Float[Tensor, "*batch d_model"], weights: Weights | None = None
     ) -> Float[Tensor, "*batch d_model"]:
         weights, dtype = self.weights_or_own(weights), x.dtype
-        x = x.float() if dtype in (torch.float16, torch.bfloat16) else x
+        x = x.to(torch.promote_types(dtype, torch.float32))
         if self.config.normalization_type == "LN":
             x = x - x.mean(-1, keepdim=True)
         square = x.pow(2).mean(-1, keepdim=True)
