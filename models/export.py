@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformer_lens
 from torch import Tensor
 
 from models.config import TransformerConfig
@@ -28,9 +29,10 @@ def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
     """
     cfg = model.config
     _refuse_unless_stock(cfg, "HookedTransformer")
+    stock: Any = transformer_lens  # what it has depends on the version
     try:
-        from transformer_lens import HookedTransformer, HookedTransformerConfig
-    except ImportError:
+        HookedTransformer, HookedTransformerConfig = stock.HookedTransformer, stock.HookedTransformerConfig
+    except (ImportError, AttributeError):
         raise UserError(
             "transformer-lens 4 has no HookedTransformer: install transformer-lens 3.9, or use to_transformer_bridge()."
         ) from None

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformer_lens import FactoredMatrix
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.parts.weights import Weights, with_biases
+from models.tasks.base import Task
+from models.weight_maps.base import WeightMap
 
 
 class LabelList(list):
@@ -27,14 +29,15 @@ class LabelList(list):
 
 
 class LensContract(HookedRootModule):
-    """Mixin for a hooked model that has ``effective_weights()``, ``config`` and ``task``."""
+    """Base of the hooked model: everything but its forward."""
 
     config: TransformerConfig
     cfg: RuntimeConfig
+    task: Task
+    weight_map: WeightMap
+    weight_shapes: dict[str, tuple[int, ...]]
+    blocks: nn.ModuleList
     tokenizer = None  # the task is the tokenizer; TransformerLens checks for None
-
-    def effective_weights(self) -> Weights:
-        raise NotImplementedError
 
     # ---- set-up
 
@@ -103,6 +106,10 @@ class LensContract(HookedRootModule):
         self.cfg.use_hook_mlp_in = use_hook_mlp_in
 
     # ---- weights
+
+    def effective_weights(self) -> Weights:
+        """What the weight map makes of the parameters; biases that it leaves out are zero."""
+        return self.weight_map()
 
     def all_weights(self) -> Weights:
         """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""

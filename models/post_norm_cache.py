@@ -18,10 +18,12 @@ class PostNormCache(ActivationCache):
     per-neuron results before the norm are what they say and stay available.
     """
 
+    model: Any  # an ArithmeticTransformer
+
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise UserError(
             "This model normalises the residual stream after each sublayer (norm_placement is "
-            f"{self.model.config.norm_placement!r}), so its stream is not a sum of component outputs and cannot be "
+            f"{self.model.cfg.norm_placement!r}), so its stream is not a sum of component outputs and cannot be "
             "decomposed or attributed; read single activations, or patch and ablate components instead."
         )
 

@@ -67,12 +67,17 @@ class Block(WeightView):
     def __init__(self, cfg: TransformerConfig, runtime: tuple[RuntimeConfig]):
         super().__init__(cfg)
         self._runtime = runtime
-        for name in ("attn_in", "q_input", "k_input", "v_input", "mlp_in"):
-            setattr(self, f"hook_{name}", HookPoint())  # fire only when switched on
-        for name in ("attn_out", "mlp_out", "resid_pre", "resid_post"):
-            setattr(self, f"hook_{name}", HookPoint())  # [batch, pos, d_model]
+        self.hook_attn_in = HookPoint()  # [batch, pos, head, d_model], fires with use_attn_in
+        self.hook_q_input = HookPoint()  # [batch, pos, head, d_model], these three with use_split_qkv_input
+        self.hook_k_input = HookPoint()
+        self.hook_v_input = HookPoint()
+        self.hook_mlp_in = HookPoint()  # [batch, pos, d_model], fires with use_hook_mlp_in
+        self.hook_attn_out = HookPoint()  # [batch, pos, d_model], as the following
+        self.hook_mlp_out = HookPoint()
+        self.hook_resid_pre = HookPoint()
         if cfg.d_mlp:
             self.hook_resid_mid = HookPoint()
+        self.hook_resid_post = HookPoint()
         if cfg.has_pre_norm:
             self.ln1 = Norm(cfg)
         self.attn = Attention(cfg, runtime)
@@ -156,10 +161,6 @@ class ArithmeticTransformer(LensContract):
         self.setup()
         self.eval()  # transformer_lens 4.3's patching refuses a model in training mode
 
-    def effective_weights(self) -> Weights:
-        """All effective weights under HookedTransformer's names; biases that the map leaves out are zero."""
-        return self.weight_map()
-
     def forward(
         self,
         input: Any,
@@ -200,8 +201,9 @@ class ArithmeticTransformer(LensContract):
             residual = self.embed_tokens(tokens, weights, position_ids)
         else:
             residual = self.as_residual(input)
-            tokens = None if tokens is None else self.as_tokens(tokens)
-            if tokens is None and return_type in ("loss", "both"):
+            if tokens is not None:
+                tokens = self.as_tokens(tokens)
+            elif return_type in ("loss", "both"):
                 raise UserError("The loss needs tokens: with start_at_layer, pass tokens=... as well.")
         bias = self.fire(residual.shape[1], weights) if hasattr(self, "fire") else None
         for block in self.blocks[start_at_layer:stop_at_layer]:
@@ -215,6 +217,7 @@ class ArithmeticTransformer(LensContract):
         logits = self.unembed(residual, weights)
         if return_type == "logits":
             return logits
+        assert tokens is not None  # checked before the run
         loss = self.loss_fn(logits, tokens, per_token=loss_per_token)
         return loss if return_type == "loss" else (logits, loss)
 
