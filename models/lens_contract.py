@@ -288,17 +288,14 @@ class LensContract(HookedRootModule):
         return where[0 if mode == "first" else -1]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
-        """Directions whose dot product with the stream, divided by the final norm's scale, is the token's logit.
+        """The unembedding column of each token: [d_model], or [..., d_model] for a tensor of ids.
 
-        [d_model], or [..., d_model] for a tensor of ids: the columns of ``W_U`` with the final norm's gain multiplied
-        in. TransformerLens expects that gain to be folded into ``W_U`` already; here it stays in ``ln_final.w``, and
-        bare columns would make ``logit_attrs`` and ``direct_logit_attribution`` miss it. The attributions of all
-        components sum to the logit minus the token's constant ``b_U`` (with LayerNorm, plus ``ln_final.b @ W_U``).
+        As in a HookedTransformer, this is the direction of the token's logit only where the final norm has no gain:
+        for attributions that add up, take :meth:`fold_layer_norm` first.
         """
         tokens = _integers(self.to_single_token(tokens) if isinstance(tokens, str) else tokens).to(self.device)
         self._check_ids(tokens)
-        weights = self.all_weights()
-        directions = weights["unembed.W_U"].T[tokens] * weights.get("ln_final.w", 1.0)
+        directions = self.W_U.T[tokens]
         return directions.reshape(-1) if tokens.numel() == 1 else directions
 
 

@@ -23,6 +23,7 @@ from transformer_lens.hook_points import HookPoint
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.export import to_hooked_transformer, to_transformer_bridge
+from models.folding import fold_layer_norm
 from models.lens_contract import LensContract
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
@@ -263,6 +264,10 @@ class ArithmeticTransformer(LensContract):
             return out, cache
         cache_type = ActivationCache if self.config.residual_stream_adds_up else PostNormCache
         return out, cache_type(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def fold_layer_norm(self) -> ArithmeticTransformer:
+        """An equal model whose norms have no gain; see :func:`models.folding.fold_layer_norm`."""
+        return fold_layer_norm(self)
 
     def to_hooked_transformer(self) -> Any:
         """A stock ``HookedTransformer`` with equal logits; see :func:`models.export.to_hooked_transformer`."""

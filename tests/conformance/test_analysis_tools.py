@@ -53,11 +53,10 @@ def folded(model):
 @pytest.mark.parametrize("unit", ["component", "head"])
 def test_direct_logit_attributions_sum_to_the_logit_difference(model, tokens, unit):
     attribute = tool("direct_logit_attribution").direct_logit_attribution
+    model = model.fold_layer_norm()
     result = attribute(model, tokens, answer_tokens=RIGHT, incorrect_tokens=WRONG, unit=unit)
     logits = model(tokens)[:, -1]
     constant = model.b_U[RIGHT] - model.b_U[WRONG]
-    if model.config.normalization_type == "LN":
-        constant = constant + model.ln_final.b @ (model.W_U[:, RIGHT] - model.W_U[:, WRONG])
     assert_same(result.attribution.sum(0), logits[:, RIGHT] - logits[:, WRONG] - constant)
     assert len(result.labels) == len(result.attribution)
 
@@ -67,7 +66,7 @@ def test_direct_logit_attributions_sum_to_the_logit_difference(model, tokens, un
 @pytest.mark.parametrize("unit", ["component", "head", "layer"])
 def test_direct_logit_attributions_equal_those_of_a_stock_model_with_folded_norms(model, tokens, twin, unit):
     attribute = tool("direct_logit_attribution").direct_logit_attribution
-    ours = attribute(model, tokens, answer_tokens=RIGHT, incorrect_tokens=WRONG, unit=unit)
+    ours = attribute(model.fold_layer_norm(), tokens, answer_tokens=RIGHT, incorrect_tokens=WRONG, unit=unit)
     theirs = attribute(folded(model), tokens, answer_tokens=RIGHT, incorrect_tokens=WRONG, unit=unit)
     kept = [theirs.labels.index(label) for label in ours.labels]  # a twin of a model without positions has zeros
     assert_same(ours.attribution, theirs.attribution[kept])

@@ -90,15 +90,29 @@ def test_the_runtime_config_has_what_the_tools_read(model):
     assert get_act_name("resid_pre", cfg.n_layers - 1) in model.hook_dict
 
 
-def test_residual_directions_give_the_logits_from_the_normalised_stream(model, tokens):
-    """The final norm's gain is part of the direction: without it the attributions of a logit miss it."""
-    logits, cache = model.run_with_cache(tokens)
+def test_residual_directions_are_the_columns_of_the_unembedding(model):
     directions = model.tokens_to_residual_directions(torch.arange(model.config.d_vocab))
-    stream = cache["ln_final.hook_normalized"] if model.config.has_final_norm else cache["resid_post", -1]
-    constant = model.b_U
-    if model.config.normalization_type == "LN" and model.config.has_final_norm:
-        constant = constant + model.ln_final.b @ model.W_U
-    assert_same(stream @ directions.T + constant, logits)
+    assert torch.equal(directions, model.W_U.T)
+
+
+@pytest.mark.rows(lambda row: not row.config.has_post_norm)
+def test_folding_the_norms_keeps_the_logits_and_leaves_no_gain(model, tokens):
+    folded = model.fold_layer_norm()
+    assert_same(folded(tokens), model(tokens))
+    gated_layer_norm = model.config.gated_mlp and model.config.normalization_type == "LN"
+    for key, weight in folded.all_weights().items():
+        if not (gated_layer_norm and ".ln2." in key):
+            assert not key.endswith((".w", ".b")) or torch.equal(weight, torch.full_like(weight, key.endswith(".w")))
+    with torch.no_grad():  # a copy, not a view
+        for parameter in folded.parameters():
+            parameter.zero_()
+    assert model(tokens).std() > 0
+
+
+@pytest.mark.rows(lambda row: row.config.has_post_norm)
+def test_post_norms_cannot_be_folded(model):
+    with pytest.raises(UserError, match="cannot be folded"):
+        model.fold_layer_norm()
 
 
 def test_residual_directions_take_a_token_as_text_number_or_tensor(model):

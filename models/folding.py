@@ -1,0 +1,65 @@
+"""Folding the gains of norms into the weights that read them, as TransformerLens' attributions expect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from models.errors import UserError
+from models.parts.weights import Weights
+from models.weight_maps.dense import DenseWeights
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+
+def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
+    """A model of free weights with equal logits whose norms have gain one (and LayerNorms bias zero).
+
+    ``x / scale * w`` read by ``W`` is ``x / scale`` read by ``w[:, None] * W``. After folding, the columns of ``W_U``
+    are the directions that ``ActivationCache.logit_attrs`` and ``direct_logit_attribution`` take them for, and their
+    attributions add up to the logit (minus ``b_U``); before, they miss the final norm's gain (in MicroAdder up to a
+    factor of 15 a dimension), here as in a HookedTransformer. The MLP norm of a gated MLP with LayerNorm keeps its
+    gain: its bias would have to enter the gate, which has none.
+
+    Raises:
+        UserError: post-norms, whose gain scales the residual stream itself and cannot be folded into a reader.
+    """
+    from models.transformer import ArithmeticTransformer
+
+    cfg = model.config
+    if cfg.has_post_norm:
+        raise UserError("Norms that follow the residual sum cannot be folded: their gain scales the stream itself.")
+    weights = {key: value.detach().clone() for key, value in model.all_weights().items()}
+    for layer in range(cfg.n_layers if cfg.has_pre_norm else 0):
+        block = f"blocks.{layer}"
+        for letter in "QKV":
+            _fold(weights, f"{block}.ln1", f"{block}.attn.W_{letter}", f"{block}.attn.b_{letter}")
+        _reset(weights, f"{block}.ln1")
+        if cfg.d_mlp and not (cfg.gated_mlp and cfg.normalization_type == "LN"):
+            _fold(weights, f"{block}.ln2", f"{block}.mlp.W_in", f"{block}.mlp.b_in")
+            if cfg.gated_mlp:
+                _fold(weights, f"{block}.ln2", f"{block}.mlp.W_gate", None)
+            _reset(weights, f"{block}.ln2")
+    if cfg.has_final_norm:
+        _fold(weights, "ln_final", "unembed.W_U", "unembed.b_U")
+        _reset(weights, "ln_final")
+    dense = DenseWeights(cfg).to(device=model.device, dtype=model.dtype)
+    with torch.no_grad():
+        for name, parameter in dense.named_parameters():
+            parameter.copy_(weights[name.replace("/", ".")])
+    return ArithmeticTransformer(dense, model.task)
+
+
+def _fold(weights: Weights, norm: str, matrix: str, bias: str | None) -> None:
+    """Gain and bias of ``norm`` into a matrix [..., d_model, out] that reads it, and into its bias [..., out]."""
+    if bias is not None and f"{norm}.b" in weights:
+        weights[bias] = weights[bias] + weights[f"{norm}.b"] @ weights[matrix]
+    weights[matrix] = weights[f"{norm}.w"][:, None] * weights[matrix]
+
+
+def _reset(weights: Weights, norm: str) -> None:
+    weights[f"{norm}.w"] = torch.ones_like(weights[f"{norm}.w"])
+    if f"{norm}.b" in weights:
+        weights[f"{norm}.b"] = torch.zeros_like(weights[f"{norm}.b"])
