@@ -11,10 +11,14 @@ from jaxtyping import install_import_hook
 assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
 install_import_hook(["models", "interp"], "beartype.beartype")
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.set_num_threads(1)
+# A busy machine is no reason to fail: examples have no deadline.
+hypothesis.settings.register_profile("carrylens", deadline=None)
+hypothesis.settings.load_profile("carrylens")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
