@@ -20,6 +20,7 @@ from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
+from models.training.interrupt import InterruptFlag
 from models.training.objective import ParameterLayout
 from models.training.position_only import objective_for
 from models.training.progress import Progress
@@ -96,6 +97,7 @@ class Trainer:
         self.theta = torch.stack([self.layout.flatten(build(name, seed)) for seed in seeds]).to(device)
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
+        self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
         self.step_number = 0
         self.started, self.seconds_before = time.monotonic(), 0.0
         largest = self.objective.group_size if device.type == "cpu" else CUDA_GROUP
@@ -145,19 +147,18 @@ class Trainer:
         n_active = sum(state.active for state in self.states)
         if -(-n_active // self.group_size) < len(self.groups):
             self._make_groups()
-        line = {
+        return {
             "step": self.step_number,
             "lr": self.recipe.lr_at(max(0, self.step_number - 1)),
             "exact": [round(s.exact, 6) for s in self.states],
             "token": [round(s.token, 6) for s in self.states],
-            "loss": [round(x, 6) if x == x else None for x in self._losses],
+            "loss": [round(x, 6) if x == x else None for x in self.losses],
             "status": [s.status for s in self.states],
         }
-        return line
 
     def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
         state, recipe = self.states[row], self.recipe
-        self._losses[row] = loss
+        self.losses[row] = loss
         if not state.active:
             return
         if not torch.isfinite(self.theta[row]).all():
@@ -179,12 +180,6 @@ class Trainer:
         if recipe.stop_after_perfect is not None and state.perfect_in_a_row >= recipe.stop_after_perfect:
             state.status, state.stopped_at = "perfect", self.step_number
 
-    @property
-    def _losses(self) -> list[float]:
-        if not hasattr(self, "_loss_table"):
-            self._loss_table = [float("nan")] * len(self.states)
-        return self._loss_table
-
     def weight_decay_of(self, row: int) -> float:
         adaptive, stage = self.recipe.adaptive_decay, self.states[row].decay_stage
         return self.recipe.weight_decay * (adaptive.factor**stage if adaptive else 1.0)
@@ -202,7 +197,7 @@ class Trainer:
         state = {
             "seeds": [vars(s) for s in self.states],
             "groups": [group.rows for group in self.groups],
-            "losses": [None if x != x else x for x in self._losses],
+            "losses": [None if x != x else x for x in self.losses],
             "seconds": self.seconds,
         }
         self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
@@ -220,7 +215,7 @@ class Trainer:
         self.moments[1].copy_(tensors["v"])
         self.best_theta.copy_(tensors["best_theta"])
         self.states = [SeedState(**entry) for entry in state["seeds"]]
-        self._loss_table = [float("nan") if x is None else x for x in state["losses"]]
+        self.losses = [float("nan") if x is None else x for x in state["losses"]]
         self.groups = [_Group(self, rows) for rows in state["groups"]]
         self.seconds_before = state["seconds"]
         self.folder.truncate_metrics(self.step_number)
@@ -297,7 +292,7 @@ def train(
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
     A run that was killed goes on from its last checkpoint (at most ``checkpoint_seconds`` of work are repeated) and
-    ends with the same bits, on the same machine with the same versions. Ctrl-C saves first.
+    ends with the same bits, on the same machine with the same versions. Ctrl-C (once) finishes the step and saves.
 
     Args:
         recipe: the model's own unless given.
@@ -321,24 +316,23 @@ def train(
     trainer.restore()
     last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
     saved = time.monotonic()
-    with Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
-        try:
-            while trainer.step_number < last and any(s.active for s in trainer.states):
-                if trainer.step_number in trainer.snapshot_steps:
-                    trainer.snapshot()
-                trainer.step()
-                bar.advance()
-                if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
-                    folder.append_metrics(trainer.evaluate())
-                    bar.show(trainer.states)
-                    if time.monotonic() - saved > checkpoint_seconds:
-                        trainer.save()
-                        saved = time.monotonic()
-                if minutes is not None and time.monotonic() - trainer.started > 60 * minutes:
-                    break
-        except KeyboardInterrupt:
-            trainer.save()
-            raise
+    with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
+        while trainer.step_number < last and any(s.active for s in trainer.states):
+            if trainer.step_number in trainer.snapshot_steps:
+                trainer.snapshot()
+            trainer.step()
+            bar.advance()
+            if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
+                folder.append_metrics(trainer.evaluate())
+                bar.show(trainer.states)
+                if time.monotonic() - saved > checkpoint_seconds:
+                    trainer.save()
+                    saved = time.monotonic()
+            if interrupt.seen:
+                trainer.save()
+                raise KeyboardInterrupt
+            if minutes is not None and time.monotonic() - trainer.started > 60 * minutes:
+                break
     complete = trainer.step_number >= recipe.steps or not any(s.active for s in trainer.states)
     if complete:
         trainer.snapshot()

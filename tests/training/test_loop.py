@@ -75,22 +75,45 @@ def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_p
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_ctrl_c_saves_first(tmp_path: Path, monkeypatch):
-    step = Trainer.step
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number):
+    """Two groups: the signal comes when one has taken the step and the other has not."""
+    from models.training.loop import _Group
+    from models.training.position_only import PositionOnlyObjective
 
-    def interrupted(self):
-        if self.step_number == 17:
-            raise KeyboardInterrupt
-        step(self)
+    original, step = PositionOnlyObjective.__init__, _Group.step
 
-    monkeypatch.setattr(Trainer, "step", interrupted)
+    def small_groups(self, *args):
+        original(self, *args)
+        self.group_size = 2
+
+    def interrupted(self, step_number: int):
+        step(self, step_number)
+        if step_number == 17 and self.rows == [0, 1]:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
+    monkeypatch.setattr(_Group, "step", interrupted)
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run", seeds=4)
+    assert signal.getsignal(number) == before
+    assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 18
+    monkeypatch.setattr(_Group, "step", step)
+    tiny(tmp_path / "run", seeds=4)
+    tiny(tmp_path / "whole", seeds=4)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, monkeypatch):
+    def impatient(self):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the second signal should have ended the step")
+
+    monkeypatch.setattr(Trainer, "step", impatient)
     with pytest.raises(KeyboardInterrupt):
         tiny(tmp_path / "run")
-    assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 17
-    monkeypatch.setattr(Trainer, "step", step)
-    tiny(tmp_path / "run")
-    tiny(tmp_path / "whole")
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
 def test_a_seed_trains_alike_alone_and_in_a_stack(tmp_path: Path):
