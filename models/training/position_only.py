@@ -31,6 +31,9 @@ from models.training.objective import GeneralObjective, Parameters, cross_entrop
 from models.transformer import ArithmeticTransformer
 
 _LANES = 16  # rows the kernel takes at a time
+# What -ffast-math means, less the two parts that do harm: on loading, it would have the whole process flush
+# subnormal numbers to zero, and it would let the compiler assume that a failed seed's NaNs do not exist.
+_FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
 
 
 class Tables(NamedTuple):
@@ -178,7 +181,7 @@ class PositionOnlyObjective(GeneralObjective):
             "NV": cfg.d_vocab,
             "NR": cfg.n_heads * left.shape[-1],
         }
-        return library("split_stream.c", "-ffast-math", *(f"-D{key}={value}" for key, value in shape.items()))
+        return library("split_stream.c", *_FLAGS, *(f"-D{key}={value}" for key, value in shape.items()))
 
 
 def objective_for(model: ArithmeticTransformer) -> GeneralObjective:

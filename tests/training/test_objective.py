@@ -88,6 +88,14 @@ def test_in_saturation_the_kernel_is_as_exact_as_torch():
     assert errors[PositionOnlyObjective] < 3 * errors[GeneralObjective] + 1e-6
 
 
+def test_the_kernels_leave_the_processors_arithmetic_as_it_was():
+    """A library linked with -ffast-math would flush the subnormal numbers of the whole process to zero."""
+    model, layout, theta = stack("microadder-57")
+    loss_and_gradient(PositionOnlyObjective(model), layout, theta, *batch())
+    assert 5e-324 * float(len("x")) > 0
+    assert float(torch.tensor(1e-40) * torch.tensor(1.0)) > 0
+
+
 def test_rows_that_do_not_fill_a_vector_take_the_torch_path():
     model, layout, theta = stack("microadder-57")
     tokens, targets = batch(rows=10)
