@@ -22,8 +22,8 @@ import interp
 import models
 
 adder = models.load("microadder-57")
-print(f"{sum(p.numel() for p in adder.parameters())} free parameters")
-adder.weight_map
+print(f"{sum(p.numel() for p in adder.parameters())} free parameters:")
+{name: tuple(parameter.shape) for name, parameter in adder.weight_map.named_parameters()}
 
 # %% [markdown]
 # ## It is a hooked transformer
@@ -50,8 +50,8 @@ accuracy.figure()
 # %% [markdown]
 # ## Where does each answer digit look?
 #
-# At its own column, and ten times less at the previous one: then the previous column's two digits minus its output
-# digit are ten times the carry.
+# At its own column, and ten times less at the previous one. The carry can be read off there: the previous column's two
+# digits minus its output digit are ten times its carry out, less its carry in.
 
 # %%
 attention = interp.attention_by_role(adder)
@@ -80,8 +80,8 @@ units.ablation_figure()
 # %%
 circle = interp.circle_fit(adder.W_E)
 weights = adder.weight_map
-print(f"radius {circle.radius:.6f} fitted, {float(weights.arc_A):.6f} in the checkpoint")
-print(f"stride {circle.stride:.6f} fitted, {float(weights.arc_stride):.6f} in the checkpoint")
+print(f"radius {circle.radius:.6f} fitted, {weights.arc_A.item():.6f} in the checkpoint")
+print(f"stride {circle.stride:.6f} fitted, {weights.arc_stride.item():.6f} in the checkpoint")
 circle.figure()
 
 # %% [markdown]

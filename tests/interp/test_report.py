@@ -45,7 +45,7 @@ def test_the_parameter_table_lists_every_number():
     table = parameter_table(model)
     assert len(table) == 57
     value = table[(table.parameter == "W_qk") & (table["index"] == "2,1")].value.item()
-    assert value == pytest.approx(float(model.weight_map.W_qk[2, 1]))
+    assert value == pytest.approx(model.weight_map.W_qk[2, 1].item())
 
 
 def test_in_a_browser_every_figure_is_drawn_and_the_console_stays_clean(page: Path, tmp_path: Path):
