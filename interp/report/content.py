@@ -14,7 +14,7 @@ from interp.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.attention import AttentionByRole, attention_by_role
 from interp.carry import CarryUnits, carry_units
 from interp.dynamics import GrokkingCurves, grokking_curves
-from interp.embeddings import CircleFit, circle_fit
+from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.helices import HelixFit, helix_fit
 from models.tasks.addition import DIGITS
 from models.training.publish import load_snapshots
@@ -32,6 +32,7 @@ class ModelFindings:
     units: CarryUnits
     untrained: tuple[AttentionByRole, CarryUnits]  # the control: the same probes on fresh parameters
     circle: CircleFit
+    spectrum: FourierSpectrum
     helix: HelixFit
     positions_learned: bool
     curves: GrokkingCurves | None
@@ -53,6 +54,7 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         units=carry_units(model, n=n, seed=seed),
         untrained=(attention_by_role(fresh, n=n, seed=seed), carry_units(fresh, n=n, seed=seed)),
         circle=circle_fit(model.W_E),
+        spectrum=fourier_spectrum(model.W_E),
         helix=helix_fit(model.W_pos[:DIGITS]),
         positions_learned=_depends_on_parameters(model, model.W_pos[:DIGITS]),
         curves=grokking_curves(name) if entry else None,
