@@ -155,12 +155,14 @@ class Publish:
     """The entry's folder; the package's zoo by default."""
     overwrite: bool = False
     """Replace an entry that is there."""
+    repeats: tuple[Path, ...] = ()
+    """Runs of the same seeds on a build that rounds differently; counted apart."""
 
     def run(self) -> int:
         from models.training.publish import publish
 
         _one_thread()
-        folder, result = publish(list(self.runs), self.out, self.overwrite)
+        folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
         print(f"{folder}\n{result}")
         return 0
 

@@ -8,6 +8,7 @@ scored for every seed that passed the first validation, to count how many grokke
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,13 @@ class SeedRow:
         return self.state["seed"]
 
 
-def publish(folders: list[Path], out: Path | None = None, overwrite: bool = False) -> tuple[Path, Score]:
+def publish(
+    folders: list[Path], out: Path | None = None, overwrite: bool = False, repeats: Sequence[Path] = ()
+) -> tuple[Path, Score]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
+
+    ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
+    weights, and the card states apart how many of their seeds grokked.
 
     Returns:
         the entry's folder and the chosen seed's score on the task's test set.
@@ -55,7 +61,9 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
         raise UserError("Name the run folders to publish, for example runs/microadder-57.")
     runs = [RunFolder(Path(folder)) for folder in folders]
     configs = [_config(run) for run in runs]
-    for folder, config in zip(folders, configs, strict=True):
+    again = [RunFolder(Path(folder)) for folder in repeats]
+    everything = zip((*folders, *repeats), (*configs, *map(_config, again)), strict=True)
+    for folder, config in everything:
         if (config["model"], config["recipe"]) != (configs[0]["model"], configs[0]["recipe"]):
             raise UserError(f"{folder} trains another model or recipe than {folders[0]}; publish them apart.")
     name = configs[0]["model"]
@@ -77,7 +85,9 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
         raise UserError(f"None of the {len(rows)} seeds answers every validation problem; there is nothing to publish.")
     layout.load_into(model, chosen.theta)
     result = score(model)
-    grokked = Rate(len(rows), sum(row.exact_on_test == result.n for row in rows))
+    grokked = _grok_rate(rows, result.n)
+    repeated = [_grok_rate(_rows(run, layout, model)[0], result.n) for run in again]
+    layout.load_into(model, chosen.theta)
     training = {
         "seed": chosen.seed,
         "step": chosen.state["best_step"],
@@ -88,6 +98,7 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
         "seconds": seconds,
         "commands": [_command(config) for config in configs],
         "recipe": configs[0]["recipe"],
+        "repeats": [{"seeds_tried": rate.n, "seeds_grokked": rate.correct} for rate in repeated],
         "torch": torch.__version__.split("+")[0],
     }
     files = {
@@ -95,7 +106,7 @@ def publish(folders: list[Path], out: Path | None = None, overwrite: bool = Fals
         "curves.safetensors": _curves(runs, rows),
         "metrics.jsonl": _metrics(chosen),
         "snapshots.safetensors": _snapshots(chosen),
-        "card.md": _card(name, model, training, result, grokked).encode(),
+        "card.md": _card(name, model, training, result, grokked, repeated).encode(),
     }
     return save_entry(out or ZOO / name, model, training, result.to_dict(), files, overwrite), result
 
@@ -142,6 +153,11 @@ def _rows(run: RunFolder, layout: ParameterLayout, model: ArithmeticTransformer)
 def _exact(model: ArithmeticTransformer, layout: ParameterLayout, theta: Tensor, problems: Tensor | None) -> int:
     layout.load_into(model, theta)
     return score(model, problems).correct
+
+
+def _grok_rate(rows: list[SeedRow], n_test: int) -> Rate:
+    """How many seeds answer the whole test set."""
+    return Rate(len(rows), sum(row.exact_on_test == n_test for row in rows))
 
 
 def _command(config: dict[str, Any]) -> str:
@@ -192,12 +208,24 @@ def _snapshots(row: SeedRow) -> bytes:
     return format_weights(stacked | {"step": torch.tensor(steps)})
 
 
-def _card(name: str, model: ArithmeticTransformer, training: dict[str, Any], result: Score, grokked: Rate) -> str:
+def _card(
+    name: str,
+    model: ArithmeticTransformer,
+    training: dict[str, Any],
+    result: Score,
+    grokked: Rate,
+    repeated: list[Rate],
+) -> str:
     n_parameters = sum(p.numel() for p in model.parameters())
     low, high = grokked.interval
     rows = "\n".join(
         f"| {row.chain_length} | {row.n:,} | {row.correct:,} | {row.low:.4f}-{row.high:.4f} |"
         for row in result.to_dataframe().itertuples()
+    )
+    again = "".join(
+        f"\n* **The same seeds again**, on a build that rounds differently: {rate.correct} of {rate.n} answer the whole"
+        f"\n  test set (95% interval {100 * rate.interval[0]:.1f}-{100 * rate.interval[1]:.1f}%)."
+        for rate in repeated
     )
     commands = "\n".join(f"    {command}" for command in training["commands"])
     return f"""# {name}
@@ -210,7 +238,7 @@ def _card(name: str, model: ArithmeticTransformer, training: dict[str, Any], res
 * **Seed** {training["seed"]}, parameters after {training["step"]:,} steps; first perfect on validation
   at step {training["first_perfect_step"]:,}. Chosen on validation problems that are disjoint from the test set.
 * **Seeds:** {grokked.correct} of {grokked.n} seeds answer the whole test set
-  ({100 * grokked.accuracy:.1f}%, 95% interval {100 * low:.1f}-{100 * high:.1f}%).
+  ({100 * grokked.accuracy:.1f}%, 95% interval {100 * low:.1f}-{100 * high:.1f}%).{again}
 * **Time:** {training["seconds"] / 60:.0f} minutes for all {grokked.n} seeds, float32, torch {training["torch"]}.
 
 | longest carry chain | problems | right | 95% interval |

@@ -78,6 +78,16 @@ def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run)
     assert "57 free parameters" in card and "interp train microadder-57 --seeds 4 --first-seed 0" in card
 
 
+def test_a_repeat_of_the_same_seeds_is_counted_apart_and_gives_no_weights(tmp_path: Path, run, perfect):
+    folder, _ = publish([run("a", 0, [2])], tmp_path / "entry", repeats=[run("b", 0, [0, 1])])
+    made = json.loads((folder / "config.json").read_text())["training"]
+    assert (made["seed"], made["seeds_tried"], made["seeds_grokked"]) == (2, 4, 1)
+    assert made["repeats"] == [{"seeds_tried": 4, "seeds_grokked": 2}]
+    assert "rounds differently: 2 of 4 answer the whole" in (folder / "card.md").read_text()
+    model = models.load(folder)
+    torch.testing.assert_close(ParameterLayout(model).flatten(model), perfect, rtol=1e-5, atol=1e-6)
+
+
 def test_of_several_perfect_seeds_the_first_to_get_there_is_taken(tmp_path: Path, run):
     folder = run("a", 0, [1, 3])
     path = folder / "checkpoint.json"
