@@ -135,9 +135,12 @@ def test_figures_import_no_model_but_the_error_class(package_dir: Path):
 
 
 def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
-    """The stored 74 has one switch and one unit of no single signal."""
-    units = interp.carry_units(models.load("microadder-74"), n=512)
-    assert sorted(units.verdict(0, unit)["kind"] for unit in (0, 1)) == ["none", "switch"]
+    """The stored 57 with its second unit cut off from its input: one switch and one unit of no single signal."""
+    adder = models.load("microadder-57")
+    with torch.no_grad():
+        adder.weight_map.W_fc1[1] = 0.0
+    units = interp.carry_units(adder, n=512)
+    assert [units.verdict(0, unit)["kind"] for unit in (0, 1)] == ["switch", "none"]
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
     assert "1 of 2 MLP units is an exact switch of carry out" in units.figure().layout.title.text
