@@ -12,6 +12,7 @@ Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -268,10 +269,15 @@ def main(arguments: list[str] | None = None) -> int:
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
         cls = _train_class(rest) if name == "train" else COMMANDS[name]
-        return tyro.cli(cls, prog=f"interp {name}", args=rest).run()
+        status = tyro.cli(cls, prog=f"interp {name}", args=rest).run()
+        sys.stdout.flush()
+        return status
     except UserError as error:
         print(f"interp: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, `head` say, has seen enough; Python would complain again while closing
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interp: interrupted", file=sys.stderr)
         return 130

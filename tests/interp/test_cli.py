@@ -106,3 +106,9 @@ def test_the_module_runs_as_a_program():
         [sys.executable, "-m", "interp.cli", "scroe"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and done.stderr.startswith("interp: There is no command 'scroe'")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    shell = f"{sys.executable} -m interp.cli list --markdown | head -1"
+    done = subprocess.run(shell, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("| model |") and "BrokenPipe" not in done.stderr
