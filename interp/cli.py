@@ -5,7 +5,7 @@
     interp publish runs/microadder-57            make a zoo entry of finished runs
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   AdderBoard score with its interval, by carry-chain length
-    interp report                                report.html on the zoo's MicroAdders
+    interp report                                report.html on the zoo's ten-digit adders
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
 """
@@ -222,7 +222,7 @@ class Report:
     """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
 
     models: ModelNames = ()
-    """Zoo names or paths; every MicroAdder of the zoo by default."""
+    """Zoo names or paths; every ten-digit adder of the zoo by default."""
     out: Path = Path("report.html")
     """The page to write."""
 

@@ -17,17 +17,18 @@ import models
 from interp.report.content import ModelFindings, gather, summary
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
 
 
 def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
-    """Probe the named models (every MicroAdder of the zoo by default, smallest first) and write the page.
+    """Probe the named models (every ten-digit adder of the zoo by default, smallest first) and write the page.
 
     About ten seconds a model. ``n`` problems a probe, drawn with ``seed``.
 
     Raises:
         UserError: an unknown model, an empty zoo, or a page that cannot be written.
     """
-    names = list(names) or [name for name in models.zoo_names() if name.startswith("microadder")]
+    names = list(names) or [name for name in models.zoo_names() if _adds_ten_digits(name)]
     if not names:
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
@@ -40,6 +41,11 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
         found.append(gather(name, n, seed))
     found.sort(key=lambda model: model.n_parameters)
     write_bytes_atomic(Path(out), render(found).encode())
+
+
+def _adds_ten_digits(name: str) -> bool:
+    """Whether a zoo entry is for the task whose questions the page asks."""
+    return isinstance(models.get_spec(models.zoo.read_entry(name)["model"]).task(), TenDigitAddition)
 
 
 def render(found: Sequence[ModelFindings]) -> str:

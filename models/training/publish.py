@@ -249,7 +249,7 @@ Made by
 
 {commands}
 
-Another machine or version rounds differently, and these models are chaotic enough for another seed to succeed.
+Another machine or version rounds differently, and training is chaotic: there another seed, or none, may succeed.
 
 Files: `model.safetensors` (free parameters), `snapshots.safetensors` (log-spaced over training), `metrics.jsonl`
 (this seed), `curves.safetensors` and `seeds.json` (all seeds), `config.json` (recipe, hashes, score).
