@@ -52,6 +52,7 @@ class TransformerConfig:
     final_norm: bool = True
     positional_embedding_type: PositionKind = "standard"
     n_position_levels: int = 1  # coupled positions: one table per level, looked up by the task's position ids
+    n_position_ids: int | None = None  # rows of each of those tables, id 0 included; None means n_ctx
     rotary_base: float = 10000.0
     rotary_adjacent_pairs: bool = True  # interleaved pairs (GPT-J); False pairs the two halves (NeoX)
     fire_c: float = 0.1
@@ -76,6 +77,8 @@ class TransformerConfig:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
         if self.attn_top_k is not None and self.attn_top_k < 1:
             raise UserError(f"attn_top_k must be at least 1, not {self.attn_top_k}.")
+        if self.n_position_ids is not None and self.n_position_ids < 1:
+            raise UserError(f"n_position_ids must be at least 1, not {self.n_position_ids}.")
         if self.attn_scale is not None and self.attn_scale <= 0:
             raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
@@ -89,6 +92,11 @@ class TransformerConfig:
     def score_scale(self) -> float:
         """What attention scores are divided by."""
         return math.sqrt(self.d_head) if self.attn_scale is None else self.attn_scale
+
+    @property
+    def position_rows(self) -> int:
+        """Rows of a table of learned positions."""
+        return self.n_ctx if self.n_position_ids is None else self.n_position_ids
 
     @property
     def has_pre_norm(self) -> bool:

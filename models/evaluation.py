@@ -172,7 +172,7 @@ def score(
         per_target={label: Rate(len(right), int(right[:, i].sum())) for i, label in enumerate(labels)},
         failures=tuple(
             Failure(
-                problem=tuple(problems[i].tolist()),
+                problem=task.numbers(problems[i : i + 1])[0],
                 predicted=None if (predicted[i] < 0).any() else task.decode(predicted[i : i + 1])[0],
                 expected=task.decode(expected[i : i + 1])[0],
                 first_wrong_target=labels[int((~right[i]).long().argmax())],

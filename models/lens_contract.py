@@ -206,7 +206,7 @@ class LensContract(HookedRootModule):
         if isinstance(input, (str, tuple)):
             input = [input]
         if isinstance(input, list) and input and isinstance(input[0], (str, tuple)):
-            input = self.task.encode(input)
+            input = self.task.for_problems(input).encode(input)
         tokens = _integers(input).to(self.device)
         tokens = tokens[None] if tokens.ndim == 1 else tokens
         if tokens.ndim != 2 or tokens.shape[1] == 0:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
+from models.errors import UserError
 from models.parts.weights import Weights, WeightView, weight_view
 
 
@@ -17,7 +19,7 @@ class PosEmbed(WeightView):
     nothing else still work.
     """
 
-    W_pos = weight_view("W_pos")  # [n_ctx, d_model], or [level, n_ctx, d_model]
+    W_pos = weight_view("W_pos")  # [n_ctx, d_model], or [level, id, d_model]
 
     def forward(
         self,
@@ -28,9 +30,19 @@ class PosEmbed(WeightView):
         table = self.get(self.weights_or_own(weights), "W_pos")
         if self.config.positional_embedding_type == "coupled":
             ids = self._root[0].task.position_ids(tokens) if position_ids is None else position_ids
-            levels = [table[level][ids[..., level]] for level in range(table.shape[0])]
-            return torch.stack(levels).sum(0)
+            self._check_ids(ids)
+            return sum(table[level][ids[..., level]] for level in range(table.shape[0]))
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
+
+    def _check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
+        if torch.compiler.is_compiling() or is_batchedtensor(ids):
+            return  # no value to look at there; training draws its offsets within the table
+        highest, rows = int(ids.max()), self.config.position_rows
+        if highest >= rows:
+            raise UserError(
+                f"This sequence needs position id {highest}, and this model's tables end at {rows - 1}: "
+                "fewer or shorter numbers are needed."
+            )
 
 
 def rotate(

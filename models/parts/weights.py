@@ -28,7 +28,7 @@ def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
     if cfg.positional_embedding_type == "standard":
         shapes["pos_embed.W_pos"] = (cfg.n_ctx, D)
     elif cfg.positional_embedding_type == "coupled":
-        shapes["pos_embed.W_pos"] = (cfg.n_position_levels, cfg.n_ctx, D)
+        shapes["pos_embed.W_pos"] = (cfg.n_position_levels, cfg.position_rows, D)
     elif cfg.positional_embedding_type == "fire":
         shapes |= {"fire.W_in": (1, 32), "fire.b_in": (32,), "fire.W_mid": (32, 32), "fire.b_mid": (32,)}
         shapes |= {"fire.W_out": (32, H), "fire.b_out": (H,)}

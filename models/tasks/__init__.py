@@ -2,5 +2,6 @@
 
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Role, Task
+from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 
-__all__ = ["Role", "Task", "TenDigitAddition"]
+__all__ = ["AdditionFormat", "MultiOperandAddition", "Role", "Task", "TenDigitAddition"]

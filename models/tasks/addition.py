@@ -18,6 +18,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role, Task
+from models.tasks.schoolbook import schoolbook
 
 DIGITS = 10
 LIMIT = 10**DIGITS
@@ -162,27 +163,7 @@ class TenDigitAddition(Task):
         propagate: a + b = 9. chain: number of columns that the carry into a column has travelled (0 without one).
         """
         pairs = as_problems(problems)
-        a, b = to_digits(pairs[:, 0], DIGITS + 1), to_digits(pairs[:, 1], DIGITS + 1)
-        modulus = _POWERS.to(pairs.device)
-        carry_in = ((pairs[:, :1] % modulus + pairs[:, 1:] % modulus) >= modulus).long()
-        carry_out = (a + b + carry_in >= 10).long()
-        generate, propagate = (a + b >= 10).long(), (a + b == 9).long()
-        chain = [torch.zeros_like(pairs[:, 0])]
-        for column in range(DIGITS):
-            past_nine = (chain[-1] + 1) * carry_in[:, column]
-            travelled = torch.where(propagate[:, column] == 1, past_nine, generate[:, column])
-            chain.append(travelled)
-        return {
-            "a": a,
-            "b": b,
-            "digit_sum": a + b,
-            "carry_in": carry_in,
-            "carry_out": carry_out,
-            "s": (a + b + carry_in) % 10,
-            "generate": generate,
-            "propagate": propagate,
-            "chain": torch.stack(chain, 1),
-        }
+        return schoolbook(to_digits(pairs[:, 0], DIGITS + 1), to_digits(pairs[:, 1], DIGITS + 1))
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 1 + k past k nines."""

@@ -58,6 +58,14 @@ class Task(ABC):
     def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
         """Problems as an int64 tensor, from whatever the task takes. Raises UserError on anything else."""
 
+    def for_problems(self, problems: Any) -> Task:
+        """This task in the shape that these problems need; itself, where a task has one shape."""
+        return self
+
+    def numbers(self, problems: Any) -> list[tuple[int, ...]]:
+        """Problems as tuples of Python integers."""
+        return [tuple(row) for row in self.as_problems(problems).tolist()]
+
     def test_set(self) -> tuple[str, Int[Tensor, "n operands"]]:
         """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
         raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")

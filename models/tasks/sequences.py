@@ -1,0 +1,398 @@
+"""Tasks whose problems come in many lengths: numbers written one after another, each followed by a delimiter.
+
+A sequence is ``$`` (BOS), then *segments*: a number, in a width and a direction, and the delimiter after it. The last
+delimiter is ``$`` again (EOS), which also fills the rows of a batch up to equal length; with a causal mask whatever
+follows EOS changes nothing. A task says which numbers in which widths (:meth:`SequenceTask.segments`); everything
+else (tokens, roles, what is to be predicted) follows from that.
+
+A task object has a *shape* (how many operands of how many digits); :meth:`SequenceTask.at` gives the same task in
+another shape. Problems are digits, [n, operand, column], least significant first, so that numbers may have thousands.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Role, Task
+
+SPECIAL = "$"  # BOS, EOS and padding
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What is written, row by row: ``numbers[row, number[row, i]]`` in ``width[row, i]`` digits, then a delimiter.
+
+    ``used`` marks the segments that a row has (they come first). ``downwards`` numbers are written from their most
+    significant digit. Segments from ``first_response`` on are to be predicted.
+    """
+
+    numbers: Int[Tensor, "row number column"]  # digits, least significant first
+    number: Int[Tensor, "row segment"]
+    width: Int[Tensor, "row segment"]
+    downwards: Bool[Tensor, "row segment"]
+    delimiter: Int[Tensor, "row segment"]  # token
+    used: Bool[Tensor, "row segment"]
+    first_response: Int[Tensor, " row"]
+
+
+@dataclass(frozen=True)
+class TokenSequences:
+    """Whole sequences from BOS to EOS, filled up with ``$``; ``response`` marks the tokens to be predicted.
+
+    ``segment`` and ``column`` say which segment a token belongs to (-1: BOS and filling) and which digit of its
+    number it is (-1: the delimiter after it).
+    """
+
+    tokens: Int[Tensor, "n length"]
+    response: Bool[Tensor, "n length"]
+    segment: Int[Tensor, "n length"]
+    column: Int[Tensor, "n length"]
+
+    @property
+    def inputs(self) -> Int[Tensor, "n pos"]:
+        """What a teacher-forced pass reads: everything but the last column."""
+        return self.tokens[:, :-1]
+
+    @property
+    def targets(self) -> Int[Tensor, "n pos"]:
+        """The right next token at every input position."""
+        return self.tokens[:, 1:]
+
+    @property
+    def mask(self) -> Bool[Tensor, "n pos"]:
+        """Input positions whose prediction counts: from the one before the response to the one before EOS."""
+        return self.response[:, 1:]
+
+
+def compose(segments: Segments, special: int) -> TokenSequences:
+    """Write the segments out. Cost: a few gathers of [row, length]."""
+    device = segments.numbers.device
+    lengths = (segments.width + 1) * segments.used
+    ends = 1 + lengths.cumsum(1)  # position after each segment's delimiter
+    position = torch.arange(int(ends[:, -1].max()), device=device).expand(len(ends), -1).contiguous()
+    segment = torch.searchsorted(ends, position, right=True)
+    inside = (position > 0) & (segment < segments.used.sum(1, keepdim=True))
+    segment = segment.clamp(max=ends.shape[1] - 1)
+    at = lambda table: table.gather(1, segment)  # noqa: E731
+    width = at(segments.width)
+    offset = position - (at(ends) - width - 1)
+    is_digit = inside & (offset < width)
+    column = torch.where(at(segments.downwards), width - 1 - offset, offset)
+    column = torch.where(is_digit, column, 0)
+    columns = segments.numbers.shape[2]
+    beyond = column >= columns  # zero padding past the stored digits
+    flat = at(segments.number) * columns + column.clamp(max=columns - 1)
+    digits = segments.numbers.flatten(1).gather(1, flat).masked_fill(beyond, 0)
+    tokens = torch.where(is_digit, digits, torch.where(inside, at(segments.delimiter), special))
+    return TokenSequences(
+        tokens=tokens,
+        response=inside & (segment >= segments.first_response[:, None]),
+        segment=torch.where(inside, segment, -1),
+        column=torch.where(is_digit, column, -1),
+    )
+
+
+def significant_digits(digits: Int[Tensor, "*n column"]) -> Int[Tensor, "*n"]:
+    """How many digits a number has without leading zeros; 0 has one."""
+    columns = torch.arange(1, digits.shape[-1] + 1, device=digits.device)
+    return (columns * (digits != 0)).amax(-1).clamp(min=1)
+
+
+def propagate_carries(sums: Int[Tensor, "*n column"], columns: int) -> Int[Tensor, "*n columns"]:
+    """Decimal digits, least significant first, of numbers given as column sums of any size."""
+    carry, out = torch.zeros_like(sums[..., 0]), []
+    for column in range(columns):
+        total = carry + sums[..., column] if column < sums.shape[-1] else carry
+        out.append(total % 10)
+        carry = total // 10
+    return torch.stack(out, -1)
+
+
+_CHUNK = 4000  # Python refuses to turn integers of more than 4,300 digits into text and back in one go
+
+
+def to_number(digits: Sequence[int], base: int = 10) -> int:
+    """The Python integer with these digits, least significant first."""
+    text = "".join(map(str, digits))
+    chunks = [text[i : i + _CHUNK][::-1] for i in range(0, len(text), _CHUNK)]
+    return sum(int(chunk, base) * base ** (_CHUNK * i) for i, chunk in enumerate(chunks))
+
+
+def to_digits(number: int, base: int = 10) -> list[int]:
+    """Digits of a non-negative integer, least significant first; 0 has one."""
+    digits: list[int] = []
+    while True:
+        number, chunk = divmod(number, base**_CHUNK)
+        text = str(chunk) if base == 10 else format(chunk, "b")
+        digits.extend(int(digit) for digit in reversed(text.zfill(_CHUNK) if number else text))
+        if not number:
+            return digits
+
+
+class SequenceTask(Task):
+    """A task with sequences of many lengths; see the module's docstring."""
+
+    vocabulary: str  # one character a token, in the order of their ids
+    operator: str  # between the operands of a problem's text
+    delimiters: str  # between the numbers of a sequence, in every format of the task
+    base: int = 10  # 10 or 2
+    n_position_levels: int  # how many ids a token has
+    n_operands: int
+    n_digits: int  # columns of the problem tensors of this shape
+
+    # ---- shape
+
+    @abstractmethod
+    def at(self, *shape: int) -> SequenceTask:
+        """The same task in another shape. Raises UserError for a shape beyond the task's limits."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """What :meth:`at` takes."""
+
+    @abstractmethod
+    def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The smallest shape that a problem fits."""
+
+    def for_problems(self, problems: Any) -> SequenceTask:
+        """The task in the smallest shape that these problems (text, tuples or digits) fit."""
+        if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
+            return self
+        shapes = [self.shape_of(numbers) for numbers in self._parse(problems)]
+        return self.at(*(max(sizes) for sizes in zip(*shapes, strict=True)))
+
+    # ---- problems
+
+    def _parse(self, problems: Any) -> list[tuple[int, ...]]:
+        if isinstance(problems, (Tensor, np.ndarray)):
+            problems = [tuple(row) for row in torch.as_tensor(problems).tolist()]
+        one = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
+        if isinstance(problems, str) or one:
+            problems = [problems]
+        if not isinstance(problems, Iterable):
+            raise UserError(f"{problems!r} is not a list of problems; give some such as '{self.example}'.")
+        parsed = [self._parse_one(problem) for problem in problems]
+        if not parsed:
+            raise UserError("There is no problem to encode: the list is empty.")
+        return parsed
+
+    @property
+    @abstractmethod
+    def example(self) -> str:
+        """A problem's text, for error messages."""
+
+    def _parse_one(self, problem: Any) -> tuple[int, ...]:
+        if isinstance(problem, str):
+            parts = problem.strip().removesuffix("=").split(self.operator)
+            if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+                raise UserError(f"{problem!r} is not a problem of {self.name}; write it like '{self.example}'.")
+            return tuple(int(part.strip()) for part in parts)
+        if isinstance(problem, bytes) or not isinstance(problem, Iterable):
+            raise UserError(f"{problem!r} is not a problem; write it like '{self.example}'.")
+        for number in (numbers := tuple(problem)):
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+                raise UserError(f"Operands must be integers from 0 on, and {number!r} is not one.")
+        return tuple(int(number) for number in numbers)
+
+    def as_problems(self, problems: Any) -> Int[Tensor, "n operand column"]:
+        """Digits, least significant first, from text, tuples of integers or such digits.
+
+        Raises:
+            UserError: not a problem, or one that does not fit this shape (the message names the limit).
+        """
+        if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
+            digits = torch.as_tensor(problems)
+            if digits.is_floating_point() or digits.is_complex() or digits.dtype == torch.bool:
+                raise UserError(f"Digits must be integers, not {digits.dtype}.")
+            if tuple(digits.shape[1:]) != (self.n_operands, self.n_digits):
+                raise UserError(
+                    f"Digits of {self.name} in this shape are [n, {self.n_operands}, {self.n_digits}], "
+                    f"not {list(digits.shape)}."
+                )
+            if digits.numel() and not (0 <= int(digits.min()) and int(digits.max()) < self.base):
+                raise UserError(f"Digits lie in 0..{self.base - 1}.")
+            return digits.long()
+        parsed = self._parse(problems)
+        for numbers in parsed:
+            if len(numbers) != self.n_operands:
+                raise UserError(f"A problem of this shape has {self.n_operands} operands, not {len(numbers)}.")
+            longest = max(len(to_digits(number, self.base)) for number in numbers)
+            if longest > self.n_digits:
+                raise UserError(f"Operands of this shape have at most {self.n_digits} digits, not {longest}.")
+        pad = lambda digits: digits + [0] * (self.n_digits - len(digits))  # noqa: E731
+        return torch.tensor([[pad(to_digits(number, self.base)) for number in numbers] for numbers in parsed])
+
+    def numbers(self, problems: Any) -> list[tuple[int, ...]]:
+        digits = self.as_problems(problems).tolist()
+        return [tuple(to_number(number, self.base) for number in numbers) for numbers in digits]
+
+    # ---- sequences
+
+    @abstractmethod
+    def segments(
+        self,
+        digits: Int[Tensor, "row operand column"],
+        n_operands: Int[Tensor, " row"] | None = None,
+        n_digits: Int[Tensor, "row operand"] | None = None,
+    ) -> Segments:
+        """What to write for each row; rows of a mixed batch give how many operands and digits of theirs count."""
+
+    def sequences(
+        self,
+        problems: Any,
+        n_operands: Int[Tensor, " row"] | None = None,
+        n_digits: Int[Tensor, "row operand"] | None = None,
+    ) -> TokenSequences:
+        """Whole sequences, from BOS to EOS.
+
+        Args:
+            problems: whatever :meth:`as_problems` takes; or, for rows of different shapes, digits in the largest
+                shape together with ``n_operands`` and ``n_digits`` (the digits each operand is written for: they
+                set the padding, and leading zeros within them are digits like any other).
+        """
+        digits = self.as_problems(problems) if n_operands is None else problems
+        return compose(self.segments(digits, n_operands, n_digits), self.special)
+
+    @property
+    def special(self) -> int:
+        return self.vocabulary.index(SPECIAL)
+
+    @property
+    def d_vocab(self) -> int:  # type: ignore[override]
+        return len(self.vocabulary)
+
+    @property
+    @abstractmethod
+    def has_fixed_layout(self) -> bool:
+        """Whether all problems of one shape have the same roles at the same positions (not without padding)."""
+
+    @cached_property
+    def _layout(self) -> TokenSequences:
+        if not self.has_fixed_layout:
+            raise UserError(
+                f"Without zero padding the tokens of {self.name} have no fixed places; use sequences() instead of roles."
+            )
+        return self.sequences(torch.zeros(1, self.n_operands, self.n_digits, dtype=torch.int64))
+
+    @property
+    def input_length(self) -> int:  # type: ignore[override]
+        return self._layout.tokens.shape[1] - 1
+
+    @abstractmethod
+    def segment_role(self, segment: int, column: int) -> Role:
+        """The role of a digit (or, with column -1, of the delimiter) of a segment."""
+
+    @cached_property
+    def roles(self) -> Sequence[Role]:
+        layout = self._layout
+        places = zip(layout.segment[0].tolist(), layout.column[0].tolist(), strict=True)
+        return tuple(Role("bos", SPECIAL) if s < 0 else self.segment_role(s, c) for s, c in places)
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        return tuple(self._layout.mask[0].nonzero().flatten().tolist())
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        return tuple(self.roles[query + 1] for query in self.query_positions)
+
+    def position_of(self, segment: int, column: int) -> int:
+        """Where a digit (or, with column -1, the delimiter) of a segment stands."""
+        layout = self._layout
+        found = ((layout.segment[0] == segment) & (layout.column[0] == column)).nonzero().flatten().tolist()
+        if not found:
+            raise UserError(f"There is no digit {column} in segment {segment} of {self.name}.")
+        return found[0]
+
+    def _with_rest(self, groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
+        """Groups of positions completed by BOS, delimiters and all others, none of them behind the query."""
+        taken = {position for group in groups.values() for position in group}
+        groups["BOS"] = [0] if 0 not in taken else []
+        kinds = [role.kind for role in self.roles]
+        left = [position for position in range(1, query + 1) if position not in taken]
+        groups["delimiters"] = [position for position in left if kinds[position] == "delimiter"]
+        groups["rest"] = [position for position in left if kinds[position] != "delimiter"]
+        return groups
+
+    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+        return self.sequences(problems).inputs
+
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+        """BOS and the query, up to and including the first ``=``. Needs a fixed layout for several problems."""
+        sequences = self.sequences(problems)
+        first = sequences.response.long().argmax(1)
+        if (first != first[0]).any():
+            raise UserError("These problems have prompts of different lengths; encode them one by one.")
+        return sequences.tokens[:, : int(first[0])]
+
+    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+        self._layout  # noqa: B018 (refuses formats without fixed places)
+        sequences = self.sequences(problems)
+        return sequences.targets[:, list(self.query_positions)]
+
+    # ---- position ids
+
+    @abstractmethod
+    def position_ids(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos level"]:
+        """Position ids from the tokens alone, with every level starting at 1; 0 for ``$`` and where a level has none.
+
+        Defined on any tokens, so that tools may pass what they like, and on every prefix that decoding meets.
+        """
+
+    # ---- text
+
+    def token_text(self, tokens: Any) -> str:
+        return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
+
+    def token_id(self, text: str) -> int:
+        text = text.strip()
+        if len(text) != 1 or text not in self.vocabulary:
+            raise UserError(f"{text!r} is not a token; tokens are {' '.join(self.vocabulary)}.")
+        return self.vocabulary.index(text)
+
+    def tokenise(self, text: str) -> Int[Tensor, "1 pos"]:
+        """Tokens of a sequence's text, such as ``"$57+48=000>750>501"``.
+
+        Raises:
+            UserError: an unknown character, no ``$`` in front, or delimiters that no sequence of the task has there.
+        """
+        for place, character in enumerate(text):
+            if character not in self.vocabulary:
+                raise UserError(
+                    f"Character {place + 1} of {text!r}, {character!r}, is not a token; "
+                    f"tokens are {' '.join(self.vocabulary)}."
+                )
+        if not text.startswith(SPECIAL):
+            raise UserError(f"A sequence starts with {SPECIAL}, and {text!r} does not.")
+        body = text[1:].rstrip(SPECIAL)
+        if SPECIAL in body:
+            raise UserError(f"Only filling may follow the {SPECIAL} that ends a sequence; {text!r} goes on.")
+        query, equals, _ = body.partition("=")
+        if not equals:
+            raise UserError(f"{text!r} has no '=', so there is nothing to predict yet.")
+        if not all(part for part in query.split(self.operator)) if self.operator else not query:
+            raise UserError(f"An operand is missing in {text!r}.")
+        return torch.tensor([[self.vocabulary.index(character) for character in text]])
+
+
+def places(tokens: Int[Tensor, "n pos"], is_mark: Bool[Tensor, "n pos"]) -> tuple[Tensor, Tensor]:
+    """(distance back to the last mark, distance forward to the next), [n, pos] each; a mark's own distances are 0.
+
+    Without a mark before, the distance is to the place before the first token; without one after, to the place after
+    the last. Cost: two cumulative extrema.
+    """
+    position = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    last = torch.where(is_mark, position, -1).cummax(1).values
+    following = torch.where(is_mark, position, tokens.shape[1]).flip(1).cummin(1).values.flip(1)
+    return position - last, following - position
