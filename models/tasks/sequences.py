@@ -220,7 +220,7 @@ class SequenceTask(Task):
                     f"Digits of {self.name} in this shape are [n, {self.n_operands}, {self.n_digits}], "
                     f"not {list(digits.shape)}."
                 )
-            if digits.numel() and not (0 <= int(digits.min()) and int(digits.max()) < self.base):
+            if digits.numel() and not (int(digits.min()) >= 0 and int(digits.max()) < self.base):
                 raise UserError(f"Digits lie in 0..{self.base - 1}.")
             return digits.long()
         parsed = self._parse(problems)
