@@ -186,10 +186,8 @@ class MultiOperandAddition(SequenceTask):
         in_response = after | (tokens == EQUALS)
         step = torch.where(in_response, (tokens == ARROW).long().cumsum(1), 0)
         form = self.format
-        if form.reversed_response:
-            response = 1 + back
-        else:
-            response = 2 + self._widths_ahead(tokens, after, step, digit) - back
+        upwards = form.reversed_response
+        response = 1 + back if upwards else 2 + self._widths_ahead(tokens, after, step, digit) - back
         query = 1 + (back if form.reversed_query else ahead)
         level1 = torch.where(after & digit, response, torch.where(digit, query, 1)).clamp(min=1)
         plus_before = (tokens == PLUS).long().cumsum(1) - (tokens == PLUS).long()
