@@ -3,5 +3,18 @@
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Role, Task
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.multiplication import Multiplication
+from models.tasks.parity import Parity
+from models.tasks.sequences import SequenceTask, TokenSequences
 
-__all__ = ["AdditionFormat", "MultiOperandAddition", "Role", "Task", "TenDigitAddition"]
+__all__ = [
+    "AdditionFormat",
+    "MultiOperandAddition",
+    "Multiplication",
+    "Parity",
+    "Role",
+    "SequenceTask",
+    "Task",
+    "TenDigitAddition",
+    "TokenSequences",
+]

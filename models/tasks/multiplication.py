@@ -161,7 +161,6 @@ class Multiplication(SequenceTask):
         count = lambda token: (tokens == token).long().cumsum(1)  # noqa: E731  (a token counts itself)
         equals = count(EQUALS)
         before_times = count(TIMES) == 0
-        is_equals = tokens == EQUALS
         special = tokens == DOLLAR
         in_second_operand = ~before_times & (tokens != TIMES) & (equals == 0)
         response = (equals >= 1) & ~special
@@ -216,8 +215,11 @@ class Multiplication(SequenceTask):
         return longest.amax(1)
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        """What one target needs: in stage 1 digits k and k - 1 of A and the digit of B; in stage 2 digits k and k - 1 of
-        the shifted product and of the running sum before."""
+        """What one target needs, by position.
+
+        In stage 1 digits k and k - 1 of A and the digit of B; in stage 2 digits k and k - 1 of the shifted product and
+        of the running sum before.
+        """
         role, query = self.target_roles[target], self.query_positions[target]
         names = ("own operand", "previous operand", "multiplier", "own product", "own running sum")
         groups: dict[str, list[int]] = {

@@ -3,8 +3,8 @@
 ``$0101=0110$``: the k-th scratchpad bit is the parity of the first k bits of the query, and the last is the answer.
 Bits are written as they are read, from left to right. Without the scratchpad only the answer follows: ``$0101=0$``.
 
-Position ids: query 2, 3, ..., '=' 1, scratchpad 2, 3, ... (the paper's ``234512345``), so that the k-th bit of the query
-and the k-th of the scratchpad share one.
+Position ids: query 2, 3, ..., '=' 1, scratchpad 2, 3, ... (the paper's ``234512345``), so that the k-th bit of the
+query and the k-th of the scratchpad share one.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class SequenceTask(Task):
     def _layout(self) -> TokenSequences:
         if not self.has_fixed_layout:
             raise UserError(
-                f"Without zero padding the tokens of {self.name} have no fixed places; use sequences() instead of roles."
+                f"Without zero padding the tokens of {self.name} have no fixed places; use sequences() for them."
             )
         return self.sequences(torch.zeros(1, self.n_operands, self.n_digits, dtype=torch.int64))
 
