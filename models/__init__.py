@@ -5,6 +5,7 @@ adder = models.load("microadder-57")            # trained by this project
 fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
+import models.hand_built  # noqa: F401  registers position-coupling-hand-built
 import models.microadder  # noqa: F401  registers MicroAdder 57, 67, 74
 from models import tasks, zoo
 from models.config import TransformerConfig

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a name stands for: a weight map, the task it is for, and the recipe that trains it."""
+    """What a name stands for: a weight map, the task it is for, and the recipe that trains it.
+
+    ``options`` are the names that :func:`build` takes for this model, with their defaults; the factories of the weight
+    map and the task get all of them.
+    """
 
     name: str
     weight_map: Callable[..., WeightMap]
@@ -49,14 +53,25 @@ def get_spec(name: str) -> ModelSpec:
     return _REGISTRY[name]
 
 
-def build(name: str, seed: int = 0) -> ArithmeticTransformer:
+def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.
 
-    Raises :class:`UserError` for an unknown name, with the closest match.
+    Args:
+        name: one of :func:`names`.
+        seed: draws the parameters; models without any are the same for every seed.
+        options: what this model lets one choose (``get_spec(name).options``), such as
+            ``build("position-coupling-hand-built", max_operands=3, max_digits=5)``.
+
+    Raises:
+        UserError: an unknown name or option, with the closest match, or a value that an option cannot have.
     """
     from models.transformer import ArithmeticTransformer
 
     spec = get_spec(name)
-    weight_map = spec.weight_map()
+    for option in options:
+        if option not in spec.options:
+            raise unknown_name(f"option of {name}", option, spec.options)
+    chosen = spec.options | options
+    weight_map = spec.weight_map(**chosen)
     weight_map.initialise(torch.Generator().manual_seed(seed))
-    return ArithmeticTransformer(weight_map, spec.task(), name=name)
+    return ArithmeticTransformer(weight_map, spec.task(**chosen), name=name)

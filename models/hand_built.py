@@ -1,0 +1,303 @@
+"""The hand-built Position Coupling transformer (Position Coupling, ICLR 2025, Theorem 4.1 and appendix D).
+
+One layer, four heads of value width 1, no norms, ReLU, unscaled scores, no parameter: ``d = 2 (P1 + P2) + 19``.
+It adds up to m numbers of up to n digits with the scratchpad of running sums (:mod:`models.tasks.multi_addition`);
+with ``l = n + 1 + floor(log10 m)`` the level-1 ids run from 1 to ``l + 1`` and the level-2 ids from 1 to ``m + 1``.
+
+    x        = W_E[token] + W_pos[0, p1] + W_pos[1, p2]                  W_pos[., 0] = 0, for BOS
+    W_pos    = v_p in POS and v_{p+1} in POS_NEXT, v_k in {-1, 1}^P the bits of k - 1      (equations 3, 5, 6)
+    q.k      = eta P if key and query ids match or the key is BOS, <= eta (P - 2) else     (equations 7, 8, ...)
+    head 1   PRE_SUM    3 NUM over {BOS, a_i[k], b_{i-1}[k]}: their sum, where digit k of b_i is to come
+    head 2   PRE_CARRY  3 NUM over {BOS, a_i[k-1], b_{i-1}[k-1]}
+    head 3   PRE_ARROW  BOS over {BOS and every digit of significance k}: 1 after the last digit, at most 1/2 before
+    head 4   PRE_EOS    BOS over {BOS, the token itself, digit k-1 of a_{i+1}}: 1/2 in b_m, 1/3 mostly before
+    g        = PRE_SUM + (PRE_CARRY - NUM) / 10 + 0.21                   digit sum, plus 1 if a carry came in
+    SUM[k]   = f_k(g): 1 on [k, k + 1/2] and [k + 10, k + 10.5], 0 beyond half a unit from them
+    ARROW    = 2 relu(PRE_ARROW - 1/2)
+    EOS      = 2 relu(PRE_ARROW - 1/2) + 6 relu(PRE_EOS - 1/3) - 1
+    logits   = SUM, 10 ARROW for ">", 100 EOS for "$"                    (Table 24)
+
+Where this departs from the text, and why:
+
+* **Ids.** The text takes ``l + 1 <= 2^P1`` and lets the NEXT code of id ``2^P1`` wrap around to ``v_1``. In the case of
+  equality head 3 then finds the delimiters (id 1) behind every last digit and misses every ">" and EOS. Needed is
+  ``l + 2 <= 2^P1``, or a zero NEXT code at the last id; ``last_next`` chooses. (The stated sufficient bound
+  ``P1 >= log2 l`` is smaller still: at l = 2^P1 the ids do not even fit.) The wrap of level 2 is harmless: only
+  digits of b_m have the last id, and the queries that would match them come before. Equations 17-18 mean V_3, U_3.
+* **Temperature.** "Arbitrarily large" eta fails in floating point; see :mod:`models.hand_built_temperature`.
+* **Hidden units.** The text's 8 a digit, 1 and 2 make 83 units; f_0 ... f_9 share their knots, and ARROW and EOS a
+  unit, so 44 compute the same function. ``hidden="paper"`` gives the 83.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.config import TransformerConfig
+from models.errors import UserError, unknown_name
+from models.parts.weights import Weights
+from models.registry import ModelSpec, register
+from models.tasks.multi_addition import VOCABULARY, MultiOperandAddition, padded_length
+from models.weight_maps.constant import ConstantWeights
+from models.weight_maps.residual_dims import dim_labels, residual_dims
+
+NAME = "position-coupling-hand-built"
+LastNext = Literal["wrap", "zero", "paper"]
+Hidden = Literal["shared", "paper"]
+#: What each head reads and writes: query code of level 1, key and query code of level 2 (none for head 3, whose score
+#: is over P1 coordinates), value, factor, output.
+HEADS = (
+    ("POS_1_NEXT", ("POS_2", "POS_2_NEXT"), "NUM", 3.0, "PRE_SUM"),
+    ("POS_1", ("POS_2", "POS_2_NEXT"), "NUM", 3.0, "PRE_CARRY"),
+    ("POS_1_NEXT", None, "IS_BOS", 1.0, "PRE_ARROW"),
+    ("POS_1", ("POS_2", "POS_2"), "IS_BOS", 1.0, "PRE_EOS"),
+)
+#: f_k(x) = sum of slope * relu(x - (k + knot)): section D.6.1.
+TRAPEZOIDS = ((-0.5, 2), (0, -2), (0.5, -2), (1, 2), (9.5, 2), (10, -2), (10.5, -2), (11, 2))
+
+
+@dataclass(frozen=True)
+class HandBuiltOptions:
+    """Size and variant of the construction.
+
+    ``P1`` and ``P2`` default to the smallest bits that fit; more leave room for other position offsets.
+    ``last_next`` is the NEXT code of the last level-1 id: "wrap" (v_1, with an id to spare), "zero" (no id to spare
+    is needed) or "paper" (v_1 without one: wrong where l + 1 = 2^P1, kept to show it).
+    """
+
+    max_operands: int = 30
+    max_digits: int = 30
+    eta: float = 16.0
+    hidden: Hidden = "shared"
+    last_next: LastNext = "wrap"
+    P1: int | None = None
+    P2: int | None = None
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("max_operands", "max_digits"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserError(f"{name} must be an integer from 1 on, not {value!r}.")
+        if not 0 < self.eta < math.inf:
+            raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
+        for name, allowed in (("hidden", get_args(Hidden)), ("last_next", get_args(LastNext))):
+            if getattr(self, name) not in allowed:
+                raise unknown_name(name, getattr(self, name), allowed)
+        for name, given, ids in (("P1", self.P1, self.level1_ids), ("P2", self.P2, self.level2_ids)):
+            if given is not None and 2**given < ids:
+                raise UserError(
+                    f"{name} = {given} bits tell {2**given} ids apart, and {self.max_operands} operands of "
+                    f"{self.max_digits} digits need {ids}: {name} must be at least {bits(ids)}."
+                )
+
+    @property
+    def length(self) -> int:
+        """l, the digits that every number is padded to."""
+        return padded_length(self.max_digits, self.max_operands)
+
+    @property
+    def level1_ids(self) -> int:
+        """Level-1 ids needed: 1 ... l + 1, and one to spare if NEXT codes wrap around."""
+        return self.length + (2 if self.last_next == "wrap" else 1)
+
+    @property
+    def level2_ids(self) -> int:
+        return self.max_operands + 1
+
+    @property
+    def position_bits(self) -> tuple[int, int]:
+        """(P1, P2)."""
+        return self.P1 or bits(self.level1_ids), self.P2 or bits(self.level2_ids)
+
+
+def bits(ids: int) -> int:
+    """Bits that tell ``ids`` of them apart: ceil(log2(ids)), and at least one."""
+    return max(1, (ids - 1).bit_length())
+
+
+def codes(n_bits: int) -> Float[Tensor, "id bit"]:
+    """Row k - 1 is ``v_k``: component i is ``(-1)^b`` with b the i-th bit from the left of k - 1 (equation 3)."""
+    shifts = torch.arange(n_bits - 1, -1, -1)
+    ones = (torch.arange(2**n_bits)[:, None] >> shifts) & 1
+    return (1 - 2 * ones).double()
+
+
+def hand_built_dims(P1: int, P2: int) -> dict[str, slice]:
+    """The residual stream's named dimensions, in the order of appendix D.4.1."""
+    single = ("NUM", "IS_BOS", "FULL_ONES", "PRE_SUM", "PRE_CARRY", "PRE_ARROW", "PRE_EOS")
+    positions = {"POS_1": P1, "POS_1_NEXT": P1, "POS_2": P2, "POS_2_NEXT": P2}
+    return residual_dims({name: 1 for name in single} | {"SUM": 10, "ARROW": 1, "EOS": 1} | positions)
+
+
+def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
+    P1, P2 = options.position_bits
+    return TransformerConfig(
+        n_layers=1,
+        d_model=2 * (P1 + P2) + 19,
+        n_heads=4,
+        d_head=P1 + P2 + 1,
+        d_mlp={"shared": 44, "paper": 83}[options.hidden],
+        d_vocab=len(VOCABULARY),
+        n_ctx=(2 * options.max_operands + 1) * (options.length + 1) + 1,  # the whole sequence, EOS included
+        act_fn="relu",
+        normalization_type=None,
+        positional_embedding_type="coupled",
+        n_position_levels=2,
+        n_position_ids=2 ** max(P1, P2) + 1,
+        attn_scale=1.0,
+        dtype=options.dtype,  # type: ignore[arg-type]  the config refuses names that it does not know
+    )
+
+
+class HandBuiltWeights(ConstantWeights):
+    """The construction as effective weights. ``dims`` names the residual dimensions, ``dim_labels`` labels them."""
+
+    def __init__(self, options: HandBuiltOptions = HandBuiltOptions()):
+        self_dims = hand_built_dims(*options.position_bits)
+        super().__init__(hand_built_config(options), hand_built_weights(options, self_dims))
+        self.options = options
+        self.dims = self_dims
+        self.dim_labels = dim_labels(self_dims)
+
+
+def hand_built_weights(options: HandBuiltOptions, dims: dict[str, slice]) -> Weights:
+    """All weights in float64. Cost: none to speak of."""
+    cfg = hand_built_config(options)
+    W_Q, W_K, W_V, W_O = attention_weights(options, dims, cfg)
+    W_in, b_in, W_out, b_out = mlp_weights(options, dims, cfg)
+    return {
+        "embed.W_E": token_embedding(dims, cfg),
+        "pos_embed.W_pos": position_embedding(options, dims, cfg),
+        "blocks.0.attn.W_Q": W_Q,
+        "blocks.0.attn.W_K": W_K,
+        "blocks.0.attn.W_V": W_V,
+        "blocks.0.attn.W_O": W_O,
+        "blocks.0.mlp.W_in": W_in,
+        "blocks.0.mlp.b_in": b_in,
+        "blocks.0.mlp.W_out": W_out,
+        "blocks.0.mlp.b_out": b_out,
+        "unembed.W_U": unembedding(dims, cfg),
+    }
+
+
+def token_embedding(dims: dict[str, slice], cfg: TransformerConfig) -> Float[Tensor, "token d_model"]:
+    """NUM the digit's value, IS_BOS for "$", FULL_ONES everywhere (section D.4.1)."""
+    W_E = torch.zeros(cfg.d_vocab, cfg.d_model, dtype=torch.float64)
+    W_E[:10, dims["NUM"]] = torch.arange(10.0, dtype=torch.float64)[:, None]
+    W_E[VOCABULARY.index("$"), dims["IS_BOS"]] = 1.0
+    W_E[:, dims["FULL_ONES"]] = 1.0
+    return W_E
+
+
+def position_embedding(
+    options: HandBuiltOptions, dims: dict[str, slice], cfg: TransformerConfig
+) -> Float[Tensor, "level id d_model"]:
+    """``[v_p, v_{p+1}]`` for each level; id 0 is all zeros (equations 5 and 6).
+
+    Both levels have as many rows; those past a level's own ``2^P`` ids are zero, and no id of an admissible problem.
+    """
+    W_pos = torch.zeros(2, cfg.position_rows, cfg.d_model, dtype=torch.float64)
+    for level, n_bits in enumerate(options.position_bits):
+        code, rows = codes(n_bits), slice(1, 2**n_bits + 1)
+        following = code.roll(-1, 0)
+        if level == 0 and options.last_next == "zero":
+            following = torch.cat((code[1:], torch.zeros_like(code[:1])))
+        W_pos[level, rows, dims[f"POS_{level + 1}"]] = code
+        W_pos[level, rows, dims[f"POS_{level + 1}_NEXT"]] = following
+    return W_pos
+
+
+def attention_weights(
+    options: HandBuiltOptions, dims: dict[str, slice], cfg: TransformerConfig
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``W_Q``, ``W_K``, ``W_V`` [head, d_model, d_head] and ``W_O`` [head, d_head, d_model] (equations 7-22).
+
+    d_head is P + 1; head 3 has P1 + 1 columns and the values one, padded with zeros.
+    """
+    P1, P2 = options.position_bits
+    W_Q = torch.zeros(4, cfg.d_model, cfg.d_head, dtype=torch.float64)
+    W_K, W_V = torch.zeros_like(W_Q), torch.zeros_like(W_Q)
+    W_O = torch.zeros(4, cfg.d_head, cfg.d_model, dtype=torch.float64)
+    root = math.sqrt(options.eta)
+    for head, (level1, level2, value, factor, output) in enumerate(HEADS):
+        W_Q[head, dims[level1], :P1] = root * torch.eye(P1)
+        W_K[head, dims["POS_1"], :P1] = root * torch.eye(P1)
+        width = P1
+        if level2 is not None:
+            width = P1 + P2
+            W_Q[head, dims[level2[0]], P1:width] = root * torch.eye(P2)
+            W_K[head, dims[level2[1]], P1:width] = root * torch.eye(P2)
+        W_Q[head, dims["FULL_ONES"], width] = math.sqrt(options.eta * width)
+        W_K[head, dims["IS_BOS"], width] = math.sqrt(options.eta * width)
+        W_V[head, dims[value], 0] = factor
+        W_O[head, 0, dims[output]] = 1.0
+    return W_Q, W_K, W_V, W_O
+
+
+def mlp_weights(
+    options: HandBuiltOptions, dims: dict[str, slice], cfg: TransformerConfig
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``W_in``, ``b_in``, ``W_out``, ``b_out``: units are relu(reading - knot) (section D.6)."""
+    units: list[tuple[str, float, dict[tuple[str, int], float]]] = []  # reading, knot, {(name, place): weight}
+    if options.hidden == "shared":
+        slopes: dict[float, dict[tuple[str, int], float]] = {}
+        for digit in range(10):
+            for knot, slope in TRAPEZOIDS:
+                slopes.setdefault(digit + knot, {})[("SUM", digit)] = float(slope)
+        units += [("g", knot, slopes[knot]) for knot in sorted(slopes)]
+        units += [("PRE_ARROW", 1 / 2, {("ARROW", 0): 2.0, ("EOS", 0): 2.0})]
+    else:
+        units += [("g", d + knot, {("SUM", d): float(slope)}) for d in range(10) for knot, slope in TRAPEZOIDS]
+        units += [("PRE_ARROW", 1 / 2, {(name, 0): 2.0}) for name in ("ARROW", "EOS")]
+    units += [("PRE_EOS", 1 / 3, {("EOS", 0): 6.0})]
+
+    W_in = torch.zeros(cfg.d_model, cfg.d_mlp, dtype=torch.float64)
+    b_in = torch.zeros(cfg.d_mlp, dtype=torch.float64)
+    W_out = torch.zeros(cfg.d_mlp, cfg.d_model, dtype=torch.float64)
+    b_out = torch.zeros(cfg.d_model, dtype=torch.float64)
+    for unit, (reading, knot, writes) in enumerate(units):
+        if reading == "g":
+            W_in[dims["PRE_SUM"], unit], W_in[dims["PRE_CARRY"], unit], W_in[dims["NUM"], unit] = 1.0, 0.1, -0.1
+            b_in[unit] = (21 - round(100 * knot)) / 100  # 0.21 - knot, rounded once
+        else:
+            W_in[dims[reading], unit] = 1.0
+            b_in[unit] = -knot
+        for (name, place), weight in writes.items():
+            W_out[unit, dims[name].start + place] = weight
+    b_out[dims["EOS"]] = -1.0
+    return W_in, b_in, W_out, b_out
+
+
+def unembedding(dims: dict[str, slice], cfg: TransformerConfig) -> Float[Tensor, "d_model token"]:
+    """SUM for the digits, 10 ARROW for ">", 100 EOS for "$" (Table 24)."""
+    W_U = torch.zeros(cfg.d_model, cfg.d_vocab, dtype=torch.float64)
+    W_U[dims["SUM"], :10] = torch.eye(10, dtype=torch.float64)
+    W_U[dims["ARROW"], VOCABULARY.index(">")] = 10.0
+    W_U[dims["EOS"], VOCABULARY.index("$")] = 100.0
+    return W_U
+
+
+def hand_built_task(max_operands: int = 30, max_digits: int = 30, **unused: Any) -> MultiOperandAddition:
+    """The task with the model's limits; its first shape is the paper's example, three operands of two digits."""
+    return MultiOperandAddition(
+        min(3, max_operands), min(2, max_digits), max_operands=max_operands, max_digits=max_digits
+    )
+
+
+register(
+    ModelSpec(
+        name=NAME,
+        weight_map=lambda **options: HandBuiltWeights(HandBuiltOptions(**options)),
+        task=hand_built_task,
+        recipe=None,
+        source="Position Coupling (ICLR 2025), Theorem 4.1 and appendix D",
+        options={name: field.default for name, field in HandBuiltOptions.__dataclass_fields__.items()},
+    )
+)

@@ -1,0 +1,41 @@
+"""Weights that are written down instead of learned: no Parameters, so the checkpoint is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.parts.weights import Weights, is_bias, weight_shapes
+from models.weight_maps.base import WeightMap
+
+
+class ConstantWeights(WeightMap):
+    """A weight map without parameters: the given weights, in the config's dtype, as non-persistent buffers.
+
+    The model has nothing to train, but gradients with respect to activations are what attribution patching and
+    ``run_with_cache(incl_bwd=True)`` are about. They flow only if something in the graph asks for a gradient, so
+    :meth:`forward` hands out leaves that do (views of the buffers: they follow ``.double()`` and ``.to(device)``).
+    """
+
+    def __init__(self, cfg: TransformerConfig, weights: Mapping[str, Tensor]):
+        super().__init__(cfg)
+        shapes = weight_shapes(cfg)
+        for key, tensor in weights.items():
+            if key not in shapes or tuple(tensor.shape) != shapes[key]:
+                raise UserError(f"This config has no {key} of shape {list(tensor.shape)}.")
+            self.register_buffer(key.replace(".", "/"), tensor.to(getattr(torch, cfg.dtype)), persistent=False)
+        missing = [key for key in shapes if key not in weights and not is_bias(key)]
+        if missing:
+            raise UserError(f"A constant weight map must give {', '.join(missing)}.")
+
+    def forward(self) -> Weights:
+        live = torch.is_grad_enabled()
+        leaf = lambda buffer: buffer.detach().requires_grad_() if live else buffer  # noqa: E731
+        return {name.replace("/", "."): leaf(buffer) for name, buffer in self.named_buffers()}
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Nothing is drawn: every seed gives the same model."""
