@@ -7,8 +7,7 @@ most. Other formats leave out the scratchpad or the padding, reverse the query, 
 
 Position ids (equations 1 and 2, with both offsets s_1 = s_2 = 1): level 1 is the significance, 2 for the units digit
 and 1 for the delimiters; level 2 counts the numbers, so that a_i and b_{i-1}, which are added, share an id, and ``>``
-in front of b_i has that of b_i, and ``=`` that of b_0 (so the equations and Table 4; Figure 4 prints a_m's there).
-``$`` has 0. Without the scratchpad level 1 is the only one.
+in front of b_i has that of b_i, and ``=`` that of b_0. ``$`` has 0. Without the scratchpad level 1 is the only one.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class MultiOperandAddition(SequenceTask):
     name = "multi-operand-addition"
     vocabulary = VOCABULARY
     operator = "+"
-    delimiters = "+=>"
 
     def __init__(
         self,
@@ -108,6 +106,10 @@ class MultiOperandAddition(SequenceTask):
     def has_fixed_layout(self) -> bool:
         return self.format.zero_padding
 
+    @property
+    def response_pattern(self) -> str:
+        return r"(\d+>)*\d*" if self.format.scratchpad else r"\d*"
+
     # ---- sequences
 
     def segments(
@@ -119,8 +121,9 @@ class MultiOperandAddition(SequenceTask):
         rows, operands, columns = digits.shape
         device, form = digits.device, self.format
         m = torch.full((rows,), operands, device=device) if n_operands is None else n_operands
-        longest = torch.full((rows,), columns, device=device) if n_digits is None else n_digits.amax(1)
-        digits = digits * (torch.arange(operands, device=device) < m[:, None])[..., None]
+        counts = torch.arange(operands, device=device) < m[:, None]
+        longest = torch.full((rows,), columns, device=device) if n_digits is None else (n_digits * counts).amax(1)
+        digits = digits * counts[..., None]
         sums = propagate_carries(digits.cumsum(1), columns + len(str(operands)))
         room = torch.zeros(rows, operands, sums.shape[2] - columns, dtype=digits.dtype, device=device)
         zero = torch.zeros_like(sums[:, :1])

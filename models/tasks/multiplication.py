@@ -33,7 +33,6 @@ class Multiplication(SequenceTask):
     name = "multiplication"
     vocabulary = VOCABULARY
     operator = "*"
-    delimiters = "*=+>"
     n_operands = 2
     has_fixed_layout = True
 
@@ -73,6 +72,10 @@ class Multiplication(SequenceTask):
     @property
     def example(self) -> str:
         return "37*925"
+
+    @property
+    def response_pattern(self) -> str:
+        return r"(\d+\+)*(\d*|\d+=(\d+>)*\d*)" if self.scratchpad else r"\d*"
 
     # ---- sequences
 

@@ -30,7 +30,6 @@ class Parity(SequenceTask):
     name = "parity"
     vocabulary = VOCABULARY
     operator = ""
-    delimiters = "="
     base = 2
     n_operands = 1
     n_position_levels = 1
@@ -53,6 +52,10 @@ class Parity(SequenceTask):
     @property
     def example(self) -> str:
         return "0101"
+
+    @property
+    def response_pattern(self) -> str:
+        return "[01]*" if self.scratchpad else "[01]?"
 
     # A problem's text is the bit string itself: leading zeros count, so it is kept as bits and not as a number.
 

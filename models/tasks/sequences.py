@@ -11,6 +11,7 @@ another shape. Problems are digits, [n, operand, column], least significant firs
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -144,7 +145,6 @@ class SequenceTask(Task):
 
     vocabulary: str  # one character a token, in the order of their ids
     operator: str  # between the operands of a problem's text
-    delimiters: str  # between the numbers of a sequence, in every format of the task
     base: int = 10  # 10 or 2
     n_position_levels: int  # how many ids a token has
     n_operands: int
@@ -197,7 +197,7 @@ class SequenceTask(Task):
             parts = problem.strip().removesuffix("=").split(self.operator)
             if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
                 raise UserError(f"{problem!r} is not a problem of {self.name}; write it like '{self.example}'.")
-            return tuple(int(part.strip()) for part in parts)
+            return tuple(to_number([int(digit) for digit in reversed(part.strip())]) for part in parts)
         if isinstance(problem, bytes) or not isinstance(problem, Iterable):
             raise UserError(f"{problem!r} is not a problem; write it like '{self.example}'.")
         for number in (numbers := tuple(problem)):
@@ -352,6 +352,11 @@ class SequenceTask(Task):
 
     # ---- text
 
+    @property
+    @abstractmethod
+    def response_pattern(self) -> str:
+        """Regular expression of every beginning of a response, without EOS."""
+
     def token_text(self, tokens: Any) -> str:
         return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
 
@@ -378,11 +383,16 @@ class SequenceTask(Task):
         body = text[1:].rstrip(SPECIAL)
         if SPECIAL in body:
             raise UserError(f"Only filling may follow the {SPECIAL} that ends a sequence; {text!r} goes on.")
-        query, equals, _ = body.partition("=")
+        query, equals, response = body.partition("=")
         if not equals:
             raise UserError(f"{text!r} has no '=', so there is nothing to predict yet.")
-        if not all(part for part in query.split(self.operator)) if self.operator else not query:
+        operands = query.split(self.operator) if self.operator else [query]
+        if not all(operands):
             raise UserError(f"An operand is missing in {text!r}.")
+        if not all(operand.isdigit() for operand in operands):
+            raise UserError(f"The query of {text!r} is not one of {self.name}; write it like '{self.example}'.")
+        if not re.fullmatch(self.response_pattern, response):
+            raise UserError(f"What follows '=' in {text!r} is no beginning of a response of {self.name}.")
         return torch.tensor([[self.vocabulary.index(character) for character in text]])
 
 

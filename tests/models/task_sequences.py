@@ -1,0 +1,74 @@
+"""What every task of many lengths must do, written against the task's text and Python's own integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+
+from models.tasks import SequenceTask
+
+
+def texts(task: SequenceTask, problems: object) -> list[str]:
+    """Whole sequences as text, from BOS to the last filling."""
+    return [task.token_text(row) for row in task.sequences(problems).tokens]
+
+
+def padded(number: int, width: int) -> str:
+    return str(number).zfill(width)
+
+
+def from_digits(digits: Sequence[int]) -> int:
+    """Horner's rule on digits, least significant first: no text, so no limit on their number."""
+    number = 0
+    for digit in reversed(digits):
+        number = number * 10 + digit
+    return number
+
+
+def assert_predictions_are_the_response(task: SequenceTask, problems: object) -> None:
+    """The masked targets of each row spell what follows the first '=', EOS included, and no more."""
+    sequences = task.sequences(problems)
+    assert torch.equal(sequences.inputs[:, 1:], sequences.targets[:, :-1])
+    for text, targets, mask in zip(texts(task, problems), sequences.targets, sequences.mask, strict=True):
+        response = text.partition("=")[2]
+        assert task.token_text(targets[mask]) == response[: response.index("$") + 1]
+
+
+def assert_prefixes_keep_their_ids(task: SequenceTask, problems: object) -> None:
+    """Every prefix that decoding meets has the ids that it has in the whole sequence."""
+    sequences = task.sequences(problems)
+    ids = task.position_ids(sequences.tokens)
+    prompt = int(sequences.response.long().argmax(1).min())
+    for length in range(prompt, sequences.tokens.shape[1] + 1):
+        assert torch.equal(task.position_ids(sequences.tokens[:, :length]), ids[:, :length]), length
+
+
+def assert_a_mixed_batch_is_its_rows(
+    task: SequenceTask, digits: Tensor, n_operands: Tensor, n_digits: Tensor, row: Callable[[int], tuple[str, Tensor]]
+) -> None:
+    """Rows of different shapes, written together, are the rows written alone, filled up with '$', ids included."""
+    sequences = task.sequences(digits, n_operands, n_digits)
+    ids = task.position_ids(sequences.tokens)
+    for i in range(len(digits)):
+        text, row_ids = row(i)
+        written = task.token_text(sequences.tokens[i])
+        assert written == text + "$" * (len(written) - len(text))
+        assert torch.equal(ids[i, : len(text)], row_ids[0]) and not ids[i, len(text) :].any()
+        spelt = task.token_text(sequences.targets[i][sequences.mask[i]])
+        assert spelt == text.partition("=")[2]
+
+
+def assert_uniform(values: Tensor, kinds: int, first: int = 0) -> None:
+    """Counts of ``first`` .. ``kinds`` - 1 fit the uniform distribution (chi square, p > 0.001 with a fixed seed)."""
+    counts = torch.bincount(values.flatten(), minlength=kinds).tolist()
+    assert len(counts) == kinds and not any(counts[:first])
+    assert chisquare(counts[first:]).pvalue > 1e-3
+
+
+def assert_relative_roles_partition(task: SequenceTask) -> None:
+    for target, query in enumerate(task.query_positions):
+        groups = task.relative_roles(target)
+        assert sorted(position for group in groups.values() for position in group) == list(range(query + 1)), target

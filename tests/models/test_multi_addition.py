@@ -1,0 +1,504 @@
+"""The ground truth of multi-operand addition, against Python's own integers and the paper's examples."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks import AdditionFormat, MultiOperandAddition
+from models.transformer import ArithmeticTransformer
+from tests.conformance.table import dense
+from tests.models.task_sequences import (
+    assert_a_mixed_batch_is_its_rows,
+    assert_predictions_are_the_response,
+    assert_prefixes_keep_their_ids,
+    assert_relative_roles_partition,
+    assert_uniform,
+    from_digits,
+    padded,
+    texts,
+)
+
+#: (reversed_query, reversed_response): Figure 14's three columns; with and without padding they are its six panels.
+DIRECTIONS = ((False, True), (True, True), (False, False))
+FORMATS = [
+    AdditionFormat(scratchpad, padding, *direction)
+    for scratchpad, padding, direction in product((True, False), (True, False), DIRECTIONS)
+]
+PADDED_FORMATS = [form for form in FORMATS if form.zero_padding]
+
+
+def name_of(form: AdditionFormat) -> str:
+    words = [
+        word for word, on in zip(("scratchpad", "padded"), (form.scratchpad, form.zero_padding), strict=True) if on
+    ]
+    words += [("reversed " if form.reversed_query else "plain ") + "query"]
+    return ", ".join([*words, ("reversed " if form.reversed_response else "plain ") + "response"])
+
+
+formats = pytest.mark.parametrize("form", FORMATS, ids=name_of)
+padded_formats = pytest.mark.parametrize("form", PADDED_FORMATS, ids=name_of)
+
+
+@st.composite
+def additions(draw: st.DrawFn, most_operands: int = 12, most_digits: int = 8) -> tuple[int, int, list[tuple[int, ...]]]:
+    """(operands, digits, problems of that shape), with nines and zeros more often than by chance."""
+    m, n = draw(st.integers(1, most_operands)), draw(st.integers(1, most_digits))
+    operand = st.one_of(st.integers(0, 10**n - 1), st.integers(0, n).map(lambda k: 10**k - 1), st.just(0))
+    return m, n, draw(st.lists(st.tuples(*[operand] * m), min_size=1, max_size=4))
+
+
+def length(m: int, n: int) -> int:
+    """The paper's ``n + 1 + floor(log10 m)``."""
+    return n + 1 + math.floor(math.log10(m))
+
+
+def written(numbers: tuple[int, ...], n: int, form: AdditionFormat) -> str:
+    """The sequence of a sum, by Python's own integers and text."""
+    width = length(len(numbers), n) if form.zero_padding else 1
+    sums = [sum(numbers[:i]) for i in range(len(numbers) + 1)] if form.scratchpad else [sum(numbers)]
+    query = [padded(a, width)[:: -1 if form.reversed_query else 1] for a in numbers]
+    response = [padded(b, width)[:: -1 if form.reversed_response else 1] for b in sums]
+    return f"${'+'.join(query)}={'>'.join(response)}$"
+
+
+# ---- tokens
+
+
+def test_figure_4_to_the_letter() -> None:
+    task = MultiOperandAddition(3, 2)
+    assert texts(task, "57+48+96") == ["$057+048+096=000>750>501>102$"]
+    ids = task.position_ids(task.encode("57+48+96"))[0].T.tolist()
+    assert ids[0] == [0, *map(int, "432143214321234123412341234")]
+    assert ids[1] == [0, *map(int, "111122223331111222233334444")]  # under '=' the id of b_0, as in equation 2
+
+
+@formats
+@given(shaped=additions())
+@settings(max_examples=30)
+def test_sequences_are_written_as_the_format_says(
+    form: AdditionFormat, shaped: tuple[int, int, list[tuple[int, ...]]]
+) -> None:
+    m, n, problems = shaped
+    task = MultiOperandAddition(m, n, form)
+    expected = [written(numbers, n, form) for numbers in problems]
+    if not form.zero_padding:
+        expected = [text.ljust(max(map(len, expected)), "$") for text in expected]
+    assert texts(task, problems) == expected
+    assert_predictions_are_the_response(task, problems)
+
+
+def test_the_six_formats_of_figure_14() -> None:
+    found = {name_of(form): texts(MultiOperandAddition(2, 2, form), "9+95")[0] for form in FORMATS if form.scratchpad}
+    assert found == {
+        "scratchpad, padded, plain query, reversed response": "$009+095=000>900>401$",
+        "scratchpad, padded, reversed query, reversed response": "$900+590=000>900>401$",
+        "scratchpad, padded, plain query, plain response": "$009+095=000>009>104$",
+        "scratchpad, plain query, reversed response": "$9+95=0>9>401$",
+        "scratchpad, reversed query, reversed response": "$9+59=0>9>401$",
+        "scratchpad, plain query, plain response": "$9+95=0>9>104$",
+    }
+    with pytest.raises(UserError, match="six formats"):
+        AdditionFormat(reversed_query=True, reversed_response=False)
+
+
+@padded_formats
+@given(shaped=additions())
+@settings(max_examples=20)
+def test_decoding_the_targets_gives_the_sums(
+    form: AdditionFormat, shaped: tuple[int, int, list[tuple[int, ...]]]
+) -> None:
+    m, n, problems = shaped
+    task = MultiOperandAddition(m, n, form)
+    targets = task.targets(problems)
+    assert task.decode(targets) == [sum(numbers) for numbers in problems]
+    assert task.decode(targets[:, -task.length - 1 : -1]) == [sum(numbers) for numbers in problems]
+    assert task.decode(targets * 0 + task.token_id("+")) == [-1] * len(problems)  # what spells no number
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 700), (5, 300), (120, 40), (2, 5000)])
+def test_numbers_of_hundreds_and_thousands_of_digits_add_up(m: int, n: int) -> None:
+    task = MultiOperandAddition(m, n)
+    digits = task.sample(2, torch.Generator().manual_seed(m))
+    expected = [sum(from_digits(number) for number in numbers) for numbers in digits.tolist()]
+    assert task.decode(task.targets(digits)) == expected
+    assert [sum(numbers) for numbers in task.numbers(digits)] == expected
+    nines = torch.full_like(digits[:1], 9)
+    assert task.decode(task.targets(nines)) == [m * (10**n - 1)]
+
+
+@given(shaped=additions())
+@settings(max_examples=30)
+def test_the_prompt_and_the_answer_make_the_sequence(shaped: tuple[int, int, list[tuple[int, ...]]]) -> None:
+    m, n, problems = shaped
+    task = MultiOperandAddition(m, n)
+    prompt, tokens, targets = task.encode_prompt(problems), task.encode(problems), task.targets(problems)
+    assert torch.equal(torch.cat((prompt, targets), 1), task.sequences(problems).tokens)
+    assert tokens.shape[1] == task.input_length == (2 * m + 1) * (length(m, n) + 1)  # the paper's N
+    assert [query + 1 for query in task.query_positions] == list(range(prompt.shape[1], tokens.shape[1] + 1))
+
+
+@given(shaped=additions())
+@settings(max_examples=30)
+def test_encoding_is_the_same_for_every_way_to_write_problems(
+    shaped: tuple[int, int, list[tuple[int, ...]]],
+) -> None:
+    m, n, problems = shaped
+    task = MultiOperandAddition(m, n)
+    tokens = task.encode(problems)
+    digits = torch.tensor([[[a // 10**k % 10 for k in range(n)] for a in numbers] for numbers in problems])
+    ways = ["+".join(map(str, numbers)) for numbers in problems], np.array(problems), torch.tensor(problems), digits
+    for way in (*ways, digits.numpy()):
+        assert torch.equal(task.encode(way), tokens)
+    assert task.numbers(digits) == problems
+    smallest = task.for_problems(problems)
+    assert smallest.shape == (m, max(len(str(a)) for numbers in problems for a in numbers))
+    assert smallest.for_problems(digits) is smallest
+
+
+# ---- position ids
+
+
+def equations_1_and_2(m: int, n: int) -> tuple[list[int], list[int]]:
+    """p_1(k) and p_2(k) for k = 1 .. N, as printed, with both offsets 1."""
+    s1 = s2 = 1
+    ell = length(m, n)
+    p1, p2 = {1: 0}, {1: 0}
+    for i in range(1, m + 1):
+        for k in range((i - 1) * (ell + 1) + 2, i * (ell + 1) + 1 + 1):
+            p1[k] = s1 + (i * (ell + 1) + 1) - k
+    for i in range(1, m + 1 + 1):
+        for k in range((m + i - 1) * (ell + 1) + 1, (m + i) * (ell + 1) + 1):
+            p1[k] = s1 - ((m + i - 1) * (ell + 1) + 1) + k
+    for k in range(2, m * (ell + 1) + 1):
+        p2[k] = s2 + (k - 2) // (ell + 1)
+    for k in range(m * (ell + 1) + 1, (2 * m + 1) * (ell + 1) + 1):
+        p2[k] = s2 + (k - m * (ell + 1) - 1) // (ell + 1)
+    order = range(1, (2 * m + 1) * (ell + 1) + 1)
+    return [p1[k] for k in order], [p2[k] for k in order]
+
+
+@pytest.mark.parametrize("m", [*range(1, 13), 99, 100])
+def test_position_ids_are_equations_1_and_2(m: int) -> None:
+    for n in (1, 2, 3, 4, 7, 30) if m < 50 else (1, 2):
+        task = MultiOperandAddition(m, n)
+        tokens = task.encode(task.sample(2, torch.Generator().manual_seed(n)))
+        for row in task.position_ids(tokens):
+            assert tuple(row.T.tolist()) == equations_1_and_2(m, n)
+
+
+@formats
+def test_every_prefix_has_the_ids_of_the_whole_sequence(form: AdditionFormat) -> None:
+    for m, n in ((1, 1), (2, 3), (11, 2)):
+        for problems in MultiOperandAddition(m, n).sample(3, torch.Generator().manual_seed(m)).split(1):
+            assert_prefixes_keep_their_ids(MultiOperandAddition(m, n, form), problems)
+    digits = torch.tensor([[[9, 9, 9], [1, 0, 0], [0, 0, 0]]])  # 999 + 1 + 0: the running sum grows on the way
+    assert_prefixes_keep_their_ids(MultiOperandAddition(3, 3, form), digits)
+
+
+@formats
+def test_ids_are_the_significance_in_every_format(form: AdditionFormat) -> None:
+    """Level 1 of every digit is 2 + its power of ten, whatever the direction and padding."""
+    task = MultiOperandAddition(3, 3, form)
+    sequences = task.sequences(["999+1+85", "0+70+0", "123+456+789"])
+    level = task.position_ids(sequences.tokens)[..., 0]
+    digit = sequences.column >= 0
+    assert torch.equal(level[digit], 2 + sequences.column[digit])
+    assert (level[~digit & (sequences.tokens != task.special)] == 1).all()
+    assert (level[sequences.tokens == task.special] == 0).all()
+
+
+def test_ids_beyond_the_models_table_are_refused() -> None:
+    model = dense(positional_embedding_type="coupled", n_position_levels=2, n_ctx=64, n_position_ids=4, d_vocab=14)()
+    adder = ArithmeticTransformer(model.weight_map, MultiOperandAddition(2, 1))
+    assert adder("5+7").shape == (1, 15, 14)  # l = 2: ids up to 3
+    with pytest.raises(UserError, match="needs position id 4, and this model's tables end at 3"):
+        adder("57+48")
+    with pytest.raises(UserError, match="needs position id 4"):
+        adder("1+2+3")  # a short sum of more numbers
+
+
+# ---- batches of many shapes
+
+
+@formats
+def test_a_batch_of_many_shapes_is_its_rows(form: AdditionFormat) -> None:
+    generator = torch.Generator().manual_seed(5)
+    digits = torch.randint(10, (60, 11, 6), generator=generator)
+    n_operands = torch.randint(1, 12, (60,), generator=generator)
+    n_digits = torch.randint(1, 7, (60, 11), generator=generator)
+    digits = digits * (torch.arange(6) < n_digits[..., None])
+
+    def row(i: int) -> tuple[str, Tensor]:
+        m = int(n_operands[i])
+        task = MultiOperandAddition(m, int(n_digits[i, :m].max()), form)
+        alone = task.sequences(digits[i : i + 1, :m, : task.n_digits])
+        return task.token_text(alone.tokens[0]), task.position_ids(alone.tokens)
+
+    assert_a_mixed_batch_is_its_rows(MultiOperandAddition(11, 6, form), digits, n_operands, n_digits, row)
+
+
+# ---- ground truth
+
+
+@padded_formats
+def test_roles_describe_every_token(form: AdditionFormat) -> None:
+    task = MultiOperandAddition(3, 2, form)
+    numbers = (57, 48, 96)
+    tokens = task.sequences([numbers]).tokens[0].tolist()
+    assert len(task.roles) == len(tokens)
+    for role, token in zip(task.roles, tokens, strict=True):
+        if role.kind == "operand":
+            assert role.index is not None and role.column is not None
+            assert token == numbers[role.index - 1] // 10**role.column % 10
+            assert role.label == f"a{role.index}[{role.column}]"
+        elif role.kind in ("answer", "scratchpad"):
+            assert role.index is not None and role.column is not None
+            assert token == sum(numbers[: role.index]) // 10**role.column % 10
+            assert (role.kind == "answer") == (role.index == 3)
+        else:
+            assert task.token_text(token) == (role.label if role.kind == "delimiter" else "$")
+    assert [task.roles[query + 1] for query in task.query_positions] == list(task.target_roles)
+    assert task.target_roles[-1].kind == "eos" and task.roles[0].kind == "bos"
+
+
+@padded_formats
+def test_relative_roles_partition_the_positions_that_a_query_sees(form: AdditionFormat) -> None:
+    for shape in ((1, 1), (3, 2), (11, 1)):
+        assert_relative_roles_partition(MultiOperandAddition(*shape, form))
+
+
+def prediction(task: MultiOperandAddition, target: int, token: dict[int, int], ids: list[list[int]]) -> str:
+    """The next token, from the tokens at the needed positions, the query's own, and position ids alone.
+
+    With x and y (or all operands) in the column before and o written there, the carry is (x + y - o) / 10 rounded up.
+    """
+    query, needed = task.query_positions[target], task.needed_positions(target)
+    top = task.length + 1
+    column, step = ids[query][0], ids[query][1] if task.format.scratchpad else task.n_operands + 1
+    if column == top:
+        return "$" if step == task.n_operands + 1 else ">"
+    if step == 1 and task.format.scratchpad:
+        assert not needed["sum"] and not needed["carry"]
+        return "0"
+    total = sum(token[position] for position in needed["sum"])
+    carry = 0
+    if column > 1:
+        below = sum(token[position] for position in needed["carry"])
+        carry = -((token[query] - below) // 10)
+    return str((total + carry) % 10)
+
+
+@pytest.mark.parametrize("scratchpad", [True, False], ids=["scratchpad", "answer alone"])
+@pytest.mark.parametrize(("m", "n"), [(1, 3), (2, 4), (3, 2), (7, 3), (10, 2), (12, 2)])
+def test_the_next_token_follows_from_the_needed_positions(m: int, n: int, scratchpad: bool) -> None:
+    if m > 10 and not scratchpad:
+        pytest.skip("a carry of ten or more is not decided by the digit that it left behind")
+    task = MultiOperandAddition(m, n, AdditionFormat(scratchpad=scratchpad))
+    random_problems = task.sample(20, torch.Generator().manual_seed(1))
+    problems = torch.cat((random_problems, torch.full((1, m, n), 9), torch.zeros(1, m, n, dtype=torch.int64)))
+    sequences = task.sequences(problems)
+    for row, (tokens, targets) in enumerate(zip(sequences.tokens.tolist(), task.targets(problems), strict=True)):
+        ids = task.position_ids(sequences.tokens[row : row + 1])[0].tolist()
+        for target, query in enumerate(task.query_positions):
+            needed = {p for group in task.needed_positions(target).values() for p in group} | {query}
+            seen = {position: tokens[position] for position in needed}
+            assert max(needed) <= query
+            assert prediction(task, target, seen, ids) == task.token_text(targets[target]), task.target_roles[target]
+
+
+def test_needed_positions_of_a_middle_digit() -> None:
+    task = MultiOperandAddition(3, 2)
+    labels = lambda positions: [task.roles[position].label for position in positions]  # noqa: E731
+    target = [role.label for role in task.target_roles].index("b2[1]")
+    needed = task.needed_positions(target)
+    assert labels(needed["sum"]) == ["a2[1]", "b1[1]"]
+    assert labels(needed["carry"]) == ["a2[0]", "b1[0]"]
+    assert labels(task.relative_roles(target)["previous output"]) == ["b2[0]"]
+    assert task.query_positions[target] == task.step_position(2, 0)
+    assert task.operand_position(2, 1) == needed["sum"][0] and task.step_position(3, -1) == len(task.roles) - 1
+    with pytest.raises(UserError, match="no digit 3"):
+        task.operand_position(1, 3)
+
+
+@given(shaped=additions())
+@settings(max_examples=30)
+def test_variables_are_those_of_adding_one_number_after_the_other(
+    shaped: tuple[int, int, list[tuple[int, ...]]],
+) -> None:
+    m, n, problems = shaped
+    task = MultiOperandAddition(m, n)
+    found = {name: values.tolist() for name, values in task.variables(problems).items()}
+    chains = task.chain_length(problems).tolist()
+    for row, numbers in enumerate(problems):
+        longest = 0
+        for i in range(m):
+            before, operand, chain = sum(numbers[:i]), numbers[i], 0
+            for k in range(task.length):
+                x, y = operand // 10**k % 10, before // 10**k % 10
+                carry = int((operand % 10**k) + (before % 10**k) >= 10**k)
+                expected = {
+                    "a": x,
+                    "b": y,
+                    "digit_sum": x + y,
+                    "carry_in": carry,
+                    "carry_out": int(x + y + carry > 9),
+                    "s": (operand + before) // 10**k % 10,
+                    "generate": int(x + y > 9),
+                    "propagate": int(x + y == 9),
+                    "chain": chain,
+                }
+                assert {name: values[row][i][k] for name, values in found.items()} == expected
+                longest = max(longest, chain)
+                chain = (chain + 1 if x + y == 9 else 1) if expected["carry_out"] else 0
+        assert chains[row] == longest
+
+
+def test_without_padding_tokens_have_no_fixed_places() -> None:
+    task = MultiOperandAddition(2, 2, AdditionFormat(zero_padding=False))
+    for ask in (
+        lambda: task.roles,
+        lambda: task.query_positions,
+        lambda: task.targets("1+2"),
+        lambda: task.input_length,
+    ):
+        with pytest.raises(UserError, match="no fixed places; use sequences"):
+            ask()
+    with pytest.raises(UserError, match="different lengths; encode them one by one"):
+        task.encode_prompt(["1+2", "10+2"])
+    assert task.token_text(task.encode_prompt("1+20")[0]) == "$1+20="
+
+
+# ---- sampling
+
+
+def test_samples_are_uniform_numbers_of_exactly_the_given_length() -> None:
+    task = MultiOperandAddition(3, 4)
+    draw = lambda seed: task.sample(5000, torch.Generator().manual_seed(seed))  # noqa: E731
+    digits = draw(0)
+    assert torch.equal(digits, draw(0)) and not torch.equal(digits, draw(1))
+    assert digits.shape == (5000, 3, 4)
+    for operand in range(3):
+        for column in range(3):
+            assert_uniform(digits[:, operand, column], 10)
+        assert_uniform(digits[:, operand, 3], 10, first=1)
+    assert_uniform(10 * digits[:, 0, 0] + digits[:, 1, 0], 100)  # operands are independent, and so are columns
+    assert_uniform(10 * digits[:, 2, 1] + digits[:, 2, 2], 100)
+
+
+def test_samples_of_one_digit_have_zeros_too() -> None:
+    assert_uniform(MultiOperandAddition(2, 1).sample(5000, torch.Generator().manual_seed(0)), 10)
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        ((100, 0), "at most 2 digits, not 3"),
+        ((-1, 0), "integers from 0 on, and -1 is not one"),
+        ((1.5, 2), "1.5"),
+        ((True, 2), "True"),
+        ([(1, "2")], "'2'"),
+        ([(1, 2, 3)], "has 2 operands, not 3"),
+        ((7,), "has 2 operands, not 1"),
+        ([], "empty"),
+        ("57-48", "'57-48' is not a problem of multi-operand-addition; write it like '57+48+96'"),
+        ("57+", "57+48+96"),
+        ("", "57+48+96"),
+        ("٣+1", "57+48+96"),
+        ("9" * 5000 + "+1", "at most 2 digits, not 5000"),
+        (None, "not a list of problems"),
+        ([57, 48], "57 is not a problem"),
+        (b"57+48", "57"),
+        (np.array([[1.0, 2.0]]), "1.0"),
+        (torch.zeros(1, 2, 3, dtype=torch.int64), "[n, 2, 2], not [1, 2, 3]"),
+        (torch.zeros(1, 3, 2, dtype=torch.int64), "[n, 2, 2], not [1, 3, 2]"),
+        (torch.zeros(1, 2, 2), "must be integers, not torch.float32"),
+        (torch.zeros(1, 2, 2, dtype=torch.bool), "must be integers, not torch.bool"),
+        (torch.full((1, 2, 2), 10), "Digits lie in 0..9"),
+        (torch.full((1, 2, 2), -1), "Digits lie in 0..9"),
+    ],
+)
+def test_what_is_not_a_problem_of_this_shape_is_refused_with_a_reason(bad: object, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        MultiOperandAddition(2, 2).as_problems(bad)
+    assert complaint in str(error.value)
+
+
+def test_shapes_beyond_the_models_limits_are_refused() -> None:
+    task = MultiOperandAddition(2, 2, max_operands=4, max_digits=3)
+    assert task.at(4, 3).shape == (4, 3)
+    with pytest.raises(UserError, match="adds at most 4 operands, not 5"):
+        task.for_problems("1+2+3+4+5")
+    with pytest.raises(UserError, match="operands of at most 3 digits, not 4"):
+        task.for_problems("1000+1")
+    with pytest.raises(UserError, match="at most 4 operands, not 9"):
+        task.at(4, 3).at(9, 1)  # limits outlive a change of shape
+    for shape in ((0, 1), (1, 0)):
+        with pytest.raises(UserError, match="at least one operand of one digit, not"):
+            MultiOperandAddition(*shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("$1x2=3", "Character 3 of '$1x2=3', 'x', is not a token; tokens are 0 1 2 3 4 5 6 7 8 9 + = > $"),
+        ("1+2=3", "starts with $"),
+        ("", "starts with $"),
+        ("$1+2=3$4", "Only filling may follow the $"),
+        ("$1+2", "has no '='"),
+        ("$1+=3", "An operand is missing"),
+        ("$=3", "An operand is missing"),
+        ("$1>2=3", "The query of '$1>2=3' is not one of multi-operand-addition"),
+        ("$1+2=3=4", "What follows '=' in '$1+2=3=4' is no beginning of a response"),
+        ("$1+2=3+4", "no beginning of a response"),
+        ("$1+2=0>>3", "no beginning of a response"),
+        ("$1+2=>0", "no beginning of a response"),
+    ],
+)
+def test_what_is_not_a_sequence_is_refused_with_a_reason(text: str, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        MultiOperandAddition().tokenise(text)
+    assert complaint in str(error.value)
+
+
+def test_without_a_scratchpad_there_are_no_arrows() -> None:
+    with pytest.raises(UserError, match="no beginning of a response"):
+        MultiOperandAddition(format=AdditionFormat(scratchpad=False)).tokenise("$1+2=0>3")
+
+
+@pytest.mark.parametrize("text", ["$057+048+096=", "$057+048+096=000>75", "$9+95=0>9>104$$$"])
+def test_sequences_and_their_beginnings_become_tokens_and_text_again(text: str) -> None:
+    task = MultiOperandAddition()
+    assert task.token_text(task.tokenise(text)[0]) == text
+
+
+@pytest.mark.parametrize("text", ["", "x", "12"])
+def test_only_single_characters_of_the_vocabulary_are_tokens(text: str) -> None:
+    with pytest.raises(UserError, match="is not a token"):
+        MultiOperandAddition().token_id(text)
+
+
+def test_token_text_and_id_are_inverse() -> None:
+    task = MultiOperandAddition()
+    assert task.d_vocab == 14
+    assert [task.token_id(task.token_text(token)) for token in range(14)] == list(range(14))
+
+
+def test_ids_are_defined_on_any_tokens() -> None:
+    """Tools pass what they like: random tokens, no '=' at all, several of them."""
+    tokens = torch.randint(14, (200, 30), generator=torch.Generator().manual_seed(0))
+    tokens[0] = 5
+    for form in FORMATS:
+        ids = MultiOperandAddition(2, 2, form).position_ids(tokens)
+        assert ids.shape == (200, 30, 2 if form.scratchpad else 1) and (ids >= 0).all()
