@@ -243,7 +243,7 @@ def _train_class(arguments: list[str]) -> type:
     from models.training.recipes import Recipe, get_recipe
 
     # The name may stand after flags and their values; a first word that is no name is taken for a misspelt one.
-    name = next((a for a in arguments if a in names()), None)
+    name = next((a for a in arguments if a in names(sweeps=True)), None)
     if name is None and arguments and not arguments[0].startswith("-"):
         name = arguments[0]
     recipe = Recipe()

@@ -11,6 +11,9 @@ import difflib
 from collections.abc import Iterable
 
 
+MOST_LISTED = 24  # names that one message spells out
+
+
 class UserError(ValueError):
     """Bad input, described in one sentence that a user can act on."""
 
@@ -20,4 +23,7 @@ def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
     options = sorted(str(option) for option in allowed)
     close = difflib.get_close_matches(str(name), options, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return UserError(f"There is no {kind} {str(name)!r}; there is {', '.join(options) or 'none'}.{hint}")
+    listed = options[:MOST_LISTED]
+    if len(options) > MOST_LISTED:
+        listed.append(f"and {len(options) - MOST_LISTED} more")
+    return UserError(f"There is no {kind} {str(name)!r}; there is {', '.join(listed) or 'none'}.{hint}")

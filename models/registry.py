@@ -30,6 +30,7 @@ class ModelSpec:
     recipe: str | None  # a key of models.training.recipes; None for models that are not trained
     source: str  # paper and section
     options: dict[str, Any] = field(default_factory=dict)
+    sweep: bool = False  # one of many variants behind a figure; listed only on request
 
 
 _REGISTRY: dict[str, ModelSpec] = {}
@@ -42,9 +43,9 @@ def register(spec: ModelSpec) -> ModelSpec:
     return spec
 
 
-def names() -> list[str]:
-    """The names of all registered models."""
-    return list(_REGISTRY)
+def names(sweeps: bool = False) -> list[str]:
+    """The names of registered models; with ``sweeps`` also those that only figures compare."""
+    return [name for name, spec in _REGISTRY.items() if sweeps or not spec.sweep]
 
 
 def get_spec(name: str) -> ModelSpec:

@@ -39,6 +39,12 @@ def uniform(base: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
     return _logical_shift(mix(base + signed((k + 1) * _GAMMA)), 11).double() * 2.0**-53
 
 
+def uniform_table(base: Int[Tensor, " n"], first: int, n_draws: int) -> Float[Tensor, "n draw"]:
+    """Draws ``first`` to ``first + n_draws - 1`` of each row, as :func:`uniform` gives them one by one."""
+    steps = torch.arange(first + 1, first + 1 + n_draws, device=base.device) * _GAMMA
+    return _logical_shift(mix(base[:, None] + steps), 11).double() * 2.0**-53
+
+
 def row_keys(seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
     """One 64-bit key a row, from which :func:`uniform` draws."""
     stream = mix(mix(torch.tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)

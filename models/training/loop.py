@@ -7,7 +7,6 @@ initialisation, data stream, gradient clip, weight decay and fate: it ends when 
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import time
 from dataclasses import dataclass
@@ -26,9 +25,9 @@ from models.training.position_only import objective_for
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
+from models.training.sequence_problems import SequenceSource
 from models.training.validation import Validator
-
-CUDA_GROUP = 256  # seeds a step takes on a GPU
 
 
 @dataclass
@@ -91,7 +90,7 @@ class Trainer:
         self.model = build(name).to(device)
         self.model.train()
         self.layout = ParameterLayout(self.model)
-        self.objective = objective_for(self.model)
+        self.objective = self._make_objective()
         self.decays = self.layout.decays.to(device)
         self.states = [SeedState(seed) for seed in seeds]
         self.theta = torch.stack([self.layout.flatten(build(name, seed)) for seed in seeds]).to(device)
@@ -100,16 +99,35 @@ class Trainer:
         self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
         self.step_number = 0
         self.started, self.seconds_before = time.monotonic(), 0.0
-        largest = self.objective.group_size if device.type == "cpu" else CUDA_GROUP
+        largest = self.objective.group_size if device.type == "cpu" else self.objective.cuda_group_size
         self.group_size = -(-len(seeds) // -(-len(seeds) // largest))  # even groups, so that no place is spare
         self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
-        self.validator = Validator(self.model.task, recipe.validation_size, device)
+        self.validator = self._make_validator()
         if self._worth_compiling() if compile is None else compile:
             self.objective.compile()
         self._make_groups()
 
+    # ---- what fixed-length and many-length problems do differently
+
+    def _make_objective(self) -> Any:
+        sequences = isinstance(self.recipe.problems, SequenceSource)
+        return SequenceObjective(self.model) if sequences else objective_for(self.model)
+
+    def _make_validator(self) -> Any:
+        task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
+        if isinstance(source, SequenceSource):
+            return SequenceValidator(task, source, n, self.device)
+        return Validator(task, n, self.device)
+
+    def make_stream(self, seeds: list[int]) -> Any:
+        task, source, rows = self.model.task, self.recipe.problems, self.recipe.batch_size
+        kind = SequenceStream if isinstance(source, SequenceSource) else TrainingStream
+        return kind(task, source, rows, seeds, self.device)
+
     def _worth_compiling(self) -> bool:
         """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
+        if isinstance(self.recipe.problems, SequenceSource):  # matrix products of many lengths: a GPU may gain
+            return self.device.type == "cuda" and self.recipe.steps >= 5_000
         if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
             return False
         return self.recipe.steps >= 5_000 and not (self.objective.has_kernel and self.group_size >= 8)
@@ -245,8 +263,7 @@ class _Group:
         self.optimiser.m.copy_(trainer.moments[0][self.index])
         self.optimiser.v.copy_(trainer.moments[1][self.index])
         seeds = [trainer.states[row].seed for row in padded]
-        recipe = trainer.recipe
-        self.stream = TrainingStream(trainer.model.task, recipe.problems, recipe.batch_size, seeds, trainer.device)
+        self.stream = trainer.make_stream(seeds)
         self.losses = torch.full((trainer.group_size,), float("nan"), device=trainer.device)
         self.refresh()
 
@@ -260,10 +277,9 @@ class _Group:
 
     def step(self, number: int) -> None:
         trainer, theta = self.trainer, self.optimiser.theta
-        tokens, targets = self.stream.batch(number)
-        bf16 = trainer.recipe.autocast and trainer.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if bf16 else contextlib.nullcontext():
-            losses = trainer.objective.loss(trainer.layout.unflatten(theta), tokens, targets)
+        batch = self.stream.batch(number)
+        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
+            losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
         (grad,) = torch.autograd.grad(losses.sum(), theta)
         self.losses = losses.detach()
         self.optimiser.step(grad, number, self.weight_decay, self.active)

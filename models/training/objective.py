@@ -51,6 +51,8 @@ class GeneralObjective:
 
     #: Seeds to stack on a CPU: enough to hide overheads, few enough for the cache.
     group_size = 16
+    #: And on a GPU.
+    cuda_group_size = 256
     #: Whether a native kernel does most of the work.
     has_kernel = False
 

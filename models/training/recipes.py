@@ -11,6 +11,7 @@ from typing import Any
 
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     adam_eps: float = 1e-8
     grad_clip: float = 1.0  # global norm, per seed
-    problems: AdditionProblems = field(default_factory=AdditionProblems)
+    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet = field(default_factory=AdditionProblems)
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
     stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
     snapshots: int = 48  # log-spaced over the run, beside step 0 and the last
-    autocast: bool = False  # bfloat16 matmuls on CUDA; MicroAdder does not survive it
+    autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "eval_every", "validation_size"):
@@ -75,6 +76,14 @@ RECIPES: dict[str, Recipe] = {
         adaptive_decay=AdaptiveDecay(),
     ),
 }
+
+
+def add_recipe(name: str, recipe: Recipe) -> str:
+    """File a recipe under a name, for :func:`models.registry.register`."""
+    if name in RECIPES:
+        raise UserError(f"A recipe named {name!r} exists already.")
+    RECIPES[name] = recipe
+    return name
 
 
 def get_recipe(name: str) -> Recipe:

@@ -84,7 +84,7 @@ def resolve(name_or_path: str | Path) -> Path:
     if looks_like_path or text.endswith((".pt", ".pth", ".safetensors")):
         return Path(text).expanduser()
     error = unknown_name("stored model", text, zoo_names())
-    if text in registry.names():
+    if text in registry.names(sweeps=True):
         raise UserError(f"{error} (models.build({text!r}) makes an untrained one.)")
     raise error
 

@@ -1,0 +1,112 @@
+"""Losses and validation on sequences of many lengths: the counterparts of the fixed-length ones in this folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from models.errors import UserError
+from models.fast_forward import logits_from, supports
+from models.parts.weights import Weights
+from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
+from models.training.objective import ParameterLayout, Parameters
+from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
+from models.transformer import ArithmeticTransformer
+
+
+class SequenceStream:
+    """``batch(step)`` is one list of buckets for each seed."""
+
+    def __init__(self, task: Task, source: SequenceSource, rows: int, seeds: list[int], device: torch.device):
+        assert isinstance(task, SequenceTask)
+        self.task, self.source, self.rows, self.seeds, self.device = task, source, rows, seeds, device
+
+    def batch(self, step: int) -> tuple[list[list[Bucket]]]:
+        return ([self._one(seed, step) for seed in self.seeds],)
+
+    def _one(self, seed: int, step: int) -> list[Bucket]:
+        source, task = self.source, self.task
+        moved = lambda tokens: source.offsets(task.position_ids(tokens), seed, step, self.rows)  # noqa: E731
+        ids_of = moved if source.position_limits else None
+        return make_buckets(task, source.draw(seed, step, self.rows, self.device), source.buckets, ids_of)
+
+
+class SequenceObjective:
+    """Mean cross-entropy over the response tokens of a batch, through :func:`models.fast_forward.logits_from`."""
+
+    group_size = 1  # one seed's matrix products fill a core; stacking would only take memory
+    cuda_group_size = 1
+    has_kernel = False
+
+    def __init__(self, model: ArithmeticTransformer):
+        if not supports(model):
+            raise UserError(f"{model.name_or_path} has switches that sequence training does not compute.")
+        self.model = model
+        self._logits = logits_from
+
+    def compile(self) -> None:
+        """Hand the forward to torch.compile, with lengths as symbols."""
+        self._logits = torch.compile(logits_from, dynamic=True)
+
+    def weights_of(self, parameters: Parameters, seed: int) -> Weights:
+        return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
+
+    def loss(self, parameters: Parameters, batches: list[list[Bucket]]) -> Float[Tensor, " seed"]:
+        with _short_attention(batches):
+            return torch.stack([self._loss(self.weights_of(parameters, i), b) for i, b in enumerate(batches)])
+
+    def _loss(self, weights: Weights, buckets: list[Bucket]) -> Float[Tensor, ""]:
+        count = sum((bucket.targets >= 0).sum() for bucket in buckets)
+        total = torch.zeros((), device=buckets[0].tokens.device)
+        for bucket in buckets:
+            logits = self._logits(self.model, bucket.tokens, bucket.first, weights, bucket.position_ids)
+            total = total + F.cross_entropy(logits.flatten(0, 1).float(), bucket.targets.flatten(), reduction="sum")
+        return total / count
+
+
+@contextlib.contextmanager
+def _short_attention(batches: list[list[Bucket]]) -> Iterator[None]:
+    """On a CPU and below 256 keys, plain products are faster than the fused kernel, whose backward is slow there."""
+    tokens = batches[0][-1].tokens
+    if tokens.is_cuda or tokens.shape[1] > 256:
+        yield
+    else:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+
+
+class SequenceValidator:
+    """Teacher-forced accuracy on held-out problems of the training distribution, with all ids starting at 1."""
+
+    def __init__(self, task: Task, source: SequenceSource, n: int, device: torch.device):
+        assert isinstance(task, SequenceTask)
+        self.buckets = make_buckets(task, source.held_out(n, device), -(-n // 64))
+
+    @torch.no_grad()
+    def measure(
+        self, objective: SequenceObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
+    ) -> dict[str, Float[Tensor, " seed"]]:
+        """exact: whole responses; token: response tokens."""
+        parameters = layout.unflatten(theta.detach())
+        report = torch.tensor([self._one(objective, objective.weights_of(parameters, i)) for i in range(len(theta))])
+        exact, token = report.unbind(1)
+        return {"exact": exact, "token": token, "exact_uniform": exact, "token_uniform": token}
+
+    def _one(self, objective: SequenceObjective, weights: Weights) -> tuple[float, float]:
+        exact = token = rows = tokens = 0
+        for bucket in self.buckets:
+            logits = logits_from(objective.model, bucket.tokens, bucket.first, weights)
+            counted = bucket.targets >= 0
+            right = (logits.argmax(-1) == bucket.targets) & counted
+            exact += int((right == counted).all(1).sum())
+            token += int(right.sum())
+            rows, tokens = rows + len(counted), tokens + int(counted.sum())
+        return exact / rows, token / tokens

@@ -1,0 +1,65 @@
+"""The decoder of the Position Coupling paper: free matrices, no biases, a head tied to the token embedding."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, is_bias, weight_shapes
+from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
+
+
+class TiedDecoderWeights(WeightMap):
+    """T5-like weights (appendix B, in the initialisation of the public code).
+
+    The head is ``W_U = W_E^T / sqrt(d_model)``. With coupled positions every level has its own table, of
+    ``position_limits[level] + 1`` rows (id 0 included); shorter ones are filled up with zero rows that nothing reads.
+    """
+
+    def __init__(self, cfg: TransformerConfig, position_limits: tuple[int, ...] = ()):
+        super().__init__(cfg)
+        self.position_limits = position_limits
+        for key, shape in weight_shapes(cfg).items():
+            if key not in ("unembed.W_U", "pos_embed.W_pos") and not is_bias(key):
+                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+        for level, limit in enumerate(position_limits):
+            table = nn.Parameter(torch.zeros(limit + 1, cfg.d_model))
+            self.register_parameter(f"pos_embed/W_pos_{level + 1}", table)
+
+    def forward(self) -> Weights:
+        named = dict(self.named_parameters())
+        levels = [named.pop(f"pos_embed/W_pos_{level + 1}") for level in range(len(self.position_limits))]
+        weights = {name.replace("/", "."): parameter for name, parameter in named.items()}
+        if levels:
+            rows = self.config.position_rows
+            weights["pos_embed.W_pos"] = torch.stack([F.pad(t, (0, 0, 0, rows - t.shape[0])) for t in levels])
+        weights["unembed.W_U"] = weights["embed.W_E"].T * self.config.d_model**-0.5
+        return weights
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Standard deviations: W_Q (d_model d_head)^-1/2, W_K, W_V, W_in, W_gate d_model^-1/2, W_O (heads d_head)^-1/2,
+        W_out d_mlp^-1/2, embeddings 1; norms 1; FIRE's MLP as torch's linear layers."""
+        cfg = self.config
+        std = {
+            "W_Q": (cfg.d_model * cfg.d_head) ** -0.5,
+            "W_O": (cfg.n_heads * cfg.d_head) ** -0.5,
+            "W_out": max(1, cfg.d_mlp) ** -0.5,
+            "W_E": 1.0,
+        }
+        for name, parameter in self.named_parameters():
+            kind = name.rsplit("/", 1)[1]
+            if name.startswith("fire/"):
+                fan_in = {"in": 1, "mid": 32, "out": 32}[kind.split("_")[1]]
+                uniform_(parameter, fan_in**-0.5, generator)
+            elif kind.startswith("W_pos"):
+                normal_(parameter, 1.0, generator)
+            elif kind == "w":
+                fill_(parameter, 1.0)
+            else:
+                normal_(parameter, std.get(kind, cfg.d_model**-0.5), generator)
+
+    def decay_mask(self) -> dict[str, bool]:
+        """The paper trains without weight decay; a recipe that asks for it means the matrices."""
+        return {name: name.rsplit("/", 1)[1] != "w" for name, _ in self.named_parameters()}
