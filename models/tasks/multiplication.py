@@ -21,7 +21,15 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role
-from models.tasks.sequences import Segments, SequenceTask, places, propagate_carries, to_digits, to_number
+from models.tasks.sequences import (
+    Segments,
+    SequenceTask,
+    places,
+    propagate_carries,
+    significant_digits,
+    to_digits,
+    to_number,
+)
 
 VOCABULARY = "0123456789*=+>$"
 TIMES, EQUALS, PLUS, ARROW, DOLLAR = range(10, 15)
@@ -34,7 +42,6 @@ class Multiplication(SequenceTask):
     vocabulary = VOCABULARY
     operator = "*"
     n_operands = 2
-    has_fixed_layout = True
 
     def __init__(
         self,
@@ -64,6 +71,15 @@ class Multiplication(SequenceTask):
         if len(numbers) != 2:
             raise UserError(f"A product has two operands, not {len(numbers)}; write it like '{self.example}'.")
         return tuple(len(to_digits(number)) for number in numbers)
+
+    def as_problems(self, problems: Any) -> Int[Tensor, "n 2 column"]:
+        """As for every task; each operand has its own limit."""
+        digits = super().as_problems(problems)
+        for name, number, most in zip(("first", "second"), digits.unbind(1), self.shape, strict=True):
+            longest = int(significant_digits(number).max()) if len(number) else 0
+            if longest > most:
+                raise UserError(f"The {name} operand has at most {most} digits in this shape, not {longest}.")
+        return digits
 
     @property
     def n_position_levels(self) -> int:  # type: ignore[override]

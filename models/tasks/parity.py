@@ -9,9 +9,10 @@ query and the k-th of the scratchpad share one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -33,7 +34,6 @@ class Parity(SequenceTask):
     base = 2
     n_operands = 1
     n_position_levels = 1
-    has_fixed_layout = True
 
     def __init__(self, n_bits: int = 4, scratchpad: bool = True, max_bits: int | None = None):
         if n_bits < 1:
@@ -62,6 +62,8 @@ class Parity(SequenceTask):
     def _bits(self, problems: Any) -> list[list[int]]:
         if isinstance(problems, str):
             problems = [problems]
+        if not isinstance(problems, Iterable):
+            raise UserError(f"{problems!r} is not a list of problems; give some such as '{self.example}'.")
         rows = []
         for problem in problems:
             text = problem.strip().removesuffix("=") if isinstance(problem, str) else None
@@ -76,13 +78,13 @@ class Parity(SequenceTask):
         raise UserError("A parity problem is text such as '0101': a number does not say how many bits it has.")
 
     def for_problems(self, problems: Any) -> Parity:
-        if isinstance(problems, Tensor) and problems.ndim == 3:
+        if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
             return self
         return self.at(max(len(bits) for bits in self._bits(problems)))
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 1 bit"]:
         """Bits from left to right, [n, 1, n_bits], from text or such bits."""
-        if isinstance(problems, Tensor):
+        if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
             return super().as_problems(problems)
         rows = self._bits(problems)
         for bits in rows:

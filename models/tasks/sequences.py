@@ -273,9 +273,9 @@ class SequenceTask(Task):
         return len(self.vocabulary)
 
     @property
-    @abstractmethod
     def has_fixed_layout(self) -> bool:
         """Whether all problems of one shape have the same roles at the same positions (not without padding)."""
+        return True
 
     @cached_property
     def _layout(self) -> TokenSequences:

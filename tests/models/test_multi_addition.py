@@ -217,7 +217,7 @@ def test_ids_are_the_significance_in_every_format(form: AdditionFormat) -> None:
 
 
 def test_ids_beyond_the_models_table_are_refused() -> None:
-    model = dense(positional_embedding_type="coupled", n_position_levels=2, n_ctx=64, n_position_ids=4, d_vocab=14)()
+    model = dense(positional_embedding_type="coupled", n_position_levels=2, n_ctx=64, n_position_ids=4, d_vocab=14)(0)
     adder = ArithmeticTransformer(model.weight_map, MultiOperandAddition(2, 1))
     assert adder("5+7").shape == (1, 15, 14)  # l = 2: ids up to 3
     with pytest.raises(UserError, match="needs position id 4, and this model's tables end at 3"):

@@ -1,0 +1,195 @@
+"""The ground truth of parity, against Python's own integers and the paper's example."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks import Parity
+from models.transformer import ArithmeticTransformer
+from tests.conformance.table import dense
+from tests.models.task_sequences import (
+    assert_a_mixed_batch_is_its_rows,
+    assert_predictions_are_the_response,
+    assert_prefixes_keep_their_ids,
+    assert_relative_roles_partition,
+    assert_uniform,
+    texts,
+)
+
+bit_string = st.text("01", min_size=1, max_size=40)
+scratchpads = pytest.mark.parametrize("scratchpad", [True, False], ids=["scratchpad", "answer alone"])
+
+
+def running(bits: str) -> str:
+    return "".join(str(bits[: k + 1].count("1") % 2) for k in range(len(bits)))
+
+
+def test_figure_2_to_the_letter() -> None:
+    task = Parity(4)
+    assert texts(task, "0101") == ["$0101=0110$"]
+    assert task.position_ids(task.encode("0101")).tolist() == [[[int(i)] for i in "0234512345"]]
+
+
+@scratchpads
+@given(bits=bit_string)
+def test_sequences_are_the_bits_and_their_parities(scratchpad: bool, bits: str) -> None:
+    task = Parity(len(bits), scratchpad)
+    response = running(bits) if scratchpad else str(bits.count("1") % 2)
+    assert texts(task, bits) == [f"${bits}={response}$"]
+    assert_predictions_are_the_response(task, bits)
+    assert task.decode(task.targets(bits)) == [int(bits, 2).bit_count() % 2]
+    assert torch.equal(torch.cat((task.encode_prompt(bits), task.targets(bits)), 1), task.sequences(bits).tokens)
+
+
+def test_strings_of_thousands_of_bits() -> None:
+    task = Parity(5000)
+    bits = task.sample(3, torch.Generator().manual_seed(0))
+    assert task.decode(task.targets(bits)) == [sum(row) % 2 for row in bits[:, 0].tolist()]
+
+
+def test_leading_zeros_count_and_text_is_not_a_number() -> None:
+    assert texts(Parity(4), ["0010", "0001"]) == ["$0010=0011$", "$0001=0001$"]
+    assert torch.equal(Parity(4).encode(" 0010= "), Parity(4).encode(torch.tensor([[[0, 0, 1, 0]]])))
+    assert torch.equal(Parity(4).encode(["0010"]), Parity(4).encode(np.array([[[0, 0, 1, 0]]])))
+    assert Parity(2).for_problems(["00101"]).shape == (5,)
+
+
+@scratchpads
+def test_every_prefix_has_the_ids_of_the_whole_sequence(scratchpad: bool) -> None:
+    for n in (1, 2, 9):
+        assert_prefixes_keep_their_ids(Parity(n, scratchpad), Parity(n).sample(4, torch.Generator().manual_seed(n)))
+
+
+@scratchpads
+def test_a_batch_of_many_lengths_is_its_rows(scratchpad: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits, n_bits = (
+        torch.randint(2, (40, 1, 12), generator=generator),
+        torch.randint(1, 13, (40, 1), generator=generator),
+    )
+
+    def row(i: int) -> tuple[str, Tensor]:
+        task = Parity(int(n_bits[i]), scratchpad)
+        alone = task.sequences(bits[i : i + 1, :, : task.n_digits])
+        return task.token_text(alone.tokens[0]), task.position_ids(alone.tokens)
+
+    ones = torch.ones(40, dtype=torch.int64)
+    assert_a_mixed_batch_is_its_rows(Parity(12, scratchpad), bits, ones, n_bits, row)
+
+
+def test_roles_describe_every_token() -> None:
+    task = Parity(3)
+    assert [role.label for role in task.roles] == ["$", "x[0]", "x[1]", "x[2]", "=", "p[0]", "p[1]", "p[2]", "EOS"]
+    assert [role.kind for role in task.target_roles] == ["scratchpad", "scratchpad", "answer", "eos"]
+    assert [role.label for role in Parity(2, scratchpad=False).roles] == ["$", "x[0]", "x[1]", "=", "p[0]", "EOS"]
+
+
+@scratchpads
+def test_relative_roles_partition_the_positions_that_a_query_sees(scratchpad: bool) -> None:
+    for n in (1, 2, 7):
+        assert_relative_roles_partition(Parity(n, scratchpad))
+
+
+@scratchpads
+def test_the_next_token_follows_from_the_named_positions(scratchpad: bool) -> None:
+    """XOR of the own bit (all bits, without a scratchpad) and the parity before; EOS where there is no own bit."""
+    task = Parity(6, scratchpad)
+    problems = task.sample(30, torch.Generator().manual_seed(0))
+    tokens, targets = task.encode(problems), task.targets(problems)
+    for target, query in enumerate(task.query_positions):
+        groups = task.relative_roles(target)
+        needed = groups["own bit"] + groups["previous output"]
+        if task.target_roles[target].kind == "eos":
+            assert needed == [] and (targets[:, target] == task.special).all()
+        else:
+            assert max(needed) <= query
+            assert torch.equal(tokens[:, needed].sum(1) % 2, targets[:, target])
+            assert groups["previous output"] in ([], [query])
+
+
+@given(st.lists(st.text("01", min_size=7, max_size=7), min_size=1, max_size=5))
+def test_variables_are_bits_and_running_parities(strings: list[str]) -> None:
+    found = Parity(7).variables(strings)
+    as_text = {name: ["".join(map(str, row)) for row in values.tolist()] for name, values in found.items()}
+    assert as_text["bit"] == strings
+    assert as_text["parity"] == [running(bits) for bits in strings]
+    assert as_text["before"] == ["0" + running(bits)[:-1] for bits in strings]
+    assert Parity(7).chain_length(strings).tolist() == [bits.count("1") for bits in strings]
+
+
+def test_samples_are_uniform_strings() -> None:
+    bits = Parity(6).sample(10_000, torch.Generator().manual_seed(0))[:, 0]
+    assert torch.equal(bits, Parity(6).sample(10_000, torch.Generator().manual_seed(0))[:, 0])
+    assert_uniform((bits * 2 ** torch.arange(6)).sum(1), 64)
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        ("0121", "'0121' is not a problem of parity; write it like '0101'"),
+        ("", "write it like '0101'"),
+        ([], "empty"),
+        ([5], "5 is not a problem of parity"),
+        ((0, 1, 0, 1), "0 is not a problem of parity"),
+        (5, "5 is not a list"),
+        (None, "None is not a list"),
+        ("010", "has 4 bits, not 3"),
+        ("01010", "has 4 bits, not 5"),
+        (torch.zeros(1, 1, 3, dtype=torch.int64), "[n, 1, 4], not [1, 1, 3]"),
+        (torch.full((1, 1, 4), 2), "Digits lie in 0..1"),
+        (torch.full((1, 1, 4), -1), "Digits lie in 0..1"),
+        (torch.zeros(1, 1, 4), "must be integers"),
+        (torch.zeros(1, 4, dtype=torch.int64), "write it like '0101'"),
+        (np.zeros((1, 4)), "write it like '0101'"),
+    ],
+)
+def test_what_is_not_a_problem_of_this_shape_is_refused_with_a_reason(bad: object, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        Parity(4).as_problems(bad)
+    assert complaint in str(error.value)
+
+
+def test_shapes_beyond_the_models_limits_are_refused() -> None:
+    with pytest.raises(UserError, match="at most 5 bits, not 6"):
+        Parity(4, max_bits=5).for_problems("010101")
+    with pytest.raises(UserError, match="at least one bit, not 0"):
+        Parity(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("$0121=", "Character 4 of '$0121=', '2', is not a token; tokens are 0 1 = $"),
+        ("0101=", "starts with $"),
+        ("$0101", "has no '='"),
+        ("$=0", "An operand is missing"),
+        ("$01=0=1", "no beginning of a response"),
+        ("$01=0$1", "Only filling"),
+    ],
+)
+def test_what_is_not_a_sequence_is_refused_with_a_reason(text: str, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        Parity().tokenise(text)
+    assert complaint in str(error.value)
+
+
+def test_sequences_and_their_beginnings_become_tokens_and_text_again() -> None:
+    for text in ("$0101=", "$0101=01", "$0101=0110$$"):
+        assert Parity().token_text(Parity().tokenise(text)[0]) == text
+    assert [Parity().token_id(character) for character in "01=$"] == [0, 1, 2, 3]
+    with pytest.raises(UserError, match="is not a token"):
+        Parity().token_id("2")
+
+
+def test_ids_beyond_the_models_table_are_refused() -> None:
+    model = dense(positional_embedding_type="coupled", n_position_ids=5, n_ctx=64, d_vocab=4)(0)
+    parity = ArithmeticTransformer(model.weight_map, Parity())
+    assert parity("010").shape == (1, 8, 4)
+    with pytest.raises(UserError, match="needs position id 5, and this model's tables end at 4"):
+        parity("0101")
