@@ -5,8 +5,8 @@ adder = models.load("microadder-57")            # trained by this project
 fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
-import models.hand_built  # noqa: F401  registers position-coupling-hand-built
-import models.microadder  # noqa: F401  registers MicroAdder 57, 67, 74
+import models.hand_built
+import models.microadder
 import models.position_coupling_figures  # noqa: F401  registers the decoders of Position Coupling
 from models import tasks, zoo
 from models.config import TransformerConfig

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 MOST_LISTED = 24  # names that one message spells out
 
 

@@ -7,7 +7,7 @@ named here is registered when this module is imported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from models.position_coupling import PAPER, SMALL, DecoderSize, Variant, register_variant
@@ -35,8 +35,6 @@ def _positions_and_scratchpads(base: Variant, kinds: dict[str, str]) -> dict[str
 
 
 def _size(base: Variant, **changes: int) -> Variant:
-    from dataclasses import replace
-
     return base.replace(size=replace(base.size, **changes))
 
 
