@@ -41,6 +41,14 @@ def command(cls: type) -> type:
     return cls
 
 
+def _load(name: str) -> Any:
+    """A trained model by name or path, or a constructed one by name."""
+    import models
+
+    constructed = [n for n in models.names() if models.get_spec(n).recipe is None]
+    return models.build(name) if name in constructed else models.load(name)
+
+
 @command
 @dataclass(frozen=True)
 class List:
@@ -48,6 +56,8 @@ class List:
 
     markdown: bool = False
     """Print the table as Markdown, as in the README."""
+    all: bool = False
+    """Also the models that only figures compare."""
 
     def run(self) -> int:
         import models
@@ -55,26 +65,31 @@ class List:
         header = (
             "model",
             "parameters",
-            "AdderBoard (sampled)",
+            "right (sampled)",
+            "of",
             "seeds tried",
-            "seeds grokked (95% interval)",
+            "perfect on it (95% interval)",
             "training time",
         )
-        rows = []
-        for name in models.names():
+        rows, zoo = [], models.zoo_names()
+        for name in models.names(sweeps=True):
+            if models.get_spec(name).sweep and name not in zoo and not self.all:
+                continue
             n = sum(p.numel() for p in models.build(name).parameters())
-            row = ["not trained yet", "", "", ""]
-            if name in models.zoo_names():
+            trains = models.get_spec(name).recipe is not None
+            row = ["not trained yet" if trains else "constructed", "", "", "", ""]
+            if name in zoo:
                 entry = models.zoo.read_entry(name)
                 made, score = entry["training"], entry["score"]
                 low, high = (100 * x for x in made["grok_interval_95"])
                 row = [
                     f"{score['correct']:,} / {score['n']:,}",
+                    score["problems"],
                     str(made["seeds_tried"]),
                     f"{made['seeds_grokked']} ({low:.1f}-{high:.1f}%)",
                     f"{made['seconds'] / 60:.0f} min",
                 ]
-            rows.append((name, str(n), *row))
+            rows.append((name, f"{n:,}", *row))
         if self.markdown:
             for row in (header, ["---"] * len(header), *rows):
                 print("| " + " | ".join(row) + " |")
@@ -179,22 +194,22 @@ class Solve:
     """Problems such as 57+48."""
 
     def run(self) -> int:
-        import models
         from models.evaluation import predict
 
-        model = models.load(self.model)
-        problems = model.task.as_problems(list(self.problems))
-        answers = model.task.decode(predict(model, problems, method="greedy"))
-        expected = model.task.decode(model.task.targets(problems))
-        for problem, answer, right in zip(self.problems, answers, expected, strict=True):
-            print(f"{problem} = {answer}" + ("" if answer == right else f"   wrong: it is {right}"))
+        model = _load(self.model)
+        for text in self.problems:
+            task = model.task.for_problems([text])
+            problem = task.as_problems([text])
+            (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
+            (right,) = task.decode(task.targets(problem))
+            print(f"{text} = {answer}" + ("" if answer == right else f"   wrong: it is {right}"))
         return 0
 
 
 @command
 @dataclass(frozen=True)
 class Score:
-    """Score a model on AdderBoard's 10,010 problems, by carry-chain length."""
+    """Score a model on its task's test set (AdderBoard's 10,010 problems, say), by carry-chain length."""
 
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
@@ -208,7 +223,7 @@ class Score:
         from models.checkpoint import write_json_atomic
 
         _one_thread()
-        result = models.score(models.load(self.model), method=self.method)
+        result = models.score(_load(self.model), method=self.method)
         print(result)
         print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
         if self.json:

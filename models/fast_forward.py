@@ -8,12 +8,13 @@ hooked forward is the definition; the tests hold this one to it, gradients inclu
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.positions import rotate
 from models.parts.weights import Weights
+from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
 
 
@@ -86,3 +87,33 @@ def _heads(attn: torch.nn.Module, x: Tensor, weights: Weights, letter: str) -> F
     heads, d_model, d_head = w.shape
     out = (x @ w.transpose(0, 1).reshape(d_model, heads * d_head)).unflatten(-1, (heads, d_head))
     return attn.add_bias(out, weights, f"b_{letter}")
+
+
+def exact_match(
+    model: ArithmeticTransformer,
+    task: SequenceTask,
+    problems: Int[Tensor, "n operand column"],
+    position_offset: int = 0,
+    tokens_a_batch: int = 16_384,
+) -> Bool[Tensor, " n"]:
+    """Whether each problem's whole response (EOS included) is right, teacher-forced; the same as by greedy decoding.
+
+    Args:
+        position_offset: added to all ids but 0; the ids then start at ``1 + position_offset``.
+        tokens_a_batch: bounds the memory; a batch this size stays in a core's cache for small models.
+    """
+    sequences, found = task.sequences(problems), []
+    rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
+    with torch.inference_mode():
+        weights = model.effective_weights()
+        for part in torch.arange(len(problems)).split(rows):
+            tokens, mask = sequences.inputs[part], sequences.mask[part]
+            ids = None
+            if position_offset:
+                ids = task.position_ids(tokens)
+                ids = torch.where(ids > 0, ids + position_offset, 0)
+            first = int(mask.long().argmax(1).min())
+            predicted = logits_from(model, tokens, first, weights, ids).argmax(-1)
+            wrong = (predicted != sequences.targets[part, first:]) & mask[:, first:]
+            found.append(~wrong.any(1))
+    return torch.cat(found)

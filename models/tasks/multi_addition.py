@@ -99,6 +99,10 @@ class MultiOperandAddition(SequenceTask):
         return 2 if self.format.scratchpad else 1
 
     @property
+    def shape_text(self) -> str:
+        return f"T_A({self.n_digits} digits, {self.n_operands} operands)"
+
+    @property
     def example(self) -> str:
         return "57+48+96"
 

@@ -86,6 +86,10 @@ class Multiplication(SequenceTask):
         return 3 if self.scratchpad else 1
 
     @property
+    def shape_text(self) -> str:
+        return f"T_M({self.first_digits} x {self.second_digits} digits)"
+
+    @property
     def example(self) -> str:
         return "37*925"
 

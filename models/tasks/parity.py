@@ -50,6 +50,10 @@ class Parity(SequenceTask):
         return (self.n_digits,)
 
     @property
+    def shape_text(self) -> str:
+        return f"{self.n_digits} uniform bits"
+
+    @property
     def example(self) -> str:
         return "0101"
 

@@ -20,7 +20,9 @@ from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
+from models.tasks.sequences import SequenceTask
 from models.training.objective import ParameterLayout
+from models.training.publish_sequences import publish_sequences
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
@@ -45,7 +47,7 @@ class SeedRow:
 
 def publish(
     folders: list[Path], out: Path | None = None, overwrite: bool = False, repeats: Sequence[Path] = ()
-) -> tuple[Path, Score]:
+) -> tuple[Path, Score | Rate]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
     ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
@@ -68,6 +70,8 @@ def publish(
             raise UserError(f"{folder} trains another model or recipe than {folders[0]}; publish them apart.")
     name = configs[0]["model"]
     model = build(name)
+    if isinstance(model.task, SequenceTask):
+        return publish_sequences(list(folders), configs, out, overwrite)
     layout = ParameterLayout(model)
     rows, seconds = [], 0.0
     for run in runs:

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from models import registry
 from models.checkpoint import (
     assign_parameters,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 ZOO = Path(__file__).parent
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 
 def zoo_names() -> list[str]:
@@ -67,7 +70,11 @@ def load(name_or_path: str | Path) -> ArithmeticTransformer:
         tensors, metadata = load_weights(path)
         return _with_parameters(metadata.get("model"), tensors, path)
     config = read_entry(path)
-    tensors, _ = load_weights(path / config["weights"], config["sha256"][config["weights"]])
+    tensors, metadata = load_weights(path / config["weights"], config["sha256"][config["weights"]])
+    if metadata.get(STORED_AS) == "float16":
+        tensors = {
+            name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()
+        }
     return _with_parameters(config["model"], tensors, path / config["weights"])
 
 
@@ -141,6 +148,7 @@ def save_entry(
     score: Mapping[str, Any],
     extra_files: Mapping[str, bytes] | None = None,
     overwrite: bool = False,
+    half: bool = False,
 ) -> Path:
     """Store a model as an entry: all of it or nothing.
 
@@ -152,6 +160,7 @@ def save_entry(
         training, score: anything that is JSON.
         extra_files: further files by relative name ("card.md", "snapshots/000100.safetensors").
         overwrite: replace an entry that is there already.
+        half: store the parameters in float16, from which :func:`load` makes float32 again.
 
     Returns:
         the entry's folder.
@@ -171,7 +180,11 @@ def save_entry(
         if name in (CONFIG, WEIGHTS):
             raise UserError(f"{name} is written by save_entry and cannot be an extra file.")
     parameters = {name: parameter.detach() for name, parameter in model.weight_map.named_parameters()}
-    files = {WEIGHTS: format_weights(parameters, {"model": spec.name}), **extra_files}
+    metadata = {"model": spec.name}
+    if half:
+        parameters = {name: parameter.half() for name, parameter in parameters.items()}
+        metadata[STORED_AS] = "float16"
+    files = {WEIGHTS: format_weights(parameters, metadata), **extra_files}
     config = {
         "format": FORMAT,
         "model": spec.name,
