@@ -25,6 +25,10 @@ Where this departs from the text, and why:
   ``P1 >= log2 l`` is smaller still: at l = 2^P1 the ids do not even fit.) The wrap of level 2 is harmless: only
   digits of b_m have the last id, and the queries that would match them come before. Equations 17-18 mean V_3, U_3.
 * **Temperature.** "Arbitrarily large" eta fails in floating point; see :mod:`models.hand_built_temperature`.
+* **The tie with BOS.** BOS must score exactly what a match scores. ``sqrt(eta P)`` in W_Q and W_K, as the text has it,
+  is rounded; in float32 the tie is then off by a unit in the last place at most (11 bits: 1.5e-5), which nothing
+  notices, but in bfloat16 and float16 that unit is a whole score (P = 3, 7, 12, 14 bits in both: no EOS right). There
+  a power of two in W_Q and the exact rest in W_K replace the two roots: ``bos_tie``.
 * **Hidden units.** The text's 8 a digit, 1 and 2 make 83 units; f_0 ... f_9 share their knots, and ARROW and EOS a
   unit, so 44 compute the same function. ``hidden="paper"`` gives the 83.
 """
@@ -50,6 +54,7 @@ from models.weight_maps.residual_dims import dim_labels, residual_dims
 NAME = "position-coupling-hand-built"
 LastNext = Literal["wrap", "zero", "paper"]
 Hidden = Literal["shared", "paper"]
+BosTie = Literal["paper", "split"]
 #: What each head reads and writes: query code of level 1, key and query code of level 2 (none for head 3, whose score
 #: is over P1 coordinates), value, factor, output.
 HEADS = (
@@ -68,7 +73,9 @@ class HandBuiltOptions:
 
     ``P1`` and ``P2`` default to the smallest bits that fit; more leave room for other position offsets.
     ``last_next`` is the NEXT code of the last level-1 id: "wrap" (v_1, with an id to spare), "zero" (no id to spare
-    is needed) or "paper" (v_1 without one: wrong where l + 1 = 2^P1, kept to show it).
+    is needed) or "paper" (v_1 without one: wrong where l + 1 = 2^P1, kept to show it). ``bos_tie`` is how the score
+    eta P of BOS is made: "paper" (two roots) or "split" (two exact factors); None is "paper" in float32 and float64
+    and "split" in half precision.
     """
 
     max_operands: int = 30
@@ -78,6 +85,7 @@ class HandBuiltOptions:
     last_next: LastNext = "wrap"
     P1: int | None = None
     P2: int | None = None
+    bos_tie: BosTie | None = None
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -87,7 +95,7 @@ class HandBuiltOptions:
                 raise UserError(f"{name} must be an integer from 1 on, not {value!r}.")
         if not 0 < self.eta < math.inf:
             raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
-        for name, allowed in (("hidden", get_args(Hidden)), ("last_next", get_args(LastNext))):
+        for name, allowed in self._choices().items():
             if getattr(self, name) not in allowed:
                 raise unknown_name(name, getattr(self, name), allowed)
         for name, given, ids in (("P1", self.P1, self.level1_ids), ("P2", self.P2, self.level2_ids)):
@@ -96,6 +104,14 @@ class HandBuiltOptions:
                     f"{name} = {given} bits tell {2**given} ids apart, and {self.max_operands} operands of "
                     f"{self.max_digits} digits need {ids}: {name} must be at least {bits(ids)}."
                 )
+
+    def _choices(self) -> dict[str, tuple[str | None, ...]]:
+        return {
+            "hidden": get_args(Hidden),
+            "last_next": get_args(LastNext),
+            "bos_tie": (*get_args(BosTie), None),
+            "dtype": ("float32", "float64", "bfloat16", "float16"),
+        }
 
     @property
     def length(self) -> int:
@@ -115,6 +131,14 @@ class HandBuiltOptions:
     def position_bits(self) -> tuple[int, int]:
         """(P1, P2)."""
         return self.P1 or bits(self.level1_ids), self.P2 or bits(self.level2_ids)
+
+    def bos_factors(self, width: int) -> tuple[float, float]:
+        """What W_Q reads FULL_ONES with and W_K IS_BOS, so that BOS scores ``eta width``."""
+        score = self.eta * width
+        if (self.bos_tie or ("split" if self.dtype in ("bfloat16", "float16") else "paper")) == "paper":
+            return math.sqrt(score), math.sqrt(score)
+        power = 2.0 ** round(math.log2(score) / 2)
+        return power, score / power
 
 
 def bits(ids: int) -> int:
@@ -152,7 +176,7 @@ def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
         n_position_levels=2,
         n_position_ids=2 ** max(P1, P2) + 1,
         attn_scale=1.0,
-        dtype=options.dtype,  # type: ignore[arg-type]  the config refuses names that it does not know
+        dtype=options.dtype,  # type: ignore[arg-type]  one of the names that the config knows
     )
 
 
@@ -234,8 +258,7 @@ def attention_weights(
             width = P1 + P2
             W_Q[head, dims[level2[0]], P1:width] = root * torch.eye(P2)
             W_K[head, dims[level2[1]], P1:width] = root * torch.eye(P2)
-        W_Q[head, dims["FULL_ONES"], width] = math.sqrt(options.eta * width)
-        W_K[head, dims["IS_BOS"], width] = math.sqrt(options.eta * width)
+        W_Q[head, dims["FULL_ONES"], width], W_K[head, dims["IS_BOS"], width] = options.bos_factors(width)
         W_V[head, dims[value], 0] = factor
         W_O[head, 0, dims[output]] = 1.0
     return W_Q, W_K, W_V, W_O
