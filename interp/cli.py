@@ -4,7 +4,7 @@
     interp train microadder-57 --seeds 64        train (or go on with) a run
     interp publish runs/microadder-57            make a zoo entry of finished runs
     interp solve microadder-57 57+48             the model's own answer
-    interp score microadder-57                   AdderBoard score with its interval, by carry-chain length
+    interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp report                                report.html on the zoo's ten-digit adders
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.

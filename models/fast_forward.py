@@ -50,7 +50,7 @@ def logits_from(
 
 
 def _block(
-    block: Block, resid_pre: Tensor, weights: Weights, bias: Float[Tensor, "head query key"] | None, start: int
+    block: Block, resid_pre: Tensor, weights: Weights, bias: Float[Tensor, "head key key"] | None, start: int
 ) -> Float[Tensor, "batch query d_model"]:
     """The block's output at positions from ``start`` on."""
     cfg, attn = block.config, block.attn

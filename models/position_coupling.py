@@ -160,8 +160,9 @@ class Variant:
             snapshots=12,
         )
         if self.small:
-            steps = {"addition": 2_500, "multiplication": 5_000, "parity": 2_500}[self.task]
-            return common.replace(steps=steps, warmup_steps=steps // 100, batch_size=128, lr=1e-3, eval_every=100)
+            steps = {"addition": 2_500, "multiplication": 2_500, "parity": 1_500}[self.task]
+            rows = {"addition": 128, "multiplication": 64, "parity": 64}[self.task]
+            return common.replace(steps=steps, warmup_steps=steps // 100, batch_size=rows, lr=1e-3, eval_every=100)
         lr = {"addition": 3e-5, "multiplication": 5e-5, "parity": 3e-5}[self.task]
         rows = {"addition": 400, "multiplication": 200, "parity": 20}[self.task]
         # Snapshots of 63 M parameters would fill a disk: the first and the last are enough.

@@ -148,9 +148,9 @@ def publish_sequences(
 def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[tuple[int, dict, Tensor, dict]]) -> str:
     task = model.task
     assert isinstance(task, SequenceTask)
-    header = (
-        "operands, digits" if isinstance(task, MultiOperandAddition) else "digits" if len(task.shape) > 1 else "bits"
-    )
+    header = {2: "digits of both factors", 1: "bits"}[len(task.shape)]
+    if isinstance(task, MultiOperandAddition):
+        header = "operands, digits"
     seeds = " | ".join(f"seed {entry['seed']}" for _, entry, _, _ in rows)
     lines = []
     for shape in rows[0][3]:
@@ -166,16 +166,16 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[tup
 
 {n_parameters:,} free parameters, stored in float16; trained by this project on {task.name}.
 
-Share of whole responses that are right, with 95% intervals: {SCORE_SIZE:,} problems a shape (seed {SCORE_SEED}), teacher
-forced (for a whole response the same as greedy decoding), position ids starting at 1. Rung: sampled. The first line is
-the longest shape of the training set.
+Share of whole responses that are right, with 95% intervals: {SCORE_SIZE:,} problems a shape (seed {SCORE_SEED}),
+teacher forced (for a whole response the same as greedy decoding), position ids starting at 1. Rung: sampled. The first
+line is the longest shape of the training set.
 
 | {header} | {seeds} |
 |---|{"---|" * len(rows)}
 {table}
 
-* **Stored:** seed {training["seed"]}, parameters after {training["step"]:,} steps. Chosen among {training["seeds_tried"]} on
-  {SELECTION_SIZE} other problems of each of the next shapes (seed {SELECTION_SEED}).
+* **Stored:** seed {training["seed"]}, parameters after {training["step"]:,} steps; of {training["seeds_tried"]} chosen
+  on {SELECTION_SIZE} other problems of each of the next shapes (seed {SELECTION_SEED}).
 * **Time:** {training["seconds"] / 60:.0f} minutes for all seeds on one thread of a shared machine, bfloat16 products,
   torch {training["torch"]}.
 

@@ -72,9 +72,7 @@ def load(name_or_path: str | Path) -> ArithmeticTransformer:
     config = read_entry(path)
     tensors, metadata = load_weights(path / config["weights"], config["sha256"][config["weights"]])
     if metadata.get(STORED_AS) == "float16":
-        tensors = {
-            name: tensor.float() if tensor.dtype == torch.float16 else tensor for name, tensor in tensors.items()
-        }
+        tensors = {name: t.float() if t.dtype == torch.float16 else t for name, t in tensors.items()}
     return _with_parameters(config["model"], tensors, path / config["weights"])
 
 
