@@ -6,6 +6,8 @@ fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
 import models.hand_built
+import models.hand_built_multiplication
+import models.hand_built_parity
 import models.microadder
 import models.position_coupling_figures  # noqa: F401  registers the decoders of Position Coupling
 from models import tasks, zoo

@@ -1,9 +1,8 @@
 """A hand-built transformer for multiplication with the two-stage scratchpad, in the manner of Theorem 4.1.
 
-Not in the paper, which trains its multipliers (Position Coupling, ICLR 2025, section 5): two layers, nine heads, no norms,
-ReLU, no parameter, for operands of up to ``max_digits`` digits each. Sequences and ids as in
-:mod:`models.tasks.multiplication`: products p_j of A and digit j of B, then running sums c_j. M and N are the digits of A
-and B.
+Not in the paper, which trains its multipliers (Position Coupling, ICLR 2025, section 5): two layers, nine heads, no
+norms, ReLU, no parameter, for operands of up to ``max_digits`` digits each. Sequences and ids as in
+:mod:`models.tasks.multiplication`: products p_j of A and digit j of B, then running sums c_j.
 
 The first layer's heads look up tokens by coupled ids, BOS being the sink of each (``HEADS`` is the table; k is the
 column to be written, o the token just written). Stage 1 writes p_j[k], stage 2 writes c_j[k]:
@@ -18,9 +17,10 @@ so 10 c - 8 <= PREVIOUS - o <= 10 c, and
 
     G = 10 OWN + PREVIOUS - o    lies in  10 t - 8 ... 10 t    with  t = OWN + c = 0 ... 89.
 
-The second layer's attention is idle; its MLP reads G and puts t mod 10 into SUM: one step between 10 t and 10 t + 2, for
-each t < 89, takes 1 from digit t mod 10 and gives 1 to the next. (This is the paper's g = PRE_SUM + (PRE_CARRY - NUM) / 10
-in whole numbers: everything here is exact in float32, float64 and float16. bfloat16 has too few bits for G.)
+The second layer's attention is idle; its MLP reads G and puts t mod 10 into SUM: one step between 10 t and 10 t + 2,
+for each t < 89, takes 1 from digit t mod 10 and gives 1 to the next. (This is the paper's
+g = PRE_SUM + (PRE_CARRY - NUM) / 10 in whole numbers: everything is exact in float32, float64 and float16. bfloat16 has
+too few bits for G.)
 
 Delimiters follow from what a head does *not* find, that is from the share of BOS, 1 instead of at most 1/2:
 
@@ -28,10 +28,14 @@ Delimiters follow from what a head does *not* find, that is from the share of BO
     WIDTH_SHARE  1 where no product reaches column k: behind the last digit of a sum
     LAST_SHARE   1 where B has no further digit: in the last product and in the last sum
 
-    PLUS, EQUALS  relu(2 A_SHARE + IS_DIGIT + HAS_1 - 3 -+ ...)     no further column of a product; "+" or, in the last, "="
-    ARROW, EOS    relu(2 WIDTH_SHARE - 1 - HAS_1 -+ ...)            no further column of a sum; ">" or, in the last, "$"
+    ended    = 2 A_SHARE + IS_DIGIT + HAS_1 - 3     1 behind a product, at most 0 elsewhere
+    summed   = 2 WIDTH_SHARE - 1 - HAS_1            1 behind a sum
+    last     = 2 LAST_SHARE - 1                     1 or 0
+    PLUS     = relu(ended - last)                   EQUALS = relu(ended + last - 1)
+    ARROW    = relu(summed - last)                  EOS    = relu(summed + last - 1)
+    logits   = SUM for digits, 2 PLUS, 2 EQUALS, 2 ARROW, 2 EOS; 0 for "*"
 
-and count double in the logits, so that every next token is right by 1.
+SUM always names some digit, and a delimiter counts double: every next token is right by 1.
 """
 
 from __future__ import annotations
@@ -165,7 +169,7 @@ def multiplication_weights(options: HandBuiltMultiplicationOptions, dims: dict[s
     W_E, W_pos = embeddings(options, dims, cfg)
     weights = {"embed.W_E": W_E, "pos_embed.W_pos": W_pos, "unembed.W_U": unembedding(dims, cfg)}
     attention = attention_weights(options, dims, cfg)
-    for layer, mlp in enumerate((products_and_delimiters(dims), digit_of_sum(dims))):
+    for layer, mlp in enumerate((products_and_delimiters(), digit_of_sum())):
         for name, weight in zip(("W_Q", "W_K", "W_V", "W_O"), attention, strict=True):
             weights[f"blocks.{layer}.attn.{name}"] = weight if layer == 0 else torch.zeros_like(weight)
         weights |= {f"blocks.{layer}.mlp.{key}": value for key, value in mlp_weights(mlp, dims, cfg).items()}
@@ -177,7 +181,7 @@ def multiplication_weights(options: HandBuiltMultiplicationOptions, dims: dict[s
 def embeddings(
     options: HandBuiltMultiplicationOptions, dims: dict[str, slice], cfg: TransformerConfig
 ) -> tuple[Tensor, Tensor]:
-    """``W_E``: a digit's value and which of 1 ... 9 it reaches. ``W_pos``: codes of the id and of the next, HAS_level."""
+    """``W_E``: a digit's value and which of 1 ... 9 it reaches. ``W_pos``: codes of the id and the next, HAS_level."""
     W_E = torch.zeros(cfg.d_vocab, cfg.d_model, dtype=torch.float64)
     values = torch.arange(10, dtype=torch.float64)
     W_E[:10, dims["NUM"]] = values[:, None]
@@ -241,26 +245,22 @@ class Unit:
     writes: dict[tuple[str, int], float]
 
 
-def products_and_delimiters(dims: dict[str, slice]) -> list[Unit]:
+def products_and_delimiters() -> list[Unit]:
     """The first layer's MLP: A[k] B[j] to OWN, A[k-1] B[j] to PREVIOUS, and the four delimiters."""
     units = [
         Unit({(digit, 0): 1.0, ("B_AT_LEAST", i): float(NINE)}, -float(NINE), {(output, 0): 1.0})
         for digit, output in (("A_OWN", "OWN"), ("A_PREVIOUS", "PREVIOUS"))
         for i in range(NINE)
     ]
-    product_ends = {("A_SHARE", 0): 2.0, ("IS_DIGIT", 0): 1.0, ("HAS_1", 0): 1.0}
-    sum_ends = {("WIDTH_SHARE", 0): 2.0, ("HAS_1", 0): -1.0}
-    # 2 LAST_SHARE - 1 is 1 in the last product and the last sum, and 0 before.
-    return [
-        *units,
-        Unit(product_ends | {("LAST_SHARE", 0): -2.0}, -3.0 + 1.0, {("PLUS", 0): 1.0}),
-        Unit(product_ends | {("LAST_SHARE", 0): 2.0}, -3.0 - 1.0 - 1.0, {("EQUALS", 0): 1.0}),
-        Unit(sum_ends | {("LAST_SHARE", 0): -2.0}, -1.0 + 1.0, {("ARROW", 0): 1.0}),
-        Unit(sum_ends | {("LAST_SHARE", 0): 2.0}, -1.0 - 1.0 - 1.0, {("EOS", 0): 1.0}),
-    ]
+    ended = {("A_SHARE", 0): 2.0, ("IS_DIGIT", 0): 1.0, ("HAS_1", 0): 1.0}, -3.0  # reads, bias
+    summed = {("WIDTH_SHARE", 0): 2.0, ("HAS_1", 0): -1.0}, -1.0
+    for (reads, bias), more, no_more in ((ended, "PLUS", "EQUALS"), (summed, "ARROW", "EOS")):
+        units.append(Unit(reads | {("LAST_SHARE", 0): -2.0}, bias + 1.0, {(more, 0): 1.0}))
+        units.append(Unit(reads | {("LAST_SHARE", 0): 2.0}, bias - 2.0, {(no_more, 0): 1.0}))
+    return units
 
 
-def digit_of_sum(dims: dict[str, slice]) -> list[Unit]:
+def digit_of_sum() -> list[Unit]:
     """The second layer's MLP: 89 steps of two units, each handing a one from a digit to the next."""
     G = {("OWN", 0): 10.0, ("PREVIOUS", 0): 1.0, ("NUM", 0): -1.0}
     units = []
