@@ -1,0 +1,1 @@
+"""Proofs over the whole input domain: right on every input of a shape, not only on those that were tried."""
