@@ -125,6 +125,8 @@ class Train:
     """CPU threads; these models are too small for more."""
     minutes: float | None = None
     """Stop (and save) after so many minutes, to go on later."""
+    data_parallel: bool = False
+    """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
 
     def run(self) -> int:
         import torch
@@ -143,6 +145,7 @@ class Train:
                 self.device,
                 self.compile,
                 minutes=self.minutes,
+                data_parallel=self.data_parallel,
             )
         except KeyboardInterrupt:
             print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)

@@ -21,6 +21,7 @@ from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
 from models.training.objective import ParameterLayout
+from models.training.parallel import AccelerateShare, Share
 from models.training.position_only import objective_for
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
@@ -84,9 +85,16 @@ class Trainer:
     """One run: state, stepping, evaluation, saving. :func:`train` drives it."""
 
     def __init__(
-        self, name: str, recipe: Recipe, seeds: list[int], folder: RunFolder, device: torch.device, compile: bool | None
+        self,
+        name: str,
+        recipe: Recipe,
+        seeds: list[int],
+        folder: RunFolder,
+        device: torch.device,
+        compile: bool | None,
+        share: Share,
     ):
-        self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
+        self.name, self.recipe, self.folder, self.device, self.share = name, recipe, folder, device, share
         self.model = build(name).to(device)
         self.model.train()
         self.layout = ParameterLayout(self.model)
@@ -121,8 +129,9 @@ class Trainer:
 
     def make_stream(self, seeds: list[int]) -> Any:
         task, source, rows = self.model.task, self.recipe.problems, self.recipe.batch_size
-        kind = SequenceStream if isinstance(source, SequenceSource) else TrainingStream
-        return kind(task, source, rows, seeds, self.device)
+        if isinstance(source, SequenceSource):
+            return SequenceStream(task, source, rows, seeds, self.device, self.share)
+        return TrainingStream(task, source, rows, seeds, self.device)
 
     def _worth_compiling(self) -> bool:
         """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
@@ -281,8 +290,8 @@ class _Group:
         with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
         (grad,) = torch.autograd.grad(losses.sum(), theta)
-        self.losses = losses.detach()
-        self.optimiser.step(grad, number, self.weight_decay, self.active)
+        self.losses = trainer.share.mean(losses.detach())
+        self.optimiser.step(trainer.share.mean(grad), number, self.weight_decay, self.active)
 
     def write_back(self) -> None:
         n = len(self.rows)
@@ -304,6 +313,7 @@ def train(
     progress: bool = True,
     stop_at_step: int | None = None,
     minutes: float | None = None,
+    data_parallel: bool = False,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
@@ -314,9 +324,10 @@ def train(
         recipe: the model's own unless given.
         compile: torch.compile the step; None means where it pays.
         stop_at_step, minutes: save and return early, for working in slices.
+        data_parallel: split every batch over the processes that ``accelerate launch`` started.
 
     Raises:
-        UserError: unknown model, a folder with another run, a damaged checkpoint, no such device.
+        UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
     """
     spec = get_spec(name)
     if recipe is None:
@@ -326,10 +337,17 @@ def train(
     if seeds < 1 or first_seed < 0:
         raise UserError("--seeds must be at least 1 and --first-seed not negative.")
     resolved = resolve_device(device)
-    folder = RunFolder(Path(out))
+    share = Share()
+    if data_parallel:
+        if not isinstance(recipe.problems, SequenceSource):
+            raise UserError(f"{name} is too small to be split over processes; it trains many seeds in one.")
+        share = AccelerateShare(resolved)
+        resolved = share.device
+    folder = share.folder(RunFolder(Path(out)))
     folder.open({"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed})
-    trainer = Trainer(name, recipe, list(range(first_seed, first_seed + seeds)), folder, resolved, compile)
+    trainer = Trainer(name, recipe, list(range(first_seed, first_seed + seeds)), folder, resolved, compile, share)
     trainer.restore()
+    progress = progress and share.rank == 0
     last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
     saved = time.monotonic()
     with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
@@ -344,10 +362,10 @@ def train(
                 if time.monotonic() - saved > checkpoint_seconds:
                     trainer.save()
                     saved = time.monotonic()
-            if interrupt.seen:
+            if share.any(interrupt.seen):
                 trainer.save()
                 raise KeyboardInterrupt
-            if minutes is not None and time.monotonic() - trainer.started > 60 * minutes:
+            if minutes is not None and share.any(time.monotonic() - trainer.started > 60 * minutes):
                 break
     complete = trainer.step_number >= recipe.steps or not any(s.active for s in trainer.states)
     if complete:

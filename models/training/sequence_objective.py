@@ -18,19 +18,36 @@ from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.training.objective import ParameterLayout, Parameters
+from models.training.parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
 from models.transformer import ArithmeticTransformer
 
 
 class SequenceStream:
-    """``batch(step)`` is one list of buckets for each seed."""
+    """``batch(step)`` is, for each seed, this process's part of the buckets and how many tokens count in all of them.
 
-    def __init__(self, task: Task, source: SequenceSource, rows: int, seeds: list[int], device: torch.device):
+    The count is divided by the number of processes, so that the mean of their losses is the loss of the whole batch.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        source: SequenceSource,
+        rows: int,
+        seeds: list[int],
+        device: torch.device,
+        share: Share | None = None,
+    ):
         assert isinstance(task, SequenceTask)
         self.task, self.source, self.rows, self.seeds, self.device = task, source, rows, seeds, device
+        self.share = share or Share()
 
-    def batch(self, step: int) -> tuple[list[list[Bucket]]]:
-        return ([self._one(seed, step) for seed in self.seeds],)
+    def batch(self, step: int) -> tuple[list[list[Bucket]], list[Tensor]]:
+        whole = [self._one(seed, step) for seed in self.seeds]
+        counts = [sum((b.targets >= 0).sum() for b in buckets) / self.share.size for buckets in whole]
+        if self.share.size > 1:
+            whole = [[b.share(self.share.rank, self.share.size) for b in buckets] for buckets in whole]
+        return whole, counts
 
     def _one(self, seed: int, step: int) -> list[Bucket]:
         source, task = self.source, self.task
@@ -59,17 +76,18 @@ class SequenceObjective:
     def weights_of(self, parameters: Parameters, seed: int) -> Weights:
         return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
 
-    def loss(self, parameters: Parameters, batches: list[list[Bucket]]) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> Float[Tensor, " seed"]:
+        """Summed cross-entropy of each seed's response tokens over its count."""
         with _short_attention(batches):
-            return torch.stack([self._loss(self.weights_of(parameters, i), b) for i, b in enumerate(batches)])
+            totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
+        return torch.stack(totals) / torch.stack(counts)
 
-    def _loss(self, weights: Weights, buckets: list[Bucket]) -> Float[Tensor, ""]:
-        count = sum((bucket.targets >= 0).sum() for bucket in buckets)
+    def _total(self, weights: Weights, buckets: list[Bucket]) -> Float[Tensor, ""]:
         total = torch.zeros((), device=buckets[0].tokens.device)
         for bucket in buckets:
             logits = self._logits(self.model, bucket.tokens, bucket.first, weights, bucket.position_ids)
             total = total + F.cross_entropy(logits.flatten(0, 1).float(), bucket.targets.flatten(), reduction="sum")
-        return total / count
+        return total
 
 
 @contextlib.contextmanager

@@ -134,6 +134,11 @@ class Bucket:
     targets: Int[Tensor, "row query"]
     first: int
 
+    def share(self, rank: int, size: int) -> Bucket:
+        """Every ``size``-th row, from ``rank`` on."""
+        ids = None if self.position_ids is None else self.position_ids[rank::size]
+        return Bucket(self.tokens[rank::size], ids, self.targets[rank::size], self.first)
+
 
 def make_buckets(task: SequenceTask, problems: MixedProblems, n_buckets: int, ids_of: object = None) -> list[Bucket]:
     """Cut a batch into parts of similar length. ``ids_of(tokens)`` replaces the task's own position ids."""
