@@ -1,21 +1,32 @@
-"""Logits at some positions, without hooks: the same function as the model's forward, at a fraction of its cost.
+"""Logits at some positions, without attention patterns: the same function as the model's forward, much cheaper.
 
 For scoring and training on long sequences. What is saved: patterns are not kept (fused attention), and the last layer
-computes queries, MLP and head only where logits are wanted, half of the tokens of a sum with its scratchpad. The
-hooked forward is the definition; the tests hold this one to it, gradients included.
+computes queries, MLP and head only where logits are wanted, half of the tokens of a sum with its scratchpad. On a CPU
+and without gradients a layer takes its queries a few at a time: their scores, their MLP and the keys up to the last of
+them stay in the processor's cache, and keys behind them cost nothing. The hooks of attention and of the residual stream
+do not fire. The hooked forward is the definition; the tests hold this one to it, gradients included.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.parts.attention import Attention
 from models.parts.positions import rotate
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
+
+#: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
+QUERIES_AT_ONCE = 128
+
+#: ``bias(start, stop)`` is what FIRE adds to the scores of those queries, [head, stop - start, stop].
+Bias = Callable[[int, int], Tensor]
 
 
 def supports(model: ArithmeticTransformer) -> bool:
@@ -29,49 +40,89 @@ def logits_from(
     tokens: Int[Tensor, "batch pos"],
     first: int,
     weights: Weights,
-    position_ids: Int[Tensor, "batch pos level"] | None = None,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+    bias: Bias | None = None,
 ) -> Float[Tensor, "batch query d_vocab"]:
-    """The model's logits at positions ``first``, ``first + 1``, ... Hooks do not fire.
+    """The model's logits at positions ``first``, ``first + 1``, ...
 
     Cost for one layer: keys and values at all positions, all else at the queries only.
+
+    Args:
+        position_ids: ids to use in place of the task's; one row serves a whole batch.
+        bias: a :class:`FireBiasTable` that several calls share.
     """
-    cfg = model.config
-    residual = model.embed.get(weights, "W_E")[tokens]
-    if cfg.positional_embedding_type in ("standard", "coupled"):
-        residual = residual + model.pos_embed(tokens, position_ids, weights)
-    bias = model.fire(tokens.shape[1], weights) if cfg.positional_embedding_type == "fire" else None
+    residual = embed(model, tokens, weights, position_ids)
+    if bias is None and model.config.positional_embedding_type == "fire":
+        bias = fire_bias(model, weights, tokens.shape[1])
     for layer, block in enumerate(model.blocks):
         assert isinstance(block, Block)
-        start = first if layer == cfg.n_layers - 1 else 0
+        start = first if layer == model.config.n_layers - 1 else 0
         residual = _block(block, residual, weights, bias, start)
-    if cfg.has_final_norm:
-        residual = model.ln_final(residual, weights)
-    return model.unembed.add_bias(residual @ model.unembed.get(weights, "W_U"), weights, "b_U")
+    return unembed(model, residual, weights)
 
 
-def _block(
-    block: Block, resid_pre: Tensor, weights: Weights, bias: Float[Tensor, "head key key"] | None, start: int
+# ---- the forward's parts, for positions from ``start`` on; decoding uses them as well
+
+
+def embed(
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    weights: Weights,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+    start: int = 0,
+) -> Float[Tensor, "batch pos d_model"]:
+    """Token and position embeddings of tokens at positions ``start``, ``start + 1``, ..."""
+    residual = model.embed.get(weights, "W_E")[tokens]
+    kind = model.config.positional_embedding_type
+    if kind == "standard":
+        return residual + model.pos_embed.get(weights, "W_pos")[start : start + tokens.shape[1]]
+    if kind == "coupled":
+        ids = model.task.position_ids(tokens) if position_ids is None else position_ids
+        return residual + model.pos_embed(tokens[: len(ids)], ids, weights)
+    return residual
+
+
+def keys_and_values(
+    block: Block, normalized: Float[Tensor, "batch pos d_model"], weights: Weights, start: int = 0
+) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+    """What later queries attend to, from the (normalised) input of the block at positions from ``start`` on."""
+    cfg = block.config
+    k, v = (_heads(block.attn, normalized, weights, letter) for letter in "KV")
+    if cfg.positional_embedding_type == "rotary":
+        k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs, start)
+    return k, v
+
+
+def finish_block(
+    block: Block,
+    resid_pre: Float[Tensor, "batch query d_model"],
+    normalized: Float[Tensor, "batch query d_model"],
+    k: Float[Tensor, "batch key head d_head"],
+    v: Float[Tensor, "batch key head d_head"],
+    weights: Weights,
+    bias: Bias | None,
 ) -> Float[Tensor, "batch query d_model"]:
-    """The block's output at positions from ``start`` on."""
+    """The block's output for queries at the last positions of the keys: attention, MLP and the norms after them."""
     cfg, attn = block.config, block.attn
-    normalized = block.ln1(resid_pre, weights) if cfg.has_pre_norm else resid_pre
-    resid = resid_pre[:, start:]
-    q = _heads(attn, normalized[:, start:], weights, "Q")
-    k, v = (_heads(attn, normalized, weights, letter) for letter in "KV")
+    n_query, n_key = resid_pre.shape[1], k.shape[1]
+    start = n_key - n_query
+    q = _heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
         q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, start)
-        k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs)
-    n_query, n_key = q.shape[1], k.shape[1]
     mask: Tensor | None = None
-    if bias is not None or start:
-        allowed = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device).tril(start)
-        mask = allowed if bias is None else bias[:, start:].masked_fill(~allowed, float("-inf")).to(q.dtype)
+    if bias is not None or (start and n_query > 1):
+        # As numbers: a mask of truth values is turned into them by each call, which costs as much as some products.
+        mask = torch.full((n_query, n_key), float("-inf"), dtype=q.dtype, device=q.device).triu(1 + start)
+        mask = mask if bias is None else (bias(start, n_key) + mask).to(q.dtype)
     z = F.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask, is_causal=mask is None, scale=1 / cfg.score_scale
+        *(x.transpose(1, 2) for x in (q, k, v)),
+        attn_mask=mask,
+        is_causal=mask is None and n_query > 1,
+        scale=1 / cfg.score_scale,
     )
     w_o = attn.get(weights, "W_O").flatten(0, 1)  # [head * d_head, d_model]
     attn_out = attn.add_bias(z.transpose(1, 2).flatten(2) @ w_o, weights, "b_O")
-    resid = resid + attn_out
+    resid = resid_pre + attn_out
     if cfg.has_post_norm:
         resid = block.ln1_post(resid, weights)
     if not cfg.d_mlp:
@@ -81,12 +132,85 @@ def _block(
     return block.ln2_post(resid, weights) if cfg.has_post_norm else resid
 
 
-def _heads(attn: torch.nn.Module, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
+def unembed(
+    model: ArithmeticTransformer, residual: Float[Tensor, "batch pos d_model"], weights: Weights
+) -> Float[Tensor, "batch pos d_vocab"]:
+    """Logits, through the final norm if there is one."""
+    if model.config.has_final_norm:
+        residual = model.ln_final(residual, weights)
+    return model.unembed.add_bias(residual @ model.unembed.get(weights, "W_U"), weights, "b_U")
+
+
+def _block(
+    block: Block, resid_pre: Tensor, weights: Weights, bias: Bias | None, start: int
+) -> Float[Tensor, "batch query d_model"]:
+    """The block's output at positions from ``start`` on."""
+    normalized = block.ln1(resid_pre, weights) if block.config.has_pre_norm else resid_pre
+    k, v = keys_and_values(block, normalized, weights)
+    stop = resid_pre.shape[1]
+    few = not torch.is_grad_enabled() and resid_pre.device.type == "cpu"
+    step = stop - start
+    if few:
+        step = -(-step // -(-step // QUERIES_AT_ONCE))  # equal parts of at most so many
+    parts = [
+        finish_block(block, resid_pre[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
+        for a, b in ((a, min(a + step, stop)) for a in range(start, stop, step))
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _heads(attn: Attention, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
     """Queries, keys or values of all heads by one matrix product."""
     w = attn.get(weights, f"W_{letter}")  # [head, d_model, d_head]
     heads, d_model, d_head = w.shape
     out = (x @ w.transpose(0, 1).reshape(d_model, heads * d_head)).unflatten(-1, (heads, d_head))
     return attn.add_bias(out, weights, f"b_{letter}")
+
+
+# ---- FIRE
+
+
+class FireBiasTable:
+    """FIRE's bias for many batches and layers: computed once, and again when longer sequences come.
+
+    The hooked forward's [query, key, 32] would take half a gigabyte at 2,013 tokens; rows are taken a few at a time.
+    """
+
+    def __init__(self, model: ArithmeticTransformer, weights: Weights):
+        self.model, self.weights = model, weights
+        self.table: Tensor | None = None  # [head, pos, pos]
+
+    def __call__(self, start: int, stop: int) -> Float[Tensor, "head query key"]:
+        if self.table is None or self.table.shape[1] < stop:
+            n = stop if self.table is None else max(stop, self.table.shape[1] * 3 // 2)
+            rows = max(1, 2**17 // n)
+            parts = [fire_rows(self.model, self.weights, a, min(a + rows, n), n) for a in range(0, n, rows)]
+            self.table = torch.cat(parts, 1)
+        return self.table[:, start:stop, :stop]
+
+
+def fire_bias(model: ArithmeticTransformer, weights: Weights, n_pos: int) -> Bias:
+    """FIRE's bias for one sequence length; differentiable where gradients are on."""
+    if not torch.is_grad_enabled():
+        return FireBiasTable(model, weights)
+    whole = model.fire(n_pos, weights)
+    return lambda start, stop: whole[:, start:stop, :stop]
+
+
+def fire_rows(
+    model: ArithmeticTransformer, weights: Weights, start: int, stop: int, n_keys: int
+) -> Float[Tensor, "head query key"]:
+    """Rows of :class:`models.parts.positions.FireBias`, whose formula this repeats."""
+    cfg, get = model.config, lambda key: model.fire.get(weights, key)
+    dtype, device = get("W_in").dtype, get("W_in").device
+    query = torch.arange(start, stop, device=device, dtype=dtype)
+    distance = (query[:, None] - torch.arange(n_keys, device=device, dtype=dtype)).clamp(min=0)
+    pick = torch.maximum if cfg.fire_normaliser == "max" else torch.minimum
+    normaliser = torch.log1p(cfg.fire_c * pick(torch.full_like(query, cfg.fire_L0), query)).clamp(min=1e-6)
+    ratio = torch.log1p(cfg.fire_c * distance) / normaliser[:, None]
+    hidden = torch.relu(ratio[..., None] @ get("W_in") + get("b_in"))
+    hidden = torch.relu(hidden @ get("W_mid") + get("b_mid"))
+    return (hidden @ get("W_out") + get("b_out")).permute(2, 0, 1)
 
 
 def exact_match(

@@ -1,0 +1,131 @@
+"""Greedy decoding with cached keys and values: what a model answers when it reads its own tokens.
+
+Every layer keeps the keys and values of the tokens so far, so a new token costs one position of every product and one
+row of attention, and n tokens cost O(n^2) scores instead of the O(n^3) of running the whole prefix again. That is
+right because nothing about earlier tokens changes while decoding: the mask is causal, and a task gives the tokens of a
+growing prefix the ids that they keep (:meth:`models.tasks.sequences.SequenceTask.position_ids`).
+
+Pure tensors, no hooks. ``use_cache=False`` runs the hooked forward on every prefix: slow, and the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.fast_forward import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
+from models.parts.weights import Weights
+from models.transformer import ArithmeticTransformer, Block
+
+NOTHING = -1  # what a row says where it cannot go on: its ids have left the tables, or a logit is NaN
+
+
+@torch.no_grad()
+def greedy(
+    model: ArithmeticTransformer,
+    prompts: Int[Tensor, "batch pos"],
+    n_tokens: int,
+    stop: int | None = None,
+    use_cache: bool = True,
+    position_ids: Callable[[Tensor], Tensor] | None = None,
+    weights: Weights | None = None,
+) -> Int[Tensor, "batch n_tokens"]:
+    """The ``n_tokens`` most likely tokens after each prompt, each read back before the next.
+
+    Cost for one layer: one forward over the prompts, then per token one position of every weight and ``pos`` keys.
+
+    Args:
+        prompts: prompts of one length.
+        stop: a token (EOS) that ends a row; the rest of the row is filled with it. Without it rows go on.
+        position_ids: ids [batch, pos, level] of a prefix, in place of the task's (shifted ones, say). Only asked of
+            models with coupled positions.
+        weights: effective weights to use instead of the model's own.
+
+    Returns:
+        tokens; :data:`NOTHING` from where a row has no next token, because the position id that it would have is beyond
+        the model's tables, or because a logit is NaN.
+
+    Raises:
+        UserError: no prompt, a negative number of tokens, more positions than a table of absolute positions has, or a
+            model with switches that the cached path does not compute.
+    """
+    if prompts.shape[1] < 1 or n_tokens < 0:
+        raise UserError(f"Decoding needs a prompt and a number of tokens from 0 on, not {n_tokens}.")
+    if use_cache and not supports(model):
+        raise UserError(f"{model.name_or_path} has switches that cached decoding does not compute; use_cache=False.")
+    total = prompts.shape[1] + n_tokens
+    if model.config.positional_embedding_type == "standard" and total - 1 > model.config.n_ctx:
+        raise UserError(f"{total - 1} positions are needed, and this model has {model.config.n_ctx}.")
+    weights = model.effective_weights() if weights is None else weights
+    prompts = prompts.to(model.device)
+    step = _Cached(model, weights, len(prompts), total) if use_cache else _Uncached(model, weights)
+    ids_of = model.task.position_ids if position_ids is None else position_ids
+    has_ids = model.config.positional_embedding_type == "coupled"
+
+    tokens = torch.cat((prompts, prompts.new_zeros(len(prompts), n_tokens)), 1)
+    alive = torch.ones(len(prompts), dtype=torch.bool, device=prompts.device)
+    ended = torch.zeros_like(alive)
+    last_good = torch.full((len(prompts),), total, device=prompts.device)  # first place that holds nothing
+    for place in range(prompts.shape[1], total):
+        prefix, ids = tokens[:, :place], None
+        if has_ids:
+            ids = ids_of(prefix)
+            alive = alive & (ids < model.config.position_rows).all(2).all(1)
+            ids = torch.where(alive[:, None, None], ids, 0)  # a dead row computes anything
+        highest, best = step(prefix, ids).max(-1)  # max hands NaN on
+        alive = alive & ~highest.isnan()
+        last_good = torch.where(alive | ended | (last_good < place), last_good, place)
+        if stop is not None:
+            best = torch.where(ended, stop, best)
+            ended = ended | (alive & (best == stop))
+        tokens[:, place] = best
+        if bool((ended | ~alive).all()):
+            tokens[:, place + 1 :] = tokens[:, place : place + 1] if stop is None else stop
+            break
+    places = torch.arange(total, device=prompts.device)
+    return torch.where(places < last_good[:, None], tokens, NOTHING)[:, prompts.shape[1] :]
+
+
+class _Uncached:
+    """Logits of the last token, by the hooked forward on the whole prefix."""
+
+    def __init__(self, model: ArithmeticTransformer, weights: Weights):
+        self.model, self.weights = model, weights
+
+    def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
+        return self.model(prefix, weights=self.weights, position_ids=ids)[:, -1]
+
+
+class _Cached:
+    """Logits of the last token; remembers keys and values [layer][batch, pos, head, d_head] of those before."""
+
+    def __init__(self, model: ArithmeticTransformer, weights: Weights, batch: int, total: int):
+        cfg = model.config
+        self.model, self.weights, self.known = model, weights, 0
+        like = weights["embed.W_E"]
+        self.keys, self.values = (
+            [like.new_empty(batch, total, cfg.n_heads, cfg.d_head) for _ in model.blocks] for _ in range(2)
+        )
+        self.bias = FireBiasTable(model, weights) if cfg.positional_embedding_type == "fire" else None
+        if self.bias is not None:
+            self.bias(0, total)  # once, instead of growing with the prefix
+
+    def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
+        model, weights, start, stop = self.model, self.weights, self.known, prefix.shape[1]
+        new_ids = None if ids is None else ids[:, start:]
+        residual = embed(model, prefix[:, start:], weights, new_ids, start)
+        for layer, block in enumerate(model.blocks):
+            assert isinstance(block, Block)
+            normalized = block.ln1(residual, weights) if model.config.has_pre_norm else residual
+            keys, values = self.keys[layer], self.values[layer]
+            keys[:, start:stop], values[:, start:stop] = keys_and_values(block, normalized, weights, start)
+            if layer == model.config.n_layers - 1:
+                residual, normalized = residual[:, -1:], normalized[:, -1:]
+            k, v = keys[:, :stop], values[:, :stop]
+            residual = finish_block(block, residual, normalized, k, v, weights, self.bias)
+        self.known = stop
+        return unembed(model, residual, weights)[:, -1]

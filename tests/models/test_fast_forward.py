@@ -1,0 +1,96 @@
+"""The forward without patterns is the hooked forward: values and gradients, for every switch that it computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from models import fast_forward
+from models.fast_forward import FireBiasTable, fire_rows, logits_from, supports
+from models.transformer import ArithmeticTransformer
+from tests.comparing import assert_same
+from tests.conformance.table import dense, randomised
+from tests.parity.test_switches import SWITCHES
+
+COMPUTED = {name: switches for name, switches in SWITCHES.items() if supports(dense(**switches)(0))}
+CODERS = ("", "-nope", "-fire", "-rope")
+
+
+def coder(kind: str, layers: int = 1) -> ArithmeticTransformer:
+    """A small decoder of the paper for sums of many lengths, with the given positions."""
+    from models.position_coupling import KIND_NAMES, SMALL, DecoderSize, register_variant
+
+    positions = next(name for name, suffix in KIND_NAMES.items() if suffix == kind)
+    base = SMALL["addition"]
+    variant = base.replace(size=DecoderSize(layers, 2, 16, 24), positions=positions, limits=(40, 40))
+    return randomised(models.build(register_variant(variant), seed=layers), 1)
+
+
+def sequences(model: ArithmeticTransformer, operands: int, digits: int, n: int = 3):
+    task = model.task.at(operands, digits)
+    return task.sequences(task.sample(n, torch.Generator().manual_seed(0)))
+
+
+def gradient(model: ArithmeticTransformer, logits: torch.Tensor) -> torch.Tensor:
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(logits.square().sum(), parameters, allow_unused=True)
+    return torch.cat(
+        [torch.zeros(p.numel()) if g is None else g.flatten() for p, g in zip(parameters, found, strict=True)]
+    )
+
+
+def test_only_what_addlm_has_is_left_out():
+    left_out = {name for name in SWITCHES if name not in COMPUTED}
+    assert left_out == {name for name in SWITCHES if "L1" in name or "top" in name or "more keys" in name}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("first", [0, 3, 5])
+def test_values_and_gradients_are_the_hooked_forwards(name, first):
+    model = dense(**COMPUTED[name])(0).double()
+    tokens = model.task.encode(model.task.sample(4, torch.Generator().manual_seed(1)))
+    hooked = model(tokens)[:, first:]
+    fast = logits_from(model, tokens, first, model.effective_weights())
+    assert_same(fast, hooked, 1e-11)
+    assert_same(gradient(model, fast), gradient(model, hooked), 1e-9)
+
+
+@pytest.mark.parametrize("kind", CODERS)
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("few", [1, 7, 1000])
+def test_taking_a_few_queries_at_a_time_changes_nothing(kind, layers, few, monkeypatch):
+    monkeypatch.setattr(fast_forward, "QUERIES_AT_ONCE", few)
+    model = coder(kind, layers).double()
+    seq = sequences(model, 5, 4)
+    first = int(seq.mask[0].long().argmax())
+    with torch.no_grad():
+        fast = logits_from(model, seq.inputs, first, model.effective_weights())
+        assert_same(fast, model(seq.inputs)[:, first:], 1e-11)
+
+
+def test_one_row_of_ids_serves_a_batch():
+    model = coder("")
+    seq = sequences(model, 3, 3)
+    ids = model.task.at(3, 3).position_ids(seq.inputs) + 2
+    with torch.no_grad():
+        each = logits_from(model, seq.inputs, 4, model.effective_weights(), ids)
+        one = logits_from(model, seq.inputs, 4, model.effective_weights(), ids[:1])
+    assert torch.equal(each, one)
+    assert not torch.allclose(each, logits_from(model, seq.inputs, 4, model.effective_weights()), atol=1e-3)
+
+
+@pytest.mark.parametrize("normaliser", ["max", "min"])
+def test_rows_of_the_fire_bias_are_those_of_the_whole(normaliser):
+    model = dense(positional_embedding_type="fire", fire_c=0.7, fire_L0=30.0, fire_normaliser=normaliser)(0)
+    weights = model.effective_weights()
+    assert_same(fire_rows(model, weights, 20, 45, 60), model.fire(60, weights)[:, 20:45], 1e-6)
+
+
+def test_the_fire_table_grows_with_the_sequences():
+    model = coder("-fire")
+    with torch.no_grad():
+        weights = model.effective_weights()
+        table = FireBiasTable(model, weights)
+        for start, stop in ((0, 9), (3, 40), (30, 41), (2, 600)):
+            assert_same(table(start, stop), model.fire(stop, weights)[:, start:stop], 1e-5)
