@@ -92,9 +92,10 @@ class Trainer:
         folder: RunFolder,
         device: torch.device,
         compile: bool | None,
-        share: Share,
+        share: Share | None = None,
     ):
-        self.name, self.recipe, self.folder, self.device, self.share = name, recipe, folder, device, share
+        self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
+        self.share = share or Share()
         self.model = build(name).to(device)
         self.model.train()
         self.layout = ParameterLayout(self.model)

@@ -44,7 +44,7 @@ class SequenceStream:
 
     def batch(self, step: int) -> tuple[list[list[Bucket]], list[Tensor]]:
         whole = [self._one(seed, step) for seed in self.seeds]
-        counts = [sum((b.targets >= 0).sum() for b in buckets) / self.share.size for buckets in whole]
+        counts = [torch.stack([(b.targets >= 0).sum() for b in bs]).sum() / self.share.size for bs in whole]
         if self.share.size > 1:
             whole = [[b.share(self.share.rank, self.share.size) for b in buckets] for buckets in whole]
         return whole, counts

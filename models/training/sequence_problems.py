@@ -7,6 +7,7 @@ function of (set, i), and a batch draws its i's. So a set of ten million costs n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -140,10 +141,12 @@ class Bucket:
         return Bucket(self.tokens[rank::size], ids, self.targets[rank::size], self.first)
 
 
-def make_buckets(task: SequenceTask, problems: MixedProblems, n_buckets: int, ids_of: object = None) -> list[Bucket]:
-    """Cut a batch into parts of similar length. ``ids_of(tokens)`` replaces the task's own position ids."""
+def make_buckets(
+    task: SequenceTask, problems: MixedProblems, n_buckets: int, ids_of: Callable[[Tensor], Tensor] | None = None
+) -> list[Bucket]:
+    """Cut a batch into parts of similar length. ``ids_of(tokens)`` gives position ids; None leaves them to the model."""
     sequences = task.sequences(problems.digits, problems.n_operands, problems.n_digits)
-    position_ids = ids_of(sequences.inputs) if callable(ids_of) else None
+    position_ids = None if ids_of is None else ids_of(sequences.inputs)
     length = 1 + (sequences.segment >= 0).sum(1)
     order = length.argsort(stable=True)
     parts = order.tensor_split(min(n_buckets, len(order)))

@@ -29,9 +29,8 @@ class TiedDecoderWeights(WeightMap):
             self.register_parameter(f"pos_embed/W_pos_{level + 1}", table)
 
     def forward(self) -> Weights:
-        named = dict(self.named_parameters())
-        levels = [named.pop(f"pos_embed/W_pos_{level + 1}") for level in range(len(self.position_limits))]
-        weights = {name.replace("/", "."): parameter for name, parameter in named.items()}
+        weights: Weights = {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
+        levels = [weights.pop(f"pos_embed.W_pos_{level + 1}") for level in range(len(self.position_limits))]
         if levels:
             rows = self.config.position_rows
             weights["pos_embed.W_pos"] = torch.stack([F.pad(t, (0, 0, 0, rows - t.shape[0])) for t in levels])
