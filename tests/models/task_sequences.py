@@ -9,6 +9,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from models.tasks import SequenceTask
+from models.transformer import ArithmeticTransformer
 
 
 def texts(task: SequenceTask, problems: object) -> list[str]:
@@ -72,3 +73,19 @@ def assert_relative_roles_partition(task: SequenceTask) -> None:
     for target, query in enumerate(task.query_positions):
         groups = task.relative_roles(target)
         assert sorted(position for group in groups.values() for position in group) == list(range(query + 1)), target
+
+
+@torch.no_grad()
+def smallest_margin(model: ArithmeticTransformer, task: SequenceTask, digits: Tensor, batch: int = 512) -> float:
+    """By how much the right next token leads all others, at worst, over every target of every problem.
+
+    Negative where some token is wrong. Teacher-forced: if every token is right, so is greedy decoding.
+    """
+    worst, queries = float("inf"), list(task.query_positions)
+    for chunk in digits.split(batch):
+        sequences = task.sequences(chunk)
+        logits = model(sequences.inputs)[:, queries].float()
+        right = sequences.targets[:, queries, None]
+        others = logits.scatter(2, right, float("-inf")).amax(2)
+        worst = min(worst, float((logits.gather(2, right)[..., 0] - others).min()))
+    return worst
