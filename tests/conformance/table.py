@@ -7,7 +7,7 @@ model and the analysis tools then run on it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 
@@ -29,6 +29,7 @@ class Row:
 
     ``twins`` are the classes that compute the same activations from the same weights. ``refusal`` is the switch that
     stands in the way of both exports, ``bridge_refusal`` the weight that stands in the way of the bridge alone.
+    ``problems`` are two problems of one shape, as a user would write them.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Row:
     twins: tuple[str, ...] = ANY_TWIN
     refusal: str | None = None
     bridge_refusal: str | None = None
+    problems: list[tuple[int, ...] | str] = field(default_factory=lambda: [(57, 48), (9, 1)])
 
     @cached_property
     def config(self) -> models.TransformerConfig:
@@ -52,6 +54,22 @@ def randomised(model: ArithmeticTransformer, seed: int) -> ArithmeticTransformer
 
 def registered(name: str) -> Callable[[int], ArithmeticTransformer]:
     return lambda seed=0: randomised(models.build(name, seed=seed), seed + 1)
+
+
+def hand_built(name: str, **options: object) -> Callable[[int], ArithmeticTransformer]:
+    """A registered model without parameters, its weights set free and moved off their values.
+
+    At those values ReLUs sit on their kinks, all seeds agree and nothing can be trained, so that half of these tests
+    would have nothing to say. That the exact weights do what they are for is tested with the model.
+    """
+
+    def build(seed: int = 0) -> ArithmeticTransformer:
+        exact = models.build(name, **options)
+        weight_map = DenseWeights(exact.config)
+        weight_map.load_state_dict({key.replace(".", "/"): value for key, value in exact.all_weights().items()})
+        return randomised(ArithmeticTransformer(weight_map, exact.task, name=name), seed + 1)
+
+    return build
 
 
 def dense(biases: bool = True, **switches: object) -> Callable[[int], ArithmeticTransformer]:
@@ -91,6 +109,25 @@ ROWS = [
         twins=("HookedTransformer",),  # the bridge's queries and keys are in another order
     ),
     Row("attention only", dense(d_mlp=0)),
+    Row(
+        "position-coupling-hand-built",
+        hand_built("position-coupling-hand-built", max_operands=2, max_digits=2),
+        twins=(),
+        refusal="positional_embedding_type",
+    ),
+    Row(
+        "parity-hand-built",
+        hand_built("parity-hand-built", max_bits=6),
+        twins=(),
+        refusal="positional_embedding_type",
+        problems=["0101", "0110"],
+    ),
+    Row(
+        "multiplication-hand-built",
+        hand_built("multiplication-hand-built", max_digits=3, eta=1.0),  # gentle enough for finite differences
+        twins=(),
+        refusal="positional_embedding_type",
+    ),
     without_twin(
         "coupled positions", "positional_embedding_type", positional_embedding_type="coupled", n_position_levels=2
     ),

@@ -169,7 +169,7 @@ def test_logit_attributions_of_all_components_add_up_to_the_logits_once_norms_ar
     model = model.fold_layer_norm()
     logits, cache = model.run_with_cache(tokens)
     parts = cache.decompose_resid()
-    right, wrong = 3, 7
+    right, wrong = 3, 1
     assert_same(cache.logit_attrs(parts, right).sum(0), logits[..., right] - model.b_U[right])
     difference = cache.logit_attrs(parts, model.to_string(right), incorrect_tokens=model.to_string(wrong)).sum(0)
     assert_same(difference, (logits - model.b_U)[..., right] - (logits - model.b_U)[..., wrong])

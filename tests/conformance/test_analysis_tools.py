@@ -18,7 +18,7 @@ from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
-RIGHT, WRONG = 3, 7
+RIGHT, WRONG = 3, 1
 adds_up = pytest.mark.rows(lambda row: row.config.residual_stream_adds_up)
 post_norm = pytest.mark.rows(lambda row: not row.config.residual_stream_adds_up)
 has_mlps = pytest.mark.rows(lambda row: row.config.d_mlp)

@@ -121,7 +121,7 @@ def test_residual_directions_take_a_token_as_text_number_or_tensor(model):
     text = model.to_string(3)
     for token in (3, text, torch.tensor(3), torch.tensor([3])):
         assert torch.equal(model.tokens_to_residual_directions(token), every[3])
-    grid = torch.tensor([[1, 2], [3, 4]])
+    grid = torch.tensor([[1, 2], [3, 0]])
     assert torch.equal(model.tokens_to_residual_directions(grid), every[grid])
     with pytest.raises(UserError, match="no token -1"):
         model.tokens_to_residual_directions(torch.tensor([1, -1]))
@@ -146,8 +146,8 @@ def test_to_tokens_gives_a_checked_batch(model, tokens):
     assert torch.equal(model.to_tokens(tokens.numpy().astype("uint8")), tokens)
 
 
-def test_problems_are_encoded_by_the_task(model):
-    encoded = model.task.encode([(57, 48), (9, 1)])
-    assert torch.equal(model.to_tokens([(57, 48), (9, 1)]), encoded)
-    assert torch.equal(model.to_tokens((57, 48)), encoded[:1])
-    assert torch.equal(model((57, 48)), model(encoded[:1]))
+def test_problems_are_encoded_by_the_task(row, model):
+    encoded = model.task.for_problems(row.problems).encode(row.problems)
+    assert torch.equal(model.to_tokens(row.problems), encoded)
+    assert torch.equal(model.to_tokens(row.problems[0]), encoded[:1])
+    assert torch.equal(model(row.problems[0]), model(encoded[:1]))

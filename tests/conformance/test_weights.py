@@ -26,7 +26,7 @@ def promised_shapes(cfg) -> dict[str, tuple[int, ...]]:
     if cfg.positional_embedding_type == "standard":
         shapes["W_pos"] = (cfg.n_ctx, D)
     if cfg.positional_embedding_type == "coupled":
-        shapes["W_pos"] = (cfg.n_position_levels, cfg.n_ctx, D)
+        shapes["W_pos"] = (cfg.n_position_levels, cfg.n_position_ids or cfg.n_ctx, D)
     return shapes
 
 
