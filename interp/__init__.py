@@ -7,12 +7,26 @@
     interp.helix_fit(adder.W_pos[:10])           and the positions
     interp.fourier_spectrum(adder.W_E)
 
+    interp.needed_attention(summer, summer.task.at(6, 5)).figure()    where heads look while adding many numbers
+    interp.head_roles(summer)                    which constructed role each plays
+    interp.pattern_substitution(summer)          whether the ideal pattern is enough
+    interp.coupled_comparison(summer)            trained beside hand-built, head by head
+    interp.attended_growth(summer).figure()      tokens attended to, over the number of operands
+    interp.first_errors(summer).figure()         where the response goes wrong first
+
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
 from interp.carry import CarryUnits, carry_units, compute_carry_units
+from interp.compare_coupled import CoupledComparison, compute_coupled_comparison, coupled_comparison
+from interp.coupled_attention import NeededAttention, compute_needed_attention, needed_attention
+from interp.coupled_causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
+from interp.coupled_errors import FirstErrors, compute_first_errors, first_errors
+from interp.coupled_growth import AttendedGrowth, attended_growth, compute_attended_growth
+from interp.coupled_roles import HeadRoles, compute_head_roles, head_roles
+from interp.coupled_writes import HeadWrites, compute_head_writes, head_writes
 from interp.dynamics import GrokkingCurves, grokking_curves
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.helices import HelixFit, helix_fit
@@ -35,6 +49,27 @@ __all__ = [
     "HelixFit",
     "fourier_spectrum",
     "FourierSpectrum",
+    "needed_attention",
+    "compute_needed_attention",
+    "NeededAttention",
+    "head_roles",
+    "compute_head_roles",
+    "HeadRoles",
+    "pattern_substitution",
+    "compute_pattern_substitution",
+    "PatternSubstitution",
+    "first_errors",
+    "compute_first_errors",
+    "FirstErrors",
+    "attended_growth",
+    "compute_attended_growth",
+    "AttendedGrowth",
+    "coupled_comparison",
+    "compute_coupled_comparison",
+    "CoupledComparison",
+    "head_writes",
+    "compute_head_writes",
+    "HeadWrites",
     "Provenance",
     "Result",
 ]

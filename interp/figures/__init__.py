@@ -7,6 +7,11 @@ text does not carry too.
 
 from interp.figures.attention import attention_by_role, attention_pattern
 from interp.figures.carry import carry_unit_ablation, carry_unit_activations
+from interp.figures.coupled_attention import needed_attention_pattern, needed_attention_shares
+from interp.figures.coupled_causal import pattern_substitution
+from interp.figures.coupled_errors import first_errors
+from interp.figures.coupled_growth import attended_growth
+from interp.figures.coupled_roles import coupled_comparison, head_roles, head_writes
 from interp.figures.embeddings import circle, fourier, helix
 
 __all__ = [
@@ -14,6 +19,14 @@ __all__ = [
     "attention_pattern",
     "carry_unit_ablation",
     "carry_unit_activations",
+    "needed_attention_pattern",
+    "needed_attention_shares",
+    "pattern_substitution",
+    "first_errors",
+    "attended_growth",
+    "coupled_comparison",
+    "head_roles",
+    "head_writes",
     "circle",
     "fourier",
     "helix",
