@@ -1,12 +1,12 @@
-"""``python -m benchmarks [training] [scoring]``: the named benchmarks, or all."""
+"""``python -m benchmarks [training] [scoring] ...``: the named benchmarks, or all."""
 
 import sys
 
 import torch
 
-from benchmarks import scoring, training
+from benchmarks import scoring, sequence_training, training
 
-ALL = {"training": training.main, "scoring": scoring.main}
+ALL = {"training": training.main, "scoring": scoring.main, "sequence-training": sequence_training.main}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -34,7 +34,7 @@ def _positions_and_scratchpads(base: Variant, kinds: dict[str, str]) -> dict[str
     }
 
 
-def _size(base: Variant, **changes: int) -> Variant:
+def _size(base: Variant, **changes: int | None) -> Variant:
     return base.replace(size=replace(base.size, **changes))
 
 
@@ -53,8 +53,11 @@ def _architectures(base: Variant) -> dict[str, Variant]:
 
 
 def _head_widths(base: Variant, widths: tuple[int, int]) -> dict[str, Variant]:
+    d = base.size.d_model
     return {
-        f"1 layer, {heads} heads of {width}": _size(base, n_layers=1, n_heads=heads, d_head=width)
+        f"1 layer, {heads} heads of {width}": _size(
+            base, n_layers=1, n_heads=heads, d_head=None if width == d // heads else width
+        )
         for heads in (4, 8)
         for width in widths
     }
