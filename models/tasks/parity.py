@@ -96,6 +96,10 @@ class Parity(SequenceTask):
                 raise UserError(f"A problem of this shape has {self.n_digits} bits, not {len(bits)}.")
         return torch.tensor(rows)[:, None]
 
+    def numbers(self, problems: Any) -> list[tuple[int, ...]]:
+        """The bits of each problem, from left to right: as one number they would lose their leading zeros."""
+        return [tuple(bits) for bits in self.as_problems(problems)[:, 0].tolist()]
+
     def segments(
         self,
         digits: Int[Tensor, "row 1 bit"],

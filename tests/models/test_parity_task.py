@@ -57,6 +57,7 @@ def test_leading_zeros_count_and_text_is_not_a_number() -> None:
     assert texts(Parity(4), ["0010", "0001"]) == ["$0010=0011$", "$0001=0001$"]
     assert torch.equal(Parity(4).encode(" 0010= "), Parity(4).encode(torch.tensor([[[0, 0, 1, 0]]])))
     assert torch.equal(Parity(4).encode(["0010"]), Parity(4).encode(np.array([[[0, 0, 1, 0]]])))
+    assert Parity(4).numbers(["0010", "1100"]) == [(0, 0, 1, 0), (1, 1, 0, 0)]
     assert Parity(2).for_problems(["00101"]).shape == (5,)
 
 

@@ -1,0 +1,219 @@
+"""Scoring one cell of an exact-match grid: problems of one shape, position offsets, verdicts.
+
+Teacher forcing is exact for "the whole response is right": up to and including the first wrong token a model reads the
+same whether it is given the true tokens or its own, so the first wrong token is the same event. It is *not* exact for
+"the final number is right" behind a scratchpad, which a model may get wrong by its own earlier slips or right in spite
+of them: there problems whose response is not exact are decoded greedily.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.decoding import greedy
+from models.errors import UserError
+from models.fast_forward import FireBiasTable, logits_from, supports
+from models.tasks.sequences import SequenceTask, TokenSequences
+
+BLOCK = 50  # problems are drawn in blocks, so that a larger n extends a smaller one's problems
+TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same
+CACHED_TOKENS = {"cpu": 2**16, "cuda": 2**20}  # tokens whose keys and values decoding keeps at a time
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Which ids a problem's tokens get at test time; results depend on it strongly.
+
+    ``start``: the first id of every level (the paper tests with 1); None: uniform among those that the tables leave
+    room for, drawn anew for every problem and level, as in training.
+    """
+
+    start: tuple[int, ...] | None
+
+    @classmethod
+    def parse(cls, value: str | int | tuple[int, ...] | Offsets, levels: int) -> Offsets:
+        """From "random", "start 1", 1 or one number a level. Raises UserError for anything else."""
+        if isinstance(value, Offsets):
+            return value
+        if value == "random":
+            return cls(None)
+        words = value.removeprefix("start").replace(",", " ").split() if isinstance(value, str) else value
+        try:
+            starts = tuple(int(word) for word in ((words,) if isinstance(words, int) else words))
+        except (TypeError, ValueError):
+            starts = ()
+        starts = starts * levels if len(starts) == 1 else starts
+        if len(starts) != levels or min(starts, default=0) < 1:
+            raise UserError(
+                f"Offsets are 'random', 'start 1', a number from 1 on or {levels} of them (one a level), not {value!r}."
+            )
+        return cls(starts)
+
+    def __str__(self) -> str:
+        if self.start is None:
+            return "random offsets"
+        if not self.start:
+            return "no position ids"
+        each = sorted(set(self.start))
+        return f"ids start at {each[0]}" if len(each) == 1 else f"ids start at {', '.join(map(str, self.start))}"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Of each problem: whole response right; final answer right, given the true tokens before it."""
+
+    exact: Bool[Tensor, " n"]
+    answer_forced: Bool[Tensor, " n"]
+
+
+def cell_problems(task: SequenceTask, n: int, seed: int) -> Int[Tensor, "n operand column"]:
+    """The first ``n`` problems of this task's shape; they depend on nothing but (seed, shape)."""
+    blocks = [task.sample(BLOCK, generator(seed, *task.shape, block, 0)) for block in range(-(-n // BLOCK))]
+    return torch.cat(blocks)[:n]
+
+
+def generator(*key: int) -> torch.Generator:
+    state = np.random.SeedSequence(list(key)).generate_state(2, np.uint32)
+    return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))
+
+
+class CellScorer:
+    """Scores cells of one model under one offset policy; weights and FIRE's bias are computed once."""
+
+    def __init__(self, model: Any, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"):
+        if not isinstance(task, SequenceTask):
+            raise UserError(f"Grids are for tasks with problems of many lengths, not for {task.name}.")
+        if not hasattr(model, "effective_weights") or not supports(model):
+            raise UserError("Grids are computed for this project's models with dot-product scores over all keys.")
+        if model.config.d_vocab != task.d_vocab:
+            raise UserError(f"{task.name} has {task.d_vocab} tokens and the model {model.config.d_vocab}.")
+        self.model, self.task, cfg = model, task, model.config
+        self.coupled = cfg.positional_embedding_type == "coupled"
+        rows = (cfg.position_rows - 1,) * cfg.n_position_levels
+        #: Highest id of each level. Levels with shorter tables are filled up with zero rows, which do not count.
+        self.limits: tuple[int, ...] = (getattr(model.weight_map, "position_limits", ()) or rows) if self.coupled else ()
+        self.offsets = Offsets.parse(offsets, len(self.limits)) if self.coupled else Offsets(())
+        with torch.no_grad():
+            self.weights = {key: weight.detach() for key, weight in model.effective_weights().items()}
+        self.bias = FireBiasTable(model, self.weights) if cfg.positional_embedding_type == "fire" else None
+        self.device = self.weights["embed.W_E"].device
+
+    # ---- reach
+
+    def highest_ids(self, task: SequenceTask) -> tuple[int, ...]:
+        """The highest ids, counted from 1, that a problem of this shape can need: those of all nines (or ones)."""
+        longest = torch.full((1, task.n_operands, task.n_digits), task.base - 1)
+        for operand, length in enumerate(task.shape if task.name == "multiplication" else ()):
+            longest[:, operand, length:] = 0
+        return tuple(task.position_ids(task.sequences(longest).tokens).amax((0, 1)).tolist())
+
+    def reaches(self, task: SequenceTask) -> bool:
+        """Whether the model's tables have all ids of this shape under this policy."""
+        if self.coupled:
+            starts = self.offsets.start or (1,) * len(self.limits)
+            ids = zip(self.highest_ids(task), starts, self.limits, strict=True)
+            return all(highest + start - 1 <= limit for highest, start, limit in ids)
+        if self.model.config.positional_embedding_type == "standard":
+            longest = torch.full((1, task.n_operands, task.n_digits), task.base - 1)
+            return task.sequences(longest).inputs.shape[1] <= self.model.config.n_ctx
+        return True
+
+    def shifts(self, task: SequenceTask, n: int, seed: int, first: int = 0) -> Int[Tensor, "n level"] | None:
+        """What is added to the ids of problems ``first`` to ``first + n``; None where there are no ids."""
+        if not self.coupled:
+            return None
+        if self.offsets.start is not None:
+            return torch.tensor([self.offsets.start], device=self.device).expand(n, -1) - 1
+        room = torch.tensor([limit + 1 - high for limit, high in zip(self.limits, self.highest_ids(task), strict=True)])
+        draws = [
+            torch.rand(BLOCK, len(room), generator=generator(seed, *task.shape, block, 1))
+            for block in range(-(-(first + n) // BLOCK))
+        ]
+        return (torch.cat(draws)[first : first + n] * room).long().to(self.device)
+
+    # ---- verdicts
+
+    @torch.inference_mode()
+    def verdicts(
+        self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
+    ) -> Verdicts:
+        """Teacher-forced, in batches of a few thousand tokens.
+
+        Cost of a problem for one layer: keys and values of all tokens, everything else of the response only.
+        """
+        exact, answer = [], []
+        for part, sequences in self._batches(task, problems, TOKENS_A_BATCH):
+            mask = sequences.mask
+            first = int(mask.long().argmax(1).min())
+            ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
+            logits = logits_from(self.model, sequences.inputs, first, self.weights, ids, self.bias)
+            highest, predicted = logits.max(-1)  # max hands NaN on, which argmax would call the most likely
+            wrong = (predicted != sequences.targets[:, first:]) | highest.isnan()
+            exact.append(~(wrong & mask[:, first:]).any(1))
+            answer.append(~(wrong & answer_mask(task, sequences)[:, first:]).any(1))
+        return Verdicts(torch.cat(exact).cpu(), torch.cat(answer).cpu())
+
+    @torch.inference_mode()
+    def greedy_verdicts(
+        self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
+    ) -> tuple[Bool[Tensor, " n"], Bool[Tensor, " n"]]:
+        """(whole response right, final answer right) of each problem when the model reads its own tokens.
+
+        As many tokens are decoded as the true response has; the final answer is what stands in its place.
+        """
+        exact = torch.zeros(len(problems), dtype=torch.bool)
+        answer = exact.clone()
+        for part, sequences in self._batches(task, problems, CACHED_TOKENS):
+            start = sequences.mask.long().argmax(1)
+            for first in start.unique().tolist():  # without padding prompts differ in length
+                rows = start == first
+                chosen = part[rows.cpu()]
+                prompts = sequences.tokens[rows, : first + 1]
+                moved = None if shifts is None else shifts[chosen]
+                ids_of = None if moved is None else self._shifted(task, moved)
+                targets, mask = sequences.targets[rows, first:], sequences.mask[rows, first:]
+                found = greedy(self.model, prompts, targets.shape[1], position_ids=ids_of, weights=self.weights)
+                wrong = found != targets
+                exact[chosen] = ~(wrong & mask).any(1).cpu()
+                answer[chosen] = ~(wrong & answer_mask(task, sequences)[rows, first:]).any(1).cpu()
+        return exact, answer
+
+    def _batches(
+        self, task: SequenceTask, problems: Tensor, budget: dict[str, int]
+    ) -> Iterator[tuple[Tensor, TokenSequences]]:
+        length = task.sequences(problems[:1]).tokens.shape[1]
+        rows = max(1, budget[self.device.type] // length)
+        for part in torch.arange(len(problems)).split(rows):
+            yield part, task.sequences(problems[part].to(self.device))
+
+    def _ids(self, task: SequenceTask, tokens: Tensor, shifts: Tensor | None) -> Tensor | None:
+        if shifts is None:
+            return None
+        rows = tokens[:1] if task.has_fixed_layout else tokens  # one layout, one row of ids
+        if self.offsets.start is not None:
+            shifts = shifts[:1]
+        ids = task.position_ids(rows)
+        return torch.where(ids > 0, ids + shifts[:, None], 0)
+
+    def _shifted(self, task: SequenceTask, shifts: Tensor) -> Callable[[Tensor], Tensor]:
+        def ids_of(tokens: Tensor) -> Tensor:
+            ids = task.position_ids(tokens)
+            return torch.where(ids > 0, ids + shifts[:, None], 0)
+
+        return ids_of
+
+
+def answer_mask(task: SequenceTask, sequences: TokenSequences) -> Bool[Tensor, "n pos"]:
+    """Input positions that predict a digit of the final answer: b_m, the product, the last parity."""
+    if task.has_fixed_layout:
+        kinds = torch.tensor([role.kind == "answer" for role in task.roles[1:]], device=sequences.tokens.device)
+        return kinds.expand(len(sequences.tokens), -1)
+    last = sequences.segment.amax(1, keepdim=True)
+    return ((sequences.segment == last) & (sequences.column >= 0))[:, 1:]
