@@ -119,7 +119,9 @@ def load_grid(path: Path = STORED) -> GridResult:
         cells = tuple(GridCell(*cell) for cell in value["cells"])
         return GridResult(GridSettings(**value["settings"]), cells, value["versions"])
     except FileNotFoundError:
-        raise UserError(f"There is no grid result at {path.name}; python -m interp.hand_built_grid makes one.") from None
+        raise UserError(
+            f"There is no grid result at {path.name}; python -m interp.hand_built_grid makes one."
+        ) from None
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{path.name} is not a stored grid result.") from None
 
@@ -145,9 +147,7 @@ def grid_problems(n_operands: int, n_digits: int, n: int, seed: int) -> Int[Tens
     return torch.cat((extremes, heavy, short, uniform))
 
 
-def carry_heavy(
-    n_operands: int, n_digits: int, n: int, generator: torch.Generator
-) -> Int[Tensor, "n operand column"]:
+def carry_heavy(n_operands: int, n_digits: int, n: int, generator: torch.Generator) -> Int[Tensor, "n operand column"]:
     """Operands whose columns mostly complete the running sum to 9 each, so that a carry from the units goes far."""
     total = torch.zeros(n, n_digits + len(str(n_operands)), dtype=torch.int64)
     operands = []
@@ -211,7 +211,7 @@ def run_grid(settings: GridSettings, output: Path | None = None, progress: bool 
             raise UserError(f"{output.name} was made with other settings; choose another output or remove it.")
         done = {(cell.operands, cell.digits): cell for cell in before.cells}
     shapes = [(m, n) for m in range(1, settings.max_operands + 1) for n in range(1, settings.max_digits + 1)]
-    versions = {"torch": torch.__version__}
+    versions = {"torch": str(torch.__version__)}
     result = GridResult(settings, tuple(done.values()), versions)
     for m, n in tqdm(shapes, disable=not progress, unit="shape"):
         if (m, n) not in done:

@@ -3,8 +3,8 @@
     python -m interp.hand_built_large
 
 One all-nines, one carry-heavy and one uniform problem of each size, teacher-forced, in blocks of queries
-(:mod:`models.selected_rows`): every token of the response, or at the sizes whose full pattern has 10^11 entries and more a
-sample of positions with all those at the numbers' ends. Stored with the seconds that one core took.
+(:mod:`models.selected_rows`): every token of the response, or at the sizes whose full pattern has 10^10 entries and
+more a sample of positions, half of them at the numbers' ends. Stored with the seconds that one (busy) core took.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> int:
     for size in SIZES:
         results.append(run_size(size))
         print(results[-1], flush=True)
-    value = {"torch": torch.__version__, "seed": 0, "sizes": [asdict(result) for result in results]}
+    value = {"torch": str(torch.__version__), "seed": 0, "sizes": [asdict(result) for result in results]}
     STORED.parent.mkdir(parents=True, exist_ok=True)
     STORED.write_text(json.dumps(value, indent=1) + "\n")
     return 0 if all(result.correct == result.problems for result in results) else 1

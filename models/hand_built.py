@@ -97,7 +97,7 @@ class HandBuiltOptions:
             raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
         for name, allowed in self._choices().items():
             if getattr(self, name) not in allowed:
-                raise unknown_name(name, getattr(self, name), allowed)
+                raise unknown_name(name, getattr(self, name), map(str, allowed))
         for name, given, ids in (("P1", self.P1, self.level1_ids), ("P2", self.P2, self.level2_ids)):
             if given is not None and 2**given < ids:
                 raise UserError(
@@ -250,14 +250,15 @@ def attention_weights(
     W_K, W_V = torch.zeros_like(W_Q), torch.zeros_like(W_Q)
     W_O = torch.zeros(4, cfg.d_head, cfg.d_model, dtype=torch.float64)
     root = math.sqrt(options.eta)
+    identity = lambda width: torch.eye(width, dtype=torch.float64)  # noqa: E731  (float32 would round the root)
     for head, (level1, level2, value, factor, output) in enumerate(HEADS):
-        W_Q[head, dims[level1], :P1] = root * torch.eye(P1)
-        W_K[head, dims["POS_1"], :P1] = root * torch.eye(P1)
+        W_Q[head, dims[level1], :P1] = root * identity(P1)
+        W_K[head, dims["POS_1"], :P1] = root * identity(P1)
         width = P1
         if level2 is not None:
             width = P1 + P2
-            W_Q[head, dims[level2[0]], P1:width] = root * torch.eye(P2)
-            W_K[head, dims[level2[1]], P1:width] = root * torch.eye(P2)
+            W_Q[head, dims[level2[0]], P1:width] = root * identity(P2)
+            W_K[head, dims[level2[1]], P1:width] = root * identity(P2)
         W_Q[head, dims["FULL_ONES"], width], W_K[head, dims["IS_BOS"], width] = options.bos_factors(width)
         W_V[head, dims[value], 0] = factor
         W_O[head, 0, dims[output]] = 1.0

@@ -1,4 +1,4 @@
-"""The hand-built transformer in exact arithmetic: its hard-max limit, eta to infinity, over every input of a small shape.
+"""The hand-built transformer in exact arithmetic: its hard-max limit (eta to infinity) on every input of a shape.
 
 In the limit a query attends equally to the keys of highest score, so every pattern entry is 1 / x with x their number,
 and all other weights are rational (0.1, 0.21 - knot, 1/3, ...). With a common denominator the whole forward pass is
@@ -23,7 +23,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.hand_built import HEADS, HandBuiltOptions
+from models.hand_built import HEADS, HandBuiltWeights
 from models.transformer import ArithmeticTransformer
 
 DENOMINATOR = 300  # of every rational weight: 0.1, 0.21 and 1/3 are 30, 63 and 100 of it
@@ -85,8 +85,10 @@ def hard_max(
 
     Scores are integers in units of eta: products of codes in {-1, 0, 1}, and the number of their components for BOS.
     """
-    options, dims = model.weight_map.options, model.weight_map.dims  # type: ignore[union-attr]
-    assert isinstance(options, HandBuiltOptions)
+    weight_map = model.weight_map
+    if not isinstance(weight_map, HandBuiltWeights):
+        raise UserError("The exact check is for the hand-built Position Coupling transformer alone.")
+    options, dims = weight_map.options, weight_map.dims
     table = model.W_pos.detach().double().round().long().numpy()  # codes are integers in every dtype
     level1, level2 = table[0][ids[:, 0]], table[1][ids[:, 1]]
     stream = level1 + level2  # [pos, d_model]

@@ -30,10 +30,10 @@ BOS one product of a rounded sqrt(eta P). With unit roundoff u they differ by
 
     |d| <= eta P ((1 + u)^(P + 2) + (1 + u)^3 - 2)  ~  eta P (P + 5) u
 
-in whatever order the sum is taken, and BOS weighs ``e^d`` instead of 1. The most sensitive place is a digit of b_m, where
-PRE_EOS is 1/2 and EOS cancels to 0: an excess of d / 4 in PRE_EOS (and, with one operand, in PRE_ARROW, which is 1/2
-there too) gives "$" the logit 100 (6 + 2) d / 4 against the digit's 1. Hence ``d < 1 / 200``. (A negative d makes "$"
-less likely there, and at the end fails only from 0.6 on.)
+in whatever order the sum is taken, and BOS weighs ``e^d`` instead of 1. The most sensitive place is a digit of b_m,
+where PRE_EOS is 1/2 and EOS cancels to 0: an excess of d / 4 in PRE_EOS (and, with one operand, in PRE_ARROW, which is
+1/2 there too) gives "$" the logit 100 (6 + 2) d / 4 against the digit's 1. Hence ``d < 1 / 200``. (A negative d makes
+"$" less likely there, and at the end it fails only from 0.6 on.)
 
 The upper end is sufficient for every eta below it. Beyond it a temperature can be right by luck, or because nothing is
 rounded: sqrt(eta) is exact for powers of 4, and BOS' score for ``bos_tie="split"``, so that the tie is exact
@@ -82,9 +82,7 @@ def leakage_is_harmless(eta: float, max_operands: int, P1: int, P2: int) -> bool
     E = 2 * math.expm1((P1 + P2) * flip)
     E3 = (2 * max_operands + 1) * math.expm1(P1 * flip)
     t = E3 / (1 + E3)
-    return (
-        29.7 * E / (1 + E) < 0.54 and 19.8 * E / (3 + E) < 0.36 and t < 0.45 and 180 * t + 300 * E / (2 + E) < 90
-    )
+    return 29.7 * E / (1 + E) < 0.54 and 19.8 * E / (3 + E) < 0.36 and t < 0.45 and 180 * t + 300 * E / (2 + E) < 90
 
 
 def tie_error(model: Any) -> list[float]:

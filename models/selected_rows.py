@@ -1,10 +1,12 @@
 """Logits of chosen positions of a long sequence, without the square attention pattern and without hooks.
 
-The hooked forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the queries
-are those asked for, a few at a time, and keys end at the last of them. Same formulas, same weights, one layer.
+The hooked forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the
+queries are those asked for, a few at a time, and keys end at the last of them. Same formulas, same weights, one layer.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +39,8 @@ def logits_at(
     plain = cfg.n_layers == 1 and cfg.normalization_type is None and cfg.attn_scores == "dot" and not cfg.attn_top_k
     if not plain or cfg.positional_embedding_type not in ("standard", "coupled", "none"):
         raise UserError("Only one-layer models without norms, with dot-product scores over all keys, can be read so.")
-    weights, block = model.effective_weights(), model.blocks[0]
+    weights = model.effective_weights()
+    block: Any = model.blocks[0]
     attn = block.attn
     residual = model.embed_tokens(tokens, weights, position_ids)
     project = lambda x, name: attn._project(x, weights, name).transpose(1, 2)  # noqa: E731  [batch, head, pos, d_head]

@@ -1,8 +1,8 @@
 """A proof that the hand-built transformer is right on *every* problem of a shape, without trying them.
 
-Attention in this construction does not see digits: a score is a function of the two tokens' position ids and of whether
-the key is BOS, and ids follow from where a token stands. So for one shape (m operands of n digits) every query has *one*
-pattern, whatever the 10^(n m) problems are, and the certificate goes in three steps, on the model's own weights:
+Attention in this construction does not see digits: a score is a function of the two tokens' position ids and of
+whether the key is BOS, and ids follow from where a token stands. So for one shape (m operands of n digits) every query
+has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in three steps, on the model's own weights:
 
 1. **Separation.** Queries and keys read position codes, FULL_ONES and IS_BOS only; values read tokens only; heads write
    where neither the embeddings nor another head do; the hidden units read the heads' outputs and NUM only. Each is an
@@ -15,19 +15,19 @@ pattern, whatever the 10^(n m) problems are, and the certificate goes in three s
        head 4   the query's own token, and a_{i+1} at its place     (not in b_m)
 
    All other keys together weigh at most E against BOS' 1, and the tie is off by at most D; both are computed.
-3. **Values.** What the MLP can then see is a finite set: two digits' sum, the previous two digits' sum and the carry into
-   them (19 x 19 x 2, a superset of what occurs), how many keys heads 3 and 4 share BOS with. Each value is widened to the
-   interval that E and D allow, and the logits' ranges over the intervals (the units are piecewise linear in three
-   readings, so ranges are attained at ends and knots) leave the right token on top.
+3. **Values.** What the MLP can then see is a finite set: two digits' sum, the previous two digits' sum and the carry
+   into them (19 x 19 x 2, a superset of what occurs), how many keys heads 3 and 4 share BOS with. Each value is widened
+   to the interval that E and D allow, and the logits' ranges over the intervals (the units are piecewise linear in
+   three readings, so ranges are attained at ends and knots) leave the right token on top.
 
 ``arithmetic="real"`` is about the exact function that the stored weights define. ``arithmetic="rounded"`` widens every
-interval by standard bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n terms, in
-any order; exp within 4 units in the last place), and so is about the model as it runs. Bounds are evaluated in float64 and
-moved outwards by ``SLACK``, far above float64's own error.
+interval by standard bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n
+terms, in any order; exp within 4 units in the last place; no underflow that matters), and so is about the model as it
+runs. Bounds are evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
 
-Precondition: position ids from the task. Postcondition: a certificate for a shape states that every next token of every
-response of that shape, teacher-forced and hence greedily decoded, is right. Cost: four tables [response, sequence], as one
-forward pass; no digits enter.
+Precondition: position ids from the task. Postcondition: a certificate for a shape states that every next token of
+every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among
+its problems. Cost: four tables [response, sequence], as one forward pass; no digits enter.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Counterexample:
     def __str__(self) -> str:
         shown = [_brief(number) for number in self.problem[:3]]
         more = f"+... ({len(self.problem)} operands)" if len(self.problem) > 3 else ""
-        return f"on {'+'.join(shown)}{more} the model writes {self.predicted!r} where {self.expected!r} is right ({self.target})"
+        problem = "+".join(shown) + more
+        return f"on {problem} the model writes {self.predicted!r} where {self.expected!r} is right ({self.target})"
 
 
 def _brief(number: int) -> str:
@@ -164,15 +165,15 @@ def _certify_shape(
         if wrong.any():
             step, place = divmod(int(wrong.argmax()), task.length + 1)
             names = {True: "attends to keys it should not", False: "misses a key"}
-            obstacle = f"head {head + 1} {names[bool((matched & ~needed[head]).any())]}, first at b_{step}, place {place}"
+            obstacle = (
+                f"head {head + 1} {names[bool((matched & ~needed[head]).any())]}, first at b_{step}, place {place}"
+            )
             return _failed(model, m, n, arithmetic, obstacle, search, float(leakage.max()), float(tie.max()))
     size = Perturbation.of(model, len(ids), leakage, tie, arithmetic == "rounded", SLACK)
     margin = smallest_margin(weights, model.weight_map.dims, m, size)
     if not margin > 0:
         obstacle = "leakage and rounding may cost more than the margin"
-        return _failed(
-            model, m, n, arithmetic, obstacle, search, float(leakage.max()), float(tie.max()), float(margin)
-        )
+        return _failed(model, m, n, arithmetic, obstacle, search, float(leakage.max()), float(tie.max()), float(margin))
     queries = (m + 1) * (task.length + 1)
     return CoupledAdditionCertificate(
         m, n, "certified", arithmetic, float(margin), float(leakage.max()), float(tie.max()), queries

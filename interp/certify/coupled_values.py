@@ -30,8 +30,9 @@ class NotSeparated(Exception):
 class Perturbation:
     """How far a head's output may be from its hard-max value, and how far the MLP's sums from exact.
 
-    ``leakage`` and ``tie`` are E and D of each head; ``relative`` is the rounding of a head's output, ``n u / (1 - n u)``
-    for the sums of the MLP ``gamma_in`` and ``gamma_out``, all 0 in real arithmetic; ``slack`` covers float64's own error.
+    ``leakage`` and ``tie`` are E and D of each head; ``relative`` is the rounding of a head's output, ``gamma_in`` and
+    ``gamma_out`` are ``n u / (1 - n u)`` for the sums of the MLP, all 0 in real arithmetic; ``slack`` covers float64's
+    own error.
     """
 
     leakage: tuple[float, ...]
@@ -103,7 +104,9 @@ class Units:
         return values.min(1) - radius, values.max(1) + radius
 
 
-def read_units(weights: dict[str, np.ndarray], dims: dict[str, slice]) -> tuple[dict[str, Units], np.ndarray, np.ndarray]:
+def read_units(
+    weights: dict[str, np.ndarray], dims: dict[str, slice]
+) -> tuple[dict[str, Units], np.ndarray, np.ndarray]:
     """(units by reading, constant logits [d_vocab], coefficients of PRE_SUM, PRE_CARRY and NUM in g).
 
     Raises:

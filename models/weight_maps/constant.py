@@ -18,7 +18,8 @@ class ConstantWeights(WeightMap):
 
     The model has nothing to train, but gradients with respect to activations are what attribution patching and
     ``run_with_cache(incl_bwd=True)`` are about. They flow only if something in the graph asks for a gradient, so
-    :meth:`forward` hands out leaves that do (views of the buffers: they follow ``.double()`` and ``.to(device)``).
+    :meth:`forward` adds a zero that does to every weight. (``requires_grad_()`` is not allowed under ``vmap``, and a
+    buffer that asks by itself would no longer be a leaf after ``.double()``, which ``deepcopy`` refuses.)
     """
 
     def __init__(self, cfg: TransformerConfig, weights: Mapping[str, Tensor]):
@@ -33,9 +34,11 @@ class ConstantWeights(WeightMap):
             raise UserError(f"A constant weight map must give {', '.join(missing)}.")
 
     def forward(self) -> Weights:
-        live = torch.is_grad_enabled()
-        leaf = lambda buffer: buffer.detach().requires_grad_() if live else buffer  # noqa: E731
-        return {name.replace("/", "."): leaf(buffer) for name, buffer in self.named_buffers()}
+        weights = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
+        if not torch.is_grad_enabled():
+            return weights
+        zero = torch.zeros((), requires_grad=True)  # of no axis: it changes neither dtype nor device
+        return {key: weight + zero for key, weight in weights.items()}
 
     def initialise(self, generator: torch.Generator) -> None:
         """Nothing is drawn: every seed gives the same model."""

@@ -1,8 +1,8 @@
 """Tables 4 to 26 and Figure 4 of Position Coupling's appendix D, transcribed as printed.
 
 The example is ``$057+048+096=000>750>501>102`` with position offsets s1 = 4 and s2 = 2. Entries: numbers and fractions;
-``v7`` the code v_7 of the row's level; ``e8`` the unit vector e_8 of R^10; ``rP`` and ``rP1`` the roots of P and P1; a row
-of ``0*`` is all zeros, as is a vector ``0``. Columns are tokens: all 28 of them, or the 16 from "=" on.
+``v7`` the code v_7 of the row's level; ``e8`` the unit vector e_8 of R^10; ``rP`` and ``rP1`` the roots of P and P1; a
+row of ``0*`` is all zeros, as is a vector ``0``. Columns are tokens: all 28 of them, or the 16 from "=" on.
 """
 
 from __future__ import annotations
