@@ -66,8 +66,8 @@ class Head:
     """Where a head of the first layer looks, and what it carries over.
 
     ``query`` and ``key`` name the position codes that must be equal. ``with_level`` and ``without_level`` restrict the
-    keys to tokens that have an id of that level, or have none. ``second_stage`` heads look at BOS in the first stage
-    (they would find the token itself). ``writes`` are (from, factor, to).
+    keys to tokens that have an id of that level, or have none. A ``second_stage`` head looks at BOS in the first stage,
+    where it would find the query's own token. ``writes`` are (from, factor, to).
     """
 
     finds: str
@@ -85,7 +85,7 @@ HEADS = (
     Head("A[k-1]", ("POS_1",), ("POS_1",), (("NUM", 2.0, "A_PREVIOUS"), ("IS_BOS", 1.0, "A_SHARE")), without_level=2),
     Head("B[j]", ("POS_2",), ("POS_2",), (("AT_LEAST", 2.0, "B_AT_LEAST"),), without_level=3),
     Head("B[j+1]", ("NEXT_2",), ("POS_2",), (("IS_BOS", 1.0, "LAST_SHARE"),), without_level=3),
-    Head("p_j[k]", ("NEXT_3", "POS_2"), ("POS_3", "POS_2"), (("NUM", 2.0, "OWN"),), with_level=1, second_stage=True),
+    Head("p_j[k]", ("NEXT_3", "POS_2"), ("POS_3", "POS_2"), (("NUM", 2.0, "OWN"),), with_level=1),
     Head(
         "p_j[k-1]", ("POS_3", "POS_2"), ("POS_3", "POS_2"), (("NUM", 2.0, "PREVIOUS"),), with_level=1, second_stage=True
     ),
