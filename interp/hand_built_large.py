@@ -105,15 +105,23 @@ def run_size(size: LargeSize, seed: int = 0, kinds: int = 3) -> LargeResult:
     )
 
 
+def load_large(path: Path = STORED) -> list[LargeResult]:
+    """Stored results, in the order in which they were run; none without a file."""
+    return [LargeResult(**size) for size in json.loads(path.read_text())["sizes"]] if path.exists() else []
+
+
 def main() -> int:
+    """Run the sizes that are not stored yet."""
     torch.set_num_threads(1)
-    results = []
+    results = load_large()
+    done = {(result.operands, result.digits, result.dtype) for result in results}
     for size in SIZES:
+        if (size.operands, size.digits, size.dtype) in done:
+            continue
         results.append(run_size(size))
         print(results[-1], flush=True)
-    value = {"torch": str(torch.__version__), "seed": 0, "sizes": [asdict(result) for result in results]}
-    STORED.parent.mkdir(parents=True, exist_ok=True)
-    STORED.write_text(json.dumps(value, indent=1) + "\n")
+        value = {"torch": str(torch.__version__), "seed": 0, "sizes": [asdict(result) for result in results]}
+        STORED.write_text(json.dumps(value, indent=1) + "\n")
     return 0 if all(result.correct == result.problems for result in results) else 1
 
 

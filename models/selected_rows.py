@@ -16,6 +16,7 @@ from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
 SCORES_AT_ONCE = 2**21  # batch x head x query x key: what stays in the processor's cache
+FEWEST_QUERIES = 16  # all keys are read again for each block of queries
 
 
 @torch.no_grad()
@@ -30,7 +31,7 @@ def logits_at(
 
     Args:
         rows: positions in ascending order.
-        scores_at_once: how many attention scores to hold at a time.
+        scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
 
     Raises:
         UserError: a model with norms, several layers, or another score than the dot product over all keys.
@@ -44,9 +45,9 @@ def logits_at(
     attn = block.attn
     residual = model.embed_tokens(tokens, weights, position_ids)
     project = lambda x, name: attn._project(x, weights, name).transpose(1, 2)  # noqa: E731  [batch, head, pos, d_head]
-    k, v = project(residual, "K"), project(residual, "V")
+    k, v = project(residual, "K").contiguous(), project(residual, "V").contiguous()
     n_batch, n_pos = tokens.shape
-    step = max(1, scores_at_once // (n_batch * cfg.n_heads * n_pos))
+    step = max(FEWEST_QUERIES, scores_at_once // (n_batch * cfg.n_heads * n_pos))
     logits = []
     for chunk in rows.split(step):
         stream = residual[:, chunk]

@@ -33,8 +33,8 @@ class CertifiedGrid:
         m, n = self.margins.shape
         where = "in real arithmetic" if self.arithmetic == "real" else "with float32 rounding"
         return (
-            f"Certified {where}: right on every problem of each of {self.margins.size} shapes, 1 to {m} operands of up "
-            f"to 1 to {n} digits; the right token leads by at least {self.margins.min():.3f}."
+            f"Certified {where}: right on every problem of each of {self.margins.size} shapes, 1 to {m} operands by "
+            f"1 to {n} digits; the right token leads by at least {self.margins.min():.3f}."
         )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
 import models
 from interp.hand_built_grid import GridSettings, carry_heavy, grid_problems, load_grid, run_cell, run_grid
-from interp.hand_built_large import SIZES, STORED, LargeResult, LargeSize, run_size
+from interp.hand_built_large import SIZES, LargeSize, load_large, run_size
 from models.errors import UserError
 
 NAME = "position-coupling-hand-built"
@@ -69,7 +67,7 @@ def test_a_grid_run_goes_on_where_its_file_ends_and_refuses_another_runs(tmp_pat
 
 
 def test_the_stored_large_sizes_are_all_right():
-    results = [LargeResult(**size) for size in json.loads(STORED.read_text())["sizes"]]
+    results = load_large()
     assert [(r.operands, r.digits, r.dtype) for r in results] == [(s.operands, s.digits, s.dtype) for s in SIZES]
     assert all(result.correct == result.problems and result.min_margin > 0.99 for result in results)
     assert max(r.tokens for r in results if r.all_positions) > 25_000 and max(r.tokens for r in results) > 1_000_000

@@ -60,6 +60,13 @@ def test_an_arbitrarily_large_temperature_answers_nothing_in_float32():
     assert run_cell(model, grid_problems(12, 12, 6, seed=0)).correct == 0
 
 
+@pytest.mark.parametrize(("eta", "shape"), [(2.7, (30, 2)), (2997.0, (3, 3))])
+def test_failures_begin_close_outside_the_window_of_the_grids_size(eta: float, shape: tuple[int, int]):
+    low, high = eta_window(30, 30)
+    assert 0.7 * low < eta < low or high < eta < 7 * high
+    assert not right(models.build(NAME, eta=eta), *shape, n=8)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_default_temperature_is_right_in_every_dtype_at_every_number_of_bits(dtype: str):
     for P1 in range(3, 12):
