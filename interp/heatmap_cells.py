@@ -98,7 +98,9 @@ class CellScorer:
         self.coupled = cfg.positional_embedding_type == "coupled"
         rows = (cfg.position_rows - 1,) * cfg.n_position_levels
         #: Highest id of each level. Levels with shorter tables are filled up with zero rows, which do not count.
-        self.limits: tuple[int, ...] = (getattr(model.weight_map, "position_limits", ()) or rows) if self.coupled else ()
+        self.limits: tuple[int, ...] = (
+            (getattr(model.weight_map, "position_limits", ()) or rows) if self.coupled else ()
+        )
         self.offsets = Offsets.parse(offsets, len(self.limits)) if self.coupled else Offsets(())
         with torch.no_grad():
             self.weights = {key: weight.detach() for key, weight in model.effective_weights().items()}

@@ -51,8 +51,8 @@ class ExactMatchGrid(Result):
 
     Attributes:
         table: int arrays over the sizes (``[digits, operands]`` for sums): ``n`` problems tried (0 out of reach, -1
-            not asked for), ``correct`` whole responses; and, if asked for, ``answer``: final answers right by greedy decoding, and
-            ``answer_forced``: final answers right given the true scratchpad (what a teacher-forced script measures).
+            not asked for), ``correct`` whole responses; and, if asked for, ``answer``: final answers right by greedy
+            decoding, ``answer_forced``: given the true scratchpad (what a teacher-forced script measures).
         offsets: where position ids start at test time.
         early_exit: a cell with none right among its first so many problems was left there; None: never.
         trained: the training range of each size, (least, most), if known.
@@ -124,21 +124,19 @@ class ExactMatchGrid(Result):
         accuracy, inside = self.accuracy, self.in_training_range & self.reached
         parts = []
         if bool(inside.any()):
-            parts.append(f"{float(accuracy.where(inside).mean()):.3f} in its training range")
+            parts.append(f"{float(accuracy.where(inside).mean()):.3f} in the training range")
         if bool((outside := self.reached & ~inside).any()):
-            where = "outside it" if parts else "on average"
-            parts.append(f"{float(accuracy.where(outside).mean()):.3f} {where}")
+            parts.append(f"{float(accuracy.where(outside).mean()):.3f} {'outside it' if parts else 'on average'}")
         if not parts:
-            return f"The position tables of {self.model} reach none of these sizes."
-        shape = {axis: int(self.table[axis].where(self.reached).max()) for axis in self.table.dims}
-        corner = self.table.sel(shape)
-        said = ""
+            return f"{self.model}: its position tables reach none of these sizes."
+        largest = {axis: int(self.table[axis].max()) for axis in reversed(self.table.n.dims)}
+        corner = self.table.sel(largest)
         if int(corner.n) > 0:
-            low, high = clopper_pearson(int(corner.correct), int(corner.n))
-            said = f"; {_size_text(shape)}: {int(corner.correct) / int(corner.n):.3f} [{low:.3f}, {high:.3f}]"
-        out = int(self.out_of_reach.sum())
-        beyond = f"; {out} sizes are beyond its position tables" if out else ""
-        return f"Whole responses of {self.model} are right {' and '.join(parts)}{said}{beyond}."
+            share, low, high = _rate(int(corner.correct), int(corner.n))
+            parts.append(f"{share:.3f} [{low:.3f}, {high:.3f}] at {_size_text(largest)}")
+        beyond = int(self.out_of_reach.sum())
+        parts += [f"{beyond} of {self.table.n.size} sizes beyond its position tables"] if beyond else []
+        return f"{self.model}: exact match {', '.join(parts)} ({self.offsets})."
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row a size: n, correct, accuracy, low, high (Clopper-Pearson, 95%); NaN out of reach."""
@@ -196,11 +194,21 @@ class ExactMatchGrid(Result):
 
 
 def _rate(correct: int, n: int) -> tuple[float, float, float]:
-    return (correct / n, *clopper_pearson(correct, n)) if n > 0 else (float("nan"),) * 3
+    if n <= 0:
+        return float("nan"), float("nan"), float("nan")
+    return correct / n, *clopper_pearson(correct, n)
 
 
 def _size_text(shape: Mapping[Any, int]) -> str:
     return " and ".join(f"{size} {axis}" for axis, size in shape.items())
+
+
+def sequence_task(model: Any, task: SequenceTask | None = None) -> SequenceTask:
+    """The task given, else the model's. Raises UserError unless its problems come in many lengths."""
+    task = getattr(model, "task", None) if task is None else task
+    if not isinstance(task, SequenceTask):
+        raise UserError("A grid needs a task with problems of many lengths; give task= if the model carries none.")
+    return task
 
 
 def axes_of(task: SequenceTask) -> tuple[str, ...]:
@@ -262,9 +270,9 @@ def exact_match_grid(
 
     The sequential rule of ``early_exit``: a cell with 0 right among its first 50 problems is left there, as 0 of 50,
     interval [0, 0.071]. A cell of true accuracy p is cut off with probability (1 - p)^50, 8% at p = 0.05 and 0.5% at
-    p = 0.1, and the mean of what is reported falls short of p by (1 - 50/n) p (1 - p)^50, at most 0.007. Intervals keep
-    95% up to p = 0.071, which the interval of a cut-off cell covers; above, where at most 2.5% are cut off, they keep at
-    least 92.5%. Every cell is looked at: nothing is concluded from smaller sizes.
+    p = 0.1, and the mean of what is reported falls short of p by (1 - 50/n) p (1 - p)^50, at most 0.007. Intervals
+    keep 95% up to p = 0.071, which the interval of a cut-off cell covers; above, where at most 2.5% are cut off, they
+    keep at least 92.5%. Every cell is looked at: nothing is concluded from smaller sizes.
 
     Args:
         shapes: shapes as ``task.at`` takes them, (operands, digits) for sums; by default all up to ``largest``, which
@@ -280,16 +288,14 @@ def exact_match_grid(
     Raises:
         UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, another grid's file.
     """
-    task = getattr(model, "task", None) if task is None else task
-    if not isinstance(task, SequenceTask):
-        raise UserError("Grids need a task with problems of many lengths; give task= if the model carries none.")
+    task = sequence_task(model, task)
     if n < 1:
         raise UserError(f"n must be at least 1, not {n}.")
     scorer = CellScorer(model, task, offsets)
     wanted = rectangle(task, largest) if shapes is None else [tuple(shape) for shape in shapes]
     if not wanted:
         raise UserError("There is no shape to evaluate.")
-    tasks = {shape: task.at(*shape) for shape in wanted}
+    tasks = {shape: _at(task, shape) for shape in wanted}
     final_answer = task.name == "parity" if final_answer is None else final_answer
     name = name or str(getattr(model, "name_or_path", None) or type(model).__name__)
     question = {
@@ -305,7 +311,7 @@ def exact_match_grid(
     }
     kept = CellStore(None if store is None else Path(store), question)
     left = {shape: other for shape, other in tasks.items() if shape not in kept.cells}
-    cost = {shape: _cost(other) for shape, other in left.items()}
+    cost = {shape: 0 if other is None else _cost(other) for shape, other in left.items()}
     with tqdm(total=sum(cost.values()), disable=not progress, desc=name, bar_format=_BAR, mininterval=0.5) as bar:
         for shape, other in left.items():
             bar.set_postfix_str(" x ".join(map(str, shape)))
@@ -327,7 +333,17 @@ def exact_match_grid(
 _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining} left {postfix}"
 
 
-def _cost(task: SequenceTask) -> float:
+def _at(task: SequenceTask, shape: tuple[int, ...]) -> SequenceTask | None:
+    """The task in this shape; None if the shape is beyond what the task says that its model can do."""
+    if min(shape, default=0) < 1 or len(shape) != len(task.shape):
+        raise UserError(f"{shape} is no shape of {task.name}: give {len(task.shape)} sizes from 1 on.")
+    try:
+        return task.at(*shape)
+    except UserError:
+        return None
+
+
+def _cost(task: SequenceTask) -> int:
     """Relative cost of a problem: tokens of the response, and their scores (one layer of width 128)."""
     sequences = task.sequences(task.sample(1, generator(0)))
     length, response = sequences.inputs.shape[1], int(sequences.mask.sum())
@@ -335,10 +351,10 @@ def _cost(task: SequenceTask) -> float:
 
 
 def _count(
-    scorer: CellScorer, task: SequenceTask, n: int, seed: int, early_exit: bool, final_answer: bool
+    scorer: CellScorer, task: SequenceTask | None, n: int, seed: int, early_exit: bool, final_answer: bool
 ) -> Counts:
     counts = {"n": 0, "correct": 0} | ({"answer": 0, "answer_forced": 0} if final_answer else {})
-    if not scorer.reaches(task):
+    if task is None or not scorer.reaches(task):
         return counts
     problems, shifts = cell_problems(task, n, seed), scorer.shifts(task, n, seed)
     looks = [slice(0, BLOCK), slice(BLOCK, n)] if early_exit and n > BLOCK else [slice(0, n)]

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from interp.heatmap_cells import CellScorer, Offsets, cell_problems
-from interp.heatmaps import axes_of
+from interp.heatmaps import axes_of, sequence_task
 from interp.results import Provenance, Result
 from interp.stats import clopper_pearson
 from models.errors import UserError
@@ -81,7 +81,7 @@ def offset_sweep(
     Raises:
         UserError: a model without coupled ids, a shape that its tables do not reach.
     """
-    task = model.task if task is None else task
+    task = sequence_task(model, task)
     scorer = CellScorer(model, task)
     if not scorer.coupled:
         raise UserError(f"{model.name_or_path} has no position ids, so there are no offsets to sweep.")
@@ -160,7 +160,7 @@ def greedy_agreement(
 
     Cost: ``n`` cached decodings of every shape, for one layer about as much as ten teacher-forced passes.
     """
-    task = model.task if task is None else task
+    task = sequence_task(model, task)
     scorer, rows = CellScorer(model, task, offsets), []
     for shape in shapes:
         at = task.at(*shape)
