@@ -101,6 +101,20 @@ class CoupledComparison(Result):
 
         return coupled_comparison(self)
 
+    def difference(self) -> xr.DataArray:
+        """Mean mass by group [reference, group]: the matched head's minus the reference's."""
+        heads = [str(head) for head in self.pairs["head"].values]
+        others = self.pairs.reference.values.tolist()
+        values = self.profile.sel(head=heads).values - self.reference_profile.sel(head=others).values
+        coords = {"reference": others, "head": ("reference", heads), "group": list(GROUPS)}
+        return xr.DataArray(values, dims=("reference", "group"), coords=coords)
+
+    def difference_figure(self) -> Any:
+        """Where each matched head attends more, and less, than its constructed counterpart."""
+        from interp.figures.coupled_roles import coupled_difference
+
+        return coupled_difference(self)
+
 
 def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bool[np.ndarray, " target"]]:
     """Membership of every visible key in one group, and the targets where all roles are defined.
@@ -135,12 +149,12 @@ def role_masses(model: Any, tokens: Any, keys: KeySets) -> tuple[Masses, Float[n
 def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head reference"]:
     """Total variation distance of every pair of heads, mean over targets."""
     result = np.empty((len(masses), masses.shape[1], reference.shape[1]))
-    for head in range(masses.shape[1]):
-        for other in range(reference.shape[1]):
-            rows = np.abs(masses[:, head] - reference[:, other]).sum(-1) / 2
-            kept = ~np.isnan(rows)
-            result[:, head, other] = np.where(kept, rows, 0).sum(-1) / np.maximum(kept.sum(-1), 1)
-            result[kept.sum(-1) == 0, head, other] = 1.0  # all on BOS: nothing in common
+    for other in range(reference.shape[1]):
+        rows = np.abs(masses - reference[:, None, other]).sum(-1) / 2
+        kept = ~np.isnan(rows)
+        count = kept.sum(-1)
+        # A head with everything on BOS has nothing in common.
+        result[..., other] = np.where(count, np.where(kept, rows, 0).sum(-1) / np.maximum(count, 1), 1.0)
     return result
 
 

@@ -28,7 +28,8 @@ from models.errors import UserError
 CLIP = 0.01
 WEIGHTS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
 
-Patterns = Float[np.ndarray, "chunk layer head query key"]
+# "_": chunks differ in size, and a check looks at one at random.
+Patterns = Float[np.ndarray, "_ layer head query key"]
 
 
 def read_patterns(

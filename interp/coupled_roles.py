@@ -13,7 +13,8 @@ so that a head which picks one of two digits by value is not told apart from one
 "sum", whose keys are among its own.
 
 A head plays the role with the largest overlap if (1) more than half of its attention apart from BOS is on the role's
-keys, (2) shuffled key sets overlap as much in at most 5% of draws, and (3) no head of an untrained copy does.
+keys, (2) shuffled key sets overlap as much in at most 5% of draws, (3) no head of an untrained copy does, and (4) it
+does not rest: less than 90% of its attention is on BOS there.
 
 Limits. A pattern says where a head looks, not what it does with it: :mod:`interp.coupled_causal` asks that. At targets
 where a role is not defined anything is allowed. Sampled, teacher-forced, ids from 1.
@@ -40,6 +41,7 @@ from models.errors import UserError
 
 MAJORITY = 0.5  # share from which a head plays a role
 LEVEL = 0.05
+RESTING = 0.9  # weight on BOS from which a head attends to nothing that matters
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +71,8 @@ class HeadRoles(Result):
         cell = self.table.sel(layer=layer, head=head)
         cell = cell.isel(role=int(np.argmax(cell.overlap.values)))
         beaten = not np.isnan(cell.untrained_max) and float(cell.overlap) <= float(cell.untrained_max)
-        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= LEVEL and not beaten
-        return str(cell.role.values) if plays else None
+        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= LEVEL and float(cell.bos) < RESTING
+        return str(cell.role.values) if plays and not beaten else None
 
     def roles(self) -> dict[tuple[int, int], str | None]:
         return {head: self.role(*head) for head in self.heads}
@@ -110,7 +112,7 @@ class HeadRoles(Result):
 
 
 def compute_head_roles(
-    rows: Iterable[Float[np.ndarray, "chunk layer head target key"]],
+    rows: Iterable[Float[np.ndarray, "_ layer head target key"]],
     keys: KeySets,
     provenance: Provenance,
     untrained: Float[np.ndarray, "copy layer head role"] | None = None,
@@ -203,7 +205,8 @@ def _shuffled_overlaps(
         for target in where:
             limit = rest[..., target] / member[target].sum()
             capped = np.minimum(mean[:, :, target], limit[..., None])
-            result[..., role] += np.einsum("lhk,dk->dlh", capped, shuffled[:, role, target].astype(float)) / total
+            overlap = shuffled[:, role, target].astype(float) @ capped.reshape(-1, capped.shape[-1]).T
+            result[..., role] += overlap.reshape(draws, *total.shape) / total
     return result
 
 

@@ -11,7 +11,7 @@ from interp.figures.coupled_attention import needed_attention_pattern, needed_at
 from interp.figures.coupled_causal import pattern_substitution
 from interp.figures.coupled_errors import first_errors
 from interp.figures.coupled_growth import attended_growth
-from interp.figures.coupled_roles import coupled_comparison, head_roles, head_writes
+from interp.figures.coupled_roles import coupled_comparison, coupled_difference, head_roles, head_writes
 from interp.figures.embeddings import circle, fourier, helix
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "first_errors",
     "attended_growth",
     "coupled_comparison",
+    "coupled_difference",
     "head_roles",
     "head_writes",
     "circle",

@@ -149,6 +149,37 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
 
 
+def coupled_difference(result: CoupledComparison) -> go.Figure:
+    """Signed: mean attention by role of every matched head minus that of its constructed counterpart."""
+    difference = result.difference()
+    pairs = zip(difference["head"].values.tolist(), difference.reference.values.tolist(), strict=True)
+    figure = go.Figure(
+        go.Heatmap(
+            x=[_GROUP_NAMES[group] for group in difference.group.values.tolist()],
+            y=[f"{head} - {reference}" for head, reference in pairs],
+            z=difference.values,
+            zmin=-1,
+            zmax=1,
+            zmid=0,
+            colorscale=theme.DIVERGING,
+            reversescale=True,
+            text=[[f"{value:+.2f}" for value in row] for row in difference.values],
+            texttemplate="%{text}",
+            xgap=3,
+            ygap=3,
+            hovertemplate="%{y}: %{z:+.3f} on %{x}<extra></extra>",
+            colorbar={"title": {"text": "difference", "side": "top"}, "thickness": 12},
+        )
+    )
+    figure.update_xaxes(title="role of the tokens attended to", showgrid=False)
+    figure.update_yaxes(title="matched pair", autorange="reversed", showgrid=False)
+    row, column = np.unravel_index(int(np.abs(difference.values).argmax()), difference.shape)
+    label = f"{difference['head'].values[row]} and the constructed {difference.reference.values[row]} head"
+    title = f"Largest difference by role {difference.values[row, column]:+.2f}, between {label}"
+    note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; red: the model attends more"
+    return theme.finish(figure, title, result.provenance, width=860, height=250 + 52 * len(difference), note=note)
+
+
 def head_writes(result: HeadWrites) -> go.Figure:
     """Coordinate of the ten digits along each head's main direction, and how linear it is."""
     heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]

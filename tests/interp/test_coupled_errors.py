@@ -107,7 +107,9 @@ def figures(model, shape):
     yield interp.head_roles(model, task, n=8).figure()
     yield interp.pattern_substitution(model, task, n=8).figure()
     yield interp.first_errors(model, task, n=8).figure()
-    yield interp.coupled_comparison(model, task, n=8, untrained=[]).figure()
+    comparison = interp.coupled_comparison(model, task, n=8, untrained=[])
+    yield comparison.figure()
+    yield comparison.difference_figure()
     yield interp.head_writes(model, task, n=32).figure()
     growth = interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4)
     yield growth.figure()
@@ -118,7 +120,7 @@ def figures(model, shape):
 def test_every_result_draws_itself_with_its_provenance(hand_built, trained_kind):
     model = models.build(TRAINED, seed=2) if trained_kind else hand_built
     drawn = list(figures(model, (3, 2)))
-    assert len(drawn) == 10
+    assert len(drawn) == 11
     for figure in drawn:
         assert isinstance(figure, go.Figure) and figure.data
         title, subtitle = figure.layout.title.text, figure.layout.title.subtitle.text

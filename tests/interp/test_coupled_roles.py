@@ -14,6 +14,8 @@ from interp.coupled_patterns import read_patterns
 from interp.results import Provenance
 from models.errors import UserError
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.weight_maps import DenseWeights
+from tests.interp.conftest import stock_copy
 
 MADE_UP = Provenance(8, 0, "made-up problems")
 
@@ -102,6 +104,16 @@ def test_without_scratchpad_only_digit_sum_and_carry_are_asked_for():
         result.role(3, 0)
 
 
+def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
+    task = hand_built.task.at(3, 3)
+    rows = rows_of(hand_built, task)
+    resting = 0.05 * rows
+    resting[..., 0] += 0.95
+    result = interp.compute_head_roles([resting], key_sets(task), MADE_UP, draws=99)
+    assert set(result.roles().values()) == {None}
+    assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1, abs=1e-3)
+
+
 # ---- substitution
 
 
@@ -167,6 +179,7 @@ def test_the_hand_built_model_is_at_distance_zero_from_itself(hand_built):
     assert result.pairs.reference.values.tolist() == ["digit sum", "carry", "arrow", "EOS"]
     assert result.pairs["head"].values.tolist() == ["L0H0", "L0H1", "L0H2", "L0H3"]
     assert result.pairs.distance.values == pytest.approx(0, abs=1e-4)
+    assert np.abs(result.difference().values).max() < 1e-4
     off = result.distance.distance.values[~np.eye(4, dtype=bool)]
     assert off.min() > 0.5 and result.total["random pairing"] > 0.5 and result.total["shuffled"] > 0.4
     assert result.total["p_shuffled"] == pytest.approx(1 / 200)
@@ -227,3 +240,29 @@ def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
     assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
     assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)
     assert float(result.table.p_value[0, 1]) > 0.01
+
+
+# ---- models of TransformerLens
+
+
+def test_a_stock_transformer_lens_copy_gives_the_same_numbers():
+    task = MultiOperandAddition(2, 2)
+    config = models.TransformerConfig(
+        n_layers=2, d_model=16, n_heads=2, d_head=8, d_mlp=8, d_vocab=task.d_vocab, n_ctx=64, normalization_type="LN"
+    )
+    weights = DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(0))
+    for name, parameter in weights.named_parameters():
+        if "W_" in name:
+            parameter.data *= 30
+    model = models.ArithmeticTransformer(weights, task)
+    stock = stock_copy(model)
+    ours, theirs = (interp.needed_attention(m, task, n=12, untrained=[]) for m in (model, stock))
+    assert theirs.pattern.values == pytest.approx(ours.pattern.values, abs=1e-5)
+    ours, theirs = (interp.head_roles(m, task, n=12, untrained=[]) for m in (model, stock))
+    assert theirs.table.overlap.values == pytest.approx(ours.table.overlap.values, abs=1e-5)
+    ours, theirs = (interp.head_writes(m, task, n=24, untrained=[]) for m in (model, stock))
+    assert theirs.table.linear.values == pytest.approx(ours.table.linear.values, abs=1e-3)
+    ours, theirs = (interp.pattern_substitution(m, task, n=12, heads=[(1, 0)]) for m in (model, stock))
+    assert theirs.table.tokens.values == pytest.approx(ours.table.tokens.values, abs=0.02, nan_ok=True)
+    assert interp.first_errors(stock, task, n=12).wrong_problems == 12
