@@ -1,12 +1,17 @@
-"""``python -m benchmarks [training] [scoring] ...``: the named benchmarks, or all."""
+"""``python -m benchmarks [training] [scoring] [decoding] ...``: the named benchmarks, or all."""
 
 import sys
 
 import torch
 
-from benchmarks import scoring, sequence_training, training
+from benchmarks import decoding, scoring, sequence_training, training
 
-ALL = {"training": training.main, "scoring": scoring.main, "sequence-training": sequence_training.main}
+ALL = {
+    "training": training.main,
+    "scoring": scoring.main,
+    "sequence-training": sequence_training.main,
+    "decoding": decoding.main,
+}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

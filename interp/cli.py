@@ -6,6 +6,7 @@
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp report                                report.html on the zoo's ten-digit adders
+    interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
 """
@@ -250,6 +251,52 @@ class Report:
         _one_thread()
         write_report(self.models, self.out)
         print(f"wrote {self.out}")
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class Reproduce:
+    """Train what a paper's figure needs, evaluate it and write one HTML page; the same command goes on."""
+
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:FIGURE")]
+    """For example position-coupling:fig1."""
+    size: Literal["small", "paper"] = "small"
+    """Models that two CPU cores train in minutes, or the paper's own."""
+    seeds: int = 1
+    """Seeds a model; the figure shows their median. With 1, stored small models are used as they are."""
+    problems: int | None = None
+    """Problems a size; 200 in small, 1,000 in the paper's."""
+    offsets: str = "start 1"
+    """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
+    out: Path = Path("runs/reproduce")
+    """Runs, grids and pages."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    threads: int = 1
+    """CPU threads."""
+    minutes: float | None = None
+    """Stop (and save) after so many minutes, to go on later."""
+    yes: bool = False
+    """Start even if it takes days on this CPU."""
+
+    def run(self) -> int:
+        import torch
+
+        from interp.reproduce import Reproduction
+
+        torch.set_num_threads(self.threads)
+        Reproduction(
+            self.figure,
+            self.size,
+            self.seeds,
+            self.problems,
+            self.offsets,
+            self.out,
+            self.device,
+            self.minutes,
+            self.yes,
+        ).run()
         return 0
 
 
