@@ -186,6 +186,7 @@ class HandBuiltWeights(ConstantWeights):
     def __init__(self, options: HandBuiltOptions = HandBuiltOptions()):
         self_dims = hand_built_dims(*options.position_bits)
         super().__init__(hand_built_config(options), hand_built_weights(options, self_dims))
+        self.position_limits = tuple(2**n_bits for n_bits in options.position_bits)
         self.options = options
         self.dims = self_dims
         self.dim_labels = dim_labels(self_dims)

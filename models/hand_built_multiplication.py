@@ -160,6 +160,7 @@ class HandBuiltMultiplicationWeights(ConstantWeights):
     def __init__(self, options: HandBuiltMultiplicationOptions = HandBuiltMultiplicationOptions()):
         dims = multiplication_dims(options.code_widths)
         super().__init__(multiplication_config(options), multiplication_weights(options, dims))
+        self.position_limits = tuple(options.highest_ids)
         self.options, self.dims, self.dim_labels = options, dims, dim_labels(dims)
 
 

@@ -37,12 +37,14 @@ class PosEmbed(WeightView):
     def _check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
         if torch.compiler.is_compiling() or is_batchedtensor(ids):
             return  # no value to look at there; training draws its offsets within the table
-        highest, rows = int(ids.max()), self.config.position_rows
-        if highest >= rows:
-            raise UserError(
-                f"This sequence needs position id {highest}, and this model's tables end at {rows - 1}: "
-                "fewer or shorter numbers are needed."
-            )
+        levels = ids.shape[-1]
+        limits = self._root[0].weight_map.position_limits or (self.config.position_rows - 1,) * levels
+        for level, (highest, limit) in enumerate(zip(ids.flatten(0, 1).amax(0).tolist(), limits, strict=True)):
+            if highest > limit:
+                raise UserError(
+                    f"This sequence needs position id {highest}, and this model's tables end at {limit} on level "
+                    f"{level + 1}: fewer or shorter numbers are needed."
+                )
 
 
 def rotate(

@@ -24,6 +24,9 @@ class WeightMap(nn.Module):
     #: :mod:`models.training.position_only`.
     split_stream: int | None = None
 
+    #: Highest position id of each level, where levels have tables of their own lengths; the config's for all if empty.
+    position_limits: tuple[int, ...] = ()
+
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
         self.config = cfg

@@ -100,3 +100,19 @@ def test_the_largest_shape_fits_the_tables_and_the_next_does_not(variant) -> Non
     largest = variant.largest_shape
     assert fits(largest)
     assert not fits(tuple(size + 1 for size in largest))
+
+
+def test_a_level_with_a_shorter_table_refuses_ids_past_its_own_end() -> None:
+    """Table 3: level 2 ends at 32, the others at 64; the rows that fill its table up are not positions."""
+    import torch
+
+    from models.errors import UserError
+
+    variant = SMALL["multiplication"]
+    model = models.build(variant.name)
+    tokens = model.task.encode("123*456")
+    ids = model.task.position_ids(tokens)
+    allowed = torch.tensor(variant.limits)
+    model(tokens, position_ids=torch.minimum(ids + 4, allowed))
+    with pytest.raises(UserError, match="needs position id 9, and this model's tables end at 8 on level 2"):
+        model(tokens, position_ids=ids + torch.tensor([0, 6, 0]))
