@@ -23,7 +23,7 @@ def first_errors(result: FirstErrors) -> go.Figure:
         horizontal_spacing=0.22,
         subplot_titles=("first wrong token: problems", "given for expected"),
     )
-    top = max(float(np.nanmax(hazard)), 1e-9)
+    top = max(float(np.nanmax(hazard)), 0.01)
     for part in (slice(0, len(places) - 1), slice(len(places) - 1, len(places))):
         figure.add_heatmap(
             x=x[part],
@@ -44,7 +44,7 @@ def first_errors(result: FirstErrors) -> go.Figure:
     names = ["> or EOS" if place == BOUNDARY else place for place in places]
     figure.update_xaxes(
         title="digit of the running sum (0: units), and the boundary behind it",
-        tickvals=x, ticktext=names, showgrid=False, zeroline=False, row=1, col=1,
+        tickvals=x, ticktext=names, range=[-0.55, x[-1] + 0.55], showgrid=False, zeroline=False, row=1, col=1,
     )  # fmt: skip
     figure.update_yaxes(title="running sum", autorange="reversed", showgrid=False, row=1, col=1)
     confusions = result.confusions

@@ -20,6 +20,7 @@ _GROUP_NAMES = {
     "eos": "EOS",
     "rest": "rest",
 }
+_MOST_HEADS = 12  # of a large model, beside the constructed ones
 _GROUP_COLOURS = (theme.BLUE, theme.VERMILION, theme.SKY, theme.PURPLE, theme.LIGHT)
 
 
@@ -76,14 +77,18 @@ def head_roles(result: HeadRoles) -> go.Figure:
 
 def coupled_comparison(result: CoupledComparison) -> go.Figure:
     """Distances of all pairs, the matched ones outlined, and where each head of both models looks."""
-    heads, others = result.distance["head"].values.tolist(), result.distance.reference.values.tolist()
+    others = result.distance.reference.values.tolist()
+    pairs = {str(head) for head in result.pairs["head"].values}
+    nearest = result.distance.distance.min("reference").to_series().sort_values()
+    shown = pairs | set([head for head in nearest.index if head not in pairs][: max(0, _MOST_HEADS - len(pairs))])
+    heads = [head for head in result.distance["head"].values.tolist() if head in shown]
     figure = make_subplots(
         cols=2,
         column_widths=[0.42, 0.58],
         horizontal_spacing=0.17,
         subplot_titles=("distance of attention", "where a head looks, BOS apart"),
     )
-    distance = result.distance.distance.values
+    distance = result.distance.distance.sel(head=heads).values
     figure.add_heatmap(
         x=others,
         y=heads,
@@ -146,6 +151,8 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
         f"{total['distance']:.2f}{control}, shuffled roles {total['shuffled']:.2f}"
     )
     note = f"{result.names[0]} beside {result.names[1]} (italics); outlined: matched pairs, dotted from 0.5 on"
+    if len(heads) < result.distance.sizes["head"]:
+        note += f"; the {len(heads)} nearest of {result.distance.sizes['head']} heads"
     return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
 
 
