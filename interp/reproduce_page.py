@@ -25,7 +25,8 @@ table {{ border-collapse: collapse; margin-top: 1.5rem; }} th, td {{ padding: .2
 </style><script>{plotlyjs}</script></head><body>
 <h1>{title}</h1>
 {figure}
-<table><tr><th>panel</th><th>model</th><th>seeds</th><th>problems</th><th>in the training range</th><th>outside</th></tr>
+<table>
+<tr><th>panel</th><th>model</th><th>seeds</th><th>problems</th><th>in the training range</th><th>outside</th></tr>
 {rows}</table>
 <p>Exact match of whole responses, mean over sizes. Made by <code>{command}</code>; the counts of every size are in this
 page, in the element <code>#data</code>, and beside it.</p>

@@ -132,7 +132,7 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
     measures = [("correct", "whole response")]
     if all("answer" in grid.table for panel in result.panels for grid in panel.grids):
         measures.insert(0, ("answer", "final answer (greedy decoding)"))
-    axis = str(result.panels[0].grids[0].table.n.dims[0])
+    (axis,) = (str(name) for name in result.panels[0].grids[0].table.n.dims)
     figure = make_subplots(cols=len(measures), shared_yaxes=True, horizontal_spacing=0.04,
                            subplot_titles=[title for _, title in measures])  # fmt: skip
     for column, (what, _) in enumerate(measures, 1):
@@ -214,9 +214,8 @@ def offset_sweep(result: OffsetSweep) -> go.Figure:
         annotation={"text": f"random offsets: {last.accuracy:.3f}", "font": {"color": theme.GREY}},
         annotation_position="top right",
     )  # fmt: skip
-    figure.update_xaxes(
-        title="first position id (the paper tests with 1)", tickmode="linear", dtick=_dtick(frame.start)
-    )
+    step = 1 if frame.start.max() <= 15 else 5
+    figure.update_xaxes(title="first position id (the paper tests with 1)", tickmode="linear", dtick=step)
     figure.update_yaxes(title="exact match of whole responses", range=[-0.03, 1.08])
     figure.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0})
     return theme.finish(figure, result.sentence(), result.provenance, width=860, height=560, note="Bars: 95% intervals")

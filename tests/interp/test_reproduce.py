@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -81,10 +82,10 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
     from models.training import train
 
     # Each slice trains a few steps only, however fast the machine is.
-    stops = iter(range(5, 1000, 5))
+    stops = cycle((7, 12))
 
     def slice_of(*arguments, minutes=None, **options):
-        return train(*arguments, **options, stop_at_step=next(stops) % 15)
+        return train(*arguments, **options, stop_at_step=next(stops))
 
     monkeypatch.setattr("interp.reproduce.train", slice_of)
     said: list[str] = []
@@ -125,7 +126,7 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
     assert not (tmp_path / "position-coupling" / name / "seed-0").exists()
     said.clear()
     assert job(tmp_path, said, seeds=2).run()
-    assert not any("stored" in text for text in said)
+    assert not any("the stored" in text for text in said)
 
 
 def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch):
@@ -185,7 +186,7 @@ def test_a_larger_model_is_said_to_take_longer():
 
 
 def test_durations_are_said_in_a_fitting_unit():
-    assert [duration(s) for s in (40, 1500, 12_600, 1e6)] == ["40 s", "25 minutes", "3.5 hours", "12 days"]
+    assert [duration(s) for s in (40.0, 1500.0, 12_600.0, 1e6)] == ["40 s", "25 minutes", "3.5 hours", "12 days"]
 
 
 def test_a_figure_is_found_by_name():
