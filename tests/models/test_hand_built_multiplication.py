@@ -204,7 +204,7 @@ def test_more_digits_than_it_was_built_for_are_refused() -> None:
     for text in ("370*2", "2*370"):
         with pytest.raises(UserError, match="at most 2 digits"):
             model(text)
-    with pytest.raises(UserError, match="needs position id 6, and this model's tables end at 5"):
+    with pytest.raises(UserError, match="needs position id 6, and this model's tables end at 4 on level 1"):
         model(Multiplication(5, 1).encode_prompt("37000*2"))
 
 
