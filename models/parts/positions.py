@@ -30,6 +30,11 @@ class PosEmbed(WeightView):
         table = self.get(self.weights_or_own(weights), "W_pos")
         if self.config.positional_embedding_type == "coupled":
             ids = self._root[0].task.position_ids(tokens) if position_ids is None else position_ids
+            if ids.shape[-1] != table.shape[0]:
+                raise UserError(
+                    f"This model has {table.shape[0]} levels of position ids, and these have {ids.shape[-1]}: "
+                    "they belong to another task or format."
+                )
             self._check_ids(ids)
             return sum(table[level][ids[..., level]] for level in range(table.shape[0]))
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place

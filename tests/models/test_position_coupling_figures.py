@@ -116,3 +116,28 @@ def test_a_level_with_a_shorter_table_refuses_ids_past_its_own_end() -> None:
     model(tokens, position_ids=torch.minimum(ids + 4, allowed))
     with pytest.raises(UserError, match="needs position id 9, and this model's tables end at 8 on level 2"):
         model(tokens, position_ids=ids + torch.tensor([0, 6, 0]))
+
+
+def test_a_model_refuses_ids_of_another_format() -> None:
+    from models.errors import UserError
+
+    model = models.build("position-coupling-1l4h-no-scratchpad-small")
+    other = SMALL["addition"].make_task()
+    tokens = other.encode("57+48+96+1")
+    with pytest.raises(UserError, match="1 levels of position ids, and these have 2: they belong to another task"):
+        model(tokens, position_ids=other.position_ids(tokens))
+
+
+def test_a_checkpoint_of_another_size_or_format_is_refused(tmp_path) -> None:
+    from models.checkpoint import save_weights
+    from models.errors import UserError
+
+    small, wide = (models.build(f"position-coupling-1l4h{size}-small") for size in ("-d32", ""))
+    parameters = {name: p.detach() for name, p in wide.weight_map.named_parameters()}
+    path = tmp_path / "weights.safetensors"
+    save_weights(path, parameters, {"model": str(small.name_or_path)})
+    with pytest.raises(UserError, match="this model needs"):
+        models.load(path)
+    save_weights(path, parameters, {"model": "position-coupling-1l4h-no-scratchpad-small"})
+    with pytest.raises(UserError, match="pos_embed/W_pos_2.*another model"):
+        models.load(path)
