@@ -27,7 +27,7 @@ from models.errors import UserError
 from models.tasks.base import Role, Task
 
 SPECIAL = "$"  # BOS, EOS and padding
-TEST_SIZE, TEST_SEED, VALIDATION_SEED = 1_000, 2025, 10_000
+TEST_SIZE, TEST_SEED = 1_000, 2025
 
 
 @dataclass(frozen=True)
@@ -242,10 +242,6 @@ class SequenceTask(Task):
         """1,000 problems of this shape, always the same; they say nothing about longer ones."""
         problems = self.sample(TEST_SIZE, torch.Generator().manual_seed(TEST_SEED))
         return f"{self.shape_text}, seed {TEST_SEED}", problems
-
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n operand column"]:
-        """Problems of this shape from another stream than the test set's."""
-        return self.sample(n, torch.Generator().manual_seed(VALIDATION_SEED + seed))
 
     @property
     @abstractmethod
