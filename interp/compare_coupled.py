@@ -19,9 +19,12 @@ Nulls: freshly initialised copies, matched the same way (p: share of copies as c
 role groups shuffled, independently for each target, in the trained model; and random pairings of the same heads, a
 reference only: the matched sum is the smallest of them by construction, so they give no p-value.
 
-What is not compared. BOS: the construction keeps 1/3 or more there, trained heads need not (``bos`` is kept beside).
-What a head writes lies in another basis, and norms behind the attention rescale it by all heads' sum: only the shape of
-what it writes over the ten digits can be laid beside (:mod:`interp.coupled_writes`). Sampled, ids from 1.
+What is not compared. Boundaries: the constructed arrow and EOS heads are read where a number ends, the pairs are
+compared where digits are predicted (:func:`interp.coupled_errors.first_errors` asks how boundaries go wrong). Every
+constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the construction keeps 1/3
+or more there, trained heads need not (``bos`` is kept beside). What a head writes lies in another basis, and norms
+behind the attention rescale it by all heads' sum: only the shape of what it writes over the ten digits can be laid
+beside (:mod:`interp.coupled_writes`). Sampled, ids from 1.
 """
 
 from __future__ import annotations
