@@ -13,6 +13,8 @@
     interp.coupled_comparison(summer)            trained beside hand-built, head by head
     interp.attended_growth(summer).figure()      tokens attended to, over the number of operands
     interp.first_errors(summer).figure()         where the response goes wrong first
+    interp.exact_match_grid(summer).figure()     how often it is right, by digits and operands
+    interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
@@ -29,10 +31,21 @@ from interp.coupled_roles import HeadRoles, compute_head_roles, head_roles
 from interp.coupled_writes import HeadWrites, compute_head_writes, head_writes
 from interp.dynamics import GrokkingCurves, grokking_curves
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
+from interp.heatmap_panels import GridPanel, GridPanels
+from interp.heatmaps import ExactMatchGrid, exact_match_grid
 from interp.helices import HelixFit, helix_fit
+from interp.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
 from interp.results import Provenance, Result
 
 __all__ = [
+    "exact_match_grid",
+    "ExactMatchGrid",
+    "GridPanel",
+    "GridPanels",
+    "offset_sweep",
+    "OffsetSweep",
+    "greedy_agreement",
+    "GreedyAgreement",
     "accuracy_by_chain",
     "AccuracyByChain",
     "grokking_curves",

@@ -79,12 +79,13 @@ class GridPanels(Result):
             return f"{self.title}: no size outside the training range."
         order = sorted(range(len(outside)), key=lambda i: -np.nan_to_num(outside[i]))
         best, rest = order[0], order[1:]
-        said = f"{self.title}: outside the training range {self.panels[best].label} is right in {outside[best]:.3f}"
+        label = lambda i: f"{outside[i]:.3f} with {self.panels[i].label}"  # noqa: E731
+        said = f"{self.title}: mean exact match outside the training range {label(best)}"
         if rest:
-            said += f", {self.panels[rest[0]].label} in {outside[rest[0]]:.3f}"
+            said += f"; next {label(rest[0])}"
         if len(rest) > 1:
-            said += f", the worst in {outside[rest[-1]]:.3f}"
-        return said + " (mean over sizes)."
+            said += f"; least {label(rest[-1])}"
+        return said + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row a panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
@@ -96,9 +97,9 @@ class GridPanels(Result):
         return pd.concat(tables, ignore_index=True)
 
     def figure(self) -> Any:
-        from interp.figures.heatmaps import accuracy_by_length, heatmaps
+        from interp.figures.heatmaps import accuracy_by_length, exact_match_panels
 
-        return accuracy_by_length(self) if self.is_lines else heatmaps(self)
+        return accuracy_by_length(self) if self.is_lines else exact_match_panels(self)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -13,6 +13,7 @@ from interp.figures.coupled_errors import first_errors
 from interp.figures.coupled_growth import attended_growth
 from interp.figures.coupled_roles import coupled_comparison, coupled_difference, head_roles, head_writes
 from interp.figures.embeddings import circle, fourier, helix
+from interp.figures.heatmaps import accuracy_by_length, exact_match_panels, offset_sweep
 
 __all__ = [
     "attention_by_role",
@@ -31,4 +32,7 @@ __all__ = [
     "circle",
     "fourier",
     "helix",
+    "exact_match_panels",
+    "accuracy_by_length",
+    "offset_sweep",
 ]

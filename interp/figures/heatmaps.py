@@ -1,4 +1,4 @@
-"""Pictures of :mod:`interp.heatmap_panels` and :mod:`interp.offset_sweep`, laid out like the Position Coupling paper's.
+"""Pictures of :mod:`interp.heatmap_panels` and :mod:`interp.offset_sweeps`, laid out like those of Position Coupling.
 
 Red is 0 and blue is 1; a red box is the training range; grey is beyond the model's position tables, white not asked.
 """
@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from interp.figures import theme
 from interp.heatmap_panels import GridPanel, GridPanels
 from interp.heatmaps import ExactMatchGrid
-from interp.offset_sweep import OffsetSweep
+from interp.offset_sweeps import OffsetSweep
 
 #: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
 SCALE = "RdBu"
@@ -28,12 +28,12 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 
 
-def heatmaps(result: GridPanels, columns: int | None = None) -> go.Figure:
+def exact_match_panels(result: GridPanels, columns: int | None = None) -> go.Figure:
     """Small multiples: exact match by operands (x) and digits (y), one panel a model, all on one scale from 0 to 1."""
     panels = result.panels
     columns = columns or (len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3)
     rows = math.ceil(len(panels) / columns)
-    width = max(560, 110 + 300 * columns) if len(panels) > 1 else 640
+    width = max(560, 110 + 270 * columns) if len(panels) > 1 else 640
     cell = (width - 150) / columns
     high = 1.0 * cell  # squares, as in the paper
     height_of_plots = rows * high + (rows - 1) * 84
@@ -104,6 +104,7 @@ def _panel(figure: go.Figure, panel: GridPanel, row: int, column: int, first: bo
     ):
         update(
             tickvals=_ticks(values), range=[values[0] - 0.5, values[-1] + 0.5], showgrid=False, zeroline=False,
+            ticks="outside", ticklen=4, tickcolor="white",
             title={"text": title if shown else "", "standoff": 4}, constrain="domain", row=row, col=column,
         )  # fmt: skip
 
@@ -147,13 +148,13 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
         if what == "answer":
             figure.add_hline(y=0.5, line={"dash": "dash", "color": theme.GREY, "width": 1}, row=1, col=column)
             figure.add_annotation(
-                x=1, xref="x domain", y=0.5, yref="y", xanchor="right", yanchor="top", text="a guess",
+                x=0, xref="x domain", y=0.5, yref="y", xanchor="left", yanchor="top", text="a guess",
                 showarrow=False, font={"size": 12, "color": theme.GREY},
             )  # fmt: skip
         figure.update_xaxes(title=f"{axis} of the query", row=1, col=column)
     figure.update_yaxes(range=[-0.03, 1.03], tickformat=".0%")
     figure.update_yaxes(title="right", row=1, col=1)
-    figure.update_layout(legend={"orientation": "h", "y": -0.16, "x": 0})
+    figure.update_layout(legend={"orientation": "h", "y": -0.19, "x": 0})
     band = "range over seeds" if any(len(panel.grids) > 1 for panel in result.panels) else "95% interval"
     notes = f"Band: {band}{_seeds(result)}. Grey: training range"
     finished = theme.finish(figure, result.sentence(), result.provenance, width=1000, height=600, note=notes)

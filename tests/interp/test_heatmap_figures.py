@@ -13,7 +13,7 @@ import xarray as xr
 from interp.figures import heatmaps as figures
 from interp.heatmap_panels import GridPanel, GridPanels
 from interp.heatmaps import ExactMatchGrid
-from interp.offset_sweep import OffsetSweep
+from interp.offset_sweeps import OffsetSweep
 from interp.results import Provenance
 from interp.stats import clopper_pearson
 from models.evaluation import Rate
@@ -156,7 +156,7 @@ def test_the_title_of_panels_orders_them_by_what_they_reach():
     panels = GridPanels("Methods", (GridPanel("weak", (sums(3),)), GridPanel("strong", (sums(0),))))
     outside = dict(zip(("weak", "strong"), (mean for _, mean in panels.means()), strict=True))
     best = max(outside, key=lambda label: outside[label])
-    assert f"{best} is right in {outside[best]:.3f}" in panels.sentence()
+    assert f"outside the training range {outside[best]:.3f} with {best};" in panels.sentence()
 
 
 def test_these_figures_import_no_model(package_dir: Path):

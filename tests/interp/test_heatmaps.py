@@ -13,7 +13,7 @@ import models
 from interp.heatmap_cells import BLOCK, CellScorer, Offsets, cell_problems
 from interp.heatmap_panels import GridPanel, GridPanels
 from interp.heatmaps import ExactMatchGrid, exact_match_grid, rectangle
-from interp.offset_sweep import greedy_agreement, offset_sweep
+from interp.offset_sweeps import greedy_agreement, offset_sweep
 from interp.stats import clopper_pearson
 from models.decoding import greedy
 from models.errors import UserError
