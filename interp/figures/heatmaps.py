@@ -170,7 +170,7 @@ def _line(figure: go.Figure, panel: GridPanel, what: str, axis: str, number: int
         shares = np.stack([grid.share(what).values for grid in panel.grids])
         low, high = shares.min(0), shares.max(0)
     else:
-        frame = panel.grids[0].to_dataframe().set_index(axis).reindex(x)
+        frame = next(iter(panel.grids)).to_dataframe().set_index(axis).reindex(x)
         prefix = "" if what == "correct" else f"{what}_"
         low, high = frame[f"{prefix}low"].values, frame[f"{prefix}high"].values
     known = ~np.isnan(median.values)
