@@ -201,6 +201,8 @@ class Solve:
         from models.evaluation import predict
 
         model = _load(self.model)
+        if not self.problems:
+            raise UserError("There is no problem to solve: the list is empty.")
         for text in self.problems:
             task = model.task.for_problems([text])
             problem = task.as_problems([text])

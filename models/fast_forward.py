@@ -184,7 +184,7 @@ class FireBiasTable:
         if self.table is None or self.table.shape[1] < stop:
             n = stop if self.table is None else max(stop, self.table.shape[1] * 3 // 2)
             rows = max(1, 2**17 // n)
-            parts = [fire_rows(self.model, self.weights, a, min(a + rows, n), n) for a in range(0, n, rows)]
+            parts = [self.model.fire.rows(a, min(a + rows, n), n, self.weights) for a in range(0, n, rows)]
             self.table = torch.cat(parts, 1)
         return self.table[:, start:stop, :stop]
 
@@ -195,22 +195,6 @@ def fire_bias(model: ArithmeticTransformer, weights: Weights, n_pos: int) -> Bia
         return FireBiasTable(model, weights)
     whole = model.fire(n_pos, weights)
     return lambda start, stop: whole[:, start:stop, :stop]
-
-
-def fire_rows(
-    model: ArithmeticTransformer, weights: Weights, start: int, stop: int, n_keys: int
-) -> Float[Tensor, "head query key"]:
-    """Rows of :class:`models.parts.positions.FireBias`, whose formula this repeats."""
-    cfg, get = model.config, lambda key: model.fire.get(weights, key)
-    dtype, device = get("W_in").dtype, get("W_in").device
-    query = torch.arange(start, stop, device=device, dtype=dtype)
-    distance = (query[:, None] - torch.arange(n_keys, device=device, dtype=dtype)).clamp(min=0)
-    pick = torch.maximum if cfg.fire_normaliser == "max" else torch.minimum
-    normaliser = torch.log1p(cfg.fire_c * pick(torch.full_like(query, cfg.fire_L0), query)).clamp(min=1e-6)
-    ratio = torch.log1p(cfg.fire_c * distance) / normaliser[:, None]
-    hidden = torch.relu(ratio[..., None] @ get("W_in") + get("b_in"))
-    hidden = torch.relu(hidden @ get("W_mid") + get("b_mid"))
-    return (hidden @ get("W_out") + get("b_out")).permute(2, 0, 1)
 
 
 def exact_match(

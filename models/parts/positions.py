@@ -82,14 +82,20 @@ class FireBias(WeightView):
     """
 
     def forward(self, n_pos: int, weights: Weights | None = None) -> Float[Tensor, "head query key"]:
+        return self.rows(0, n_pos, n_pos, weights)
+
+    def rows(
+        self, start: int, stop: int, n_keys: int, weights: Weights | None = None
+    ) -> Float[Tensor, "head query key"]:
+        """The bias of queries ``start`` to ``stop - 1`` on the first ``n_keys`` keys."""
         weights = self.weights_or_own(weights)
         w_in = self.get(weights, "W_in")
-        position = torch.arange(n_pos, device=w_in.device, dtype=w_in.dtype)
-        distance = (position[:, None] - position[None, :]).clamp(min=0)
-        limit = torch.full_like(position, self.config.fire_L0)
+        query = torch.arange(start, stop, device=w_in.device, dtype=w_in.dtype)
+        distance = (query[:, None] - torch.arange(n_keys, device=w_in.device, dtype=w_in.dtype)).clamp(min=0)
+        limit = torch.full_like(query, self.config.fire_L0)
         pick = torch.maximum if self.config.fire_normaliser == "max" else torch.minimum
         c = self.config.fire_c
-        ratio = torch.log1p(c * distance) / torch.log1p(c * pick(limit, position)).clamp(min=1e-6)[:, None]
+        ratio = torch.log1p(c * distance) / torch.log1p(c * pick(limit, query)).clamp(min=1e-6)[:, None]
         hidden = torch.relu(ratio[..., None] @ w_in + self.get(weights, "b_in"))
         hidden = torch.relu(hidden @ self.get(weights, "W_mid") + self.get(weights, "b_mid"))
         return (hidden @ self.get(weights, "W_out") + self.get(weights, "b_out")).permute(2, 0, 1)

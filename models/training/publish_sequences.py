@@ -175,8 +175,8 @@ line is the longest shape of the training set.
 |---|{"---|" * len(rows)}
 {table}
 
-* **Stored:** seed {training["seed"]}, parameters after {training["step"]:,} steps; of {training["seeds_tried"]} chosen on
-  {SELECTION_SIZE} other problems of each further shape (seed {SELECTION_SEED}).
+* **Stored:** seed {training["seed"]}, parameters after {training["step"]:,} steps; of {training["seeds_tried"]} chosen
+  on {SELECTION_SIZE} other problems of each further shape (seed {SELECTION_SEED}).
 * **Time:** {training["seconds"] / 60:.0f} minutes for all seeds on one thread of a shared machine, bfloat16 products,
   torch {training["torch"]}.
 

@@ -144,7 +144,7 @@ class Bucket:
 def make_buckets(
     task: SequenceTask, problems: MixedProblems, n_buckets: int, ids_of: Callable[[Tensor], Tensor] | None = None
 ) -> list[Bucket]:
-    """Cut a batch into parts of similar length; ``ids_of(tokens)`` gives position ids, None leaves them to the model."""
+    """Cut a batch into parts of similar length; ``ids_of`` makes ids of tokens, None leaves them to the model."""
     sequences = task.sequences(problems.digits, problems.n_operands, problems.n_digits)
     position_ids = None if ids_of is None else ids_of(sequences.inputs)
     length = 1 + (sequences.segment >= 0).sum(1)

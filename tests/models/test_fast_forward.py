@@ -7,7 +7,7 @@ import torch
 
 import models
 from models import fast_forward
-from models.fast_forward import FireBiasTable, fire_rows, logits_from, supports
+from models.fast_forward import FireBiasTable, logits_from, supports
 from models.transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.conformance.table import dense, randomised
@@ -84,7 +84,7 @@ def test_one_row_of_ids_serves_a_batch():
 def test_rows_of_the_fire_bias_are_those_of_the_whole(normaliser):
     model = dense(positional_embedding_type="fire", fire_c=0.7, fire_L0=30.0, fire_normaliser=normaliser)(0)
     weights = model.effective_weights()
-    assert_same(fire_rows(model, weights, 20, 45, 60), model.fire(60, weights)[:, 20:45], 1e-6)
+    assert_same(model.fire.rows(20, 45, 60, weights), model.fire(60, weights)[:, 20:45], 1e-6)
 
 
 def test_the_fire_table_grows_with_the_sequences():
