@@ -96,11 +96,7 @@ class CellScorer:
             raise UserError(f"{task.name} has {task.d_vocab} tokens and the model {model.config.d_vocab}.")
         self.model, self.task, cfg = model, task, model.config
         self.coupled = cfg.positional_embedding_type == "coupled"
-        rows = (cfg.position_rows - 1,) * cfg.n_position_levels
-        #: Highest id of each level. Levels with shorter tables are filled up with zero rows, which do not count.
-        self.limits: tuple[int, ...] = (
-            (getattr(model.weight_map, "position_limits", ()) or rows) if self.coupled else ()
-        )
+        self.limits: tuple[int, ...] = model.position_limits
         self.offsets = Offsets.parse(offsets, len(self.limits)) if self.coupled else Offsets(())
         with torch.no_grad():
             self.weights = {key: weight.detach() for key, weight in model.effective_weights().items()}
@@ -109,18 +105,11 @@ class CellScorer:
 
     # ---- reach
 
-    def highest_ids(self, task: SequenceTask) -> tuple[int, ...]:
-        """The highest ids, counted from 1, that a problem of this shape can need: those of all nines (or ones)."""
-        longest = torch.full((1, task.n_operands, task.n_digits), task.base - 1)
-        for operand, length in enumerate(task.shape if task.name == "multiplication" else ()):
-            longest[:, operand, length:] = 0
-        return tuple(task.position_ids(task.sequences(longest).tokens).amax((0, 1)).tolist())
-
     def reaches(self, task: SequenceTask) -> bool:
         """Whether the model's tables have all ids of this shape under this policy."""
         if self.coupled:
             starts = self.offsets.start or (1,) * len(self.limits)
-            ids = zip(self.highest_ids(task), starts, self.limits, strict=True)
+            ids = zip(task.highest_ids(), starts, self.limits, strict=True)
             return all(highest + start - 1 <= limit for highest, start, limit in ids)
         if self.model.config.positional_embedding_type == "standard":
             longest = torch.full((1, task.n_operands, task.n_digits), task.base - 1)
@@ -133,7 +122,7 @@ class CellScorer:
             return None
         if self.offsets.start is not None:
             return torch.tensor([self.offsets.start], device=self.device).expand(n, -1) - 1
-        room = torch.tensor([limit + 1 - high for limit, high in zip(self.limits, self.highest_ids(task), strict=True)])
+        room = torch.tensor([limit + 1 - high for limit, high in zip(self.limits, task.highest_ids(), strict=True)])
         draws = [
             torch.rand(BLOCK, len(room), generator=generator(seed, *task.shape, block, 1))
             for block in range(-(-(first + n) // BLOCK))

@@ -89,7 +89,7 @@ def offset_sweep(
     if not scorer.reaches(at):
         raise UserError(f"The model's position tables do not reach {tuple(shape)}.")
     problems, levels = cell_problems(at, n, seed), len(scorer.limits)
-    room = [limit - high + 1 for limit, high in zip(scorer.limits, scorer.highest_ids(at), strict=True)]
+    room = [limit - high + 1 for limit, high in zip(scorer.limits, at.highest_ids(), strict=True)]
     kinds = {"all levels": range(levels)}
     if levels > 1:
         kinds |= {f"level {level + 1}": range(level, level + 1) for level in range(levels)}

@@ -65,6 +65,7 @@ def greedy(
     step = _Cached(model, weights, len(prompts), total) if use_cache else _Uncached(model, weights)
     ids_of = model.task.position_ids if position_ids is None else position_ids
     has_ids = model.config.positional_embedding_type == "coupled"
+    limits = torch.tensor(model.position_limits, device=prompts.device)
 
     tokens = torch.cat((prompts, prompts.new_zeros(len(prompts), n_tokens)), 1)
     alive = torch.ones(len(prompts), dtype=torch.bool, device=prompts.device)
@@ -74,7 +75,7 @@ def greedy(
         prefix, ids = tokens[:, :place], None
         if has_ids:
             ids = ids_of(prefix)
-            alive = alive & (ids < model.config.position_rows).all(2).all(1)
+            alive = alive & (ids <= limits).all(2).all(1)
             ids = torch.where(alive[:, None, None], ids, 0)  # a dead row computes anything
         highest, best = step(prefix, ids).max(-1)  # max hands NaN on
         alive = alive & ~highest.isnan()

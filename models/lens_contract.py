@@ -105,6 +105,14 @@ class LensContract(HookedRootModule):
             raise UserError("A model without MLPs has no hook_mlp_in.")
         self.cfg.use_hook_mlp_in = use_hook_mlp_in
 
+    @property
+    def position_limits(self) -> tuple[int, ...]:
+        """The highest position id of each level's table; empty unless positions are coupled."""
+        cfg = self.config
+        if cfg.positional_embedding_type != "coupled":
+            return ()
+        return self.weight_map.position_limits or (cfg.position_rows - 1,) * cfg.n_position_levels
+
     # ---- weights
 
     def effective_weights(self) -> Weights:

@@ -42,8 +42,7 @@ class PosEmbed(WeightView):
     def _check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
         if torch.compiler.is_compiling() or is_batchedtensor(ids):
             return  # no value to look at there; training draws its offsets within the table
-        levels = ids.shape[-1]
-        limits = self._root[0].weight_map.position_limits or (self.config.position_rows - 1,) * levels
+        limits = self._root[0].position_limits
         for level, (highest, limit) in enumerate(zip(ids.flatten(0, 1).amax(0).tolist(), limits, strict=True)):
             if highest > limit:
                 raise UserError(

@@ -90,6 +90,10 @@ class Multiplication(SequenceTask):
         return f"T_M({self.first_digits} x {self.second_digits} digits)"
 
     @property
+    def operand_lengths(self) -> tuple[int, ...]:
+        return self.shape
+
+    @property
     def example(self) -> str:
         return "37*925"
 

@@ -368,6 +368,18 @@ class SequenceTask(Task):
     def response_pattern(self) -> str:
         """Regular expression of every beginning of a response, without EOS."""
 
+    def highest_ids(self) -> tuple[int, ...]:
+        """The highest id of each level that a problem of this shape can need: that of all nines (or ones)."""
+        longest = torch.full((1, self.n_operands, self.n_digits), self.base - 1)
+        for operand, length in enumerate(self.operand_lengths):
+            longest[:, operand, length:] = 0
+        return tuple(self.position_ids(self.sequences(longest).tokens).amax((0, 1)).tolist())
+
+    @property
+    def operand_lengths(self) -> tuple[int, ...]:
+        """How many digits each operand of this shape may have."""
+        return (self.n_digits,) * self.n_operands
+
     def token_text(self, tokens: Any) -> str:
         return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
 

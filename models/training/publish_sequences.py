@@ -46,16 +46,8 @@ def _reachable(model: ArithmeticTransformer, shape: tuple[int, ...]) -> bool:
     assert isinstance(task, SequenceTask)
     if len(shape) == 2 and max(shape) > 30:
         return False
-    if model.config.positional_embedding_type != "coupled":
-        return True
-    other = task.at(*shape)
-    sequence = other.sequences(other.sample(1, torch.Generator().manual_seed(0))).inputs
-    highest = other.position_ids(sequence).amax((0, 1))
-    return bool((highest < torch.tensor([t.shape[0] for t in _tables(model)])).all())
-
-
-def _tables(model: ArithmeticTransformer) -> list[Tensor]:
-    return [p for name, p in model.weight_map.named_parameters() if name.startswith("pos_embed/")]
+    limits = model.position_limits
+    return not limits or all(id <= limit for id, limit in zip(task.at(*shape).highest_ids(), limits, strict=True))
 
 
 def cell_rates(

@@ -161,7 +161,7 @@ def test_random_offsets_stay_within_each_levels_own_table():
     model = models.build(variant.name)
     scorer, task = CellScorer(model, model.task, "random"), model.task.at(2, 3)
     assert scorer.limits == variant.position_limits == (16, 8, 16)
-    highest = torch.tensor(scorer.highest_ids(task))
+    highest = torch.tensor(task.highest_ids())
     top = highest + scorer.shifts(task, 4000, 0)
     assert (top.amax(0) == torch.tensor(scorer.limits)).all() and (top.amin(0) == highest).all()
     assert not scorer.reaches(model.task.at(2, 9))  # level 2 counts to 9, its table to 8, the others further
@@ -260,7 +260,7 @@ def test_the_training_range_is_the_recipes():
 
 def test_an_offset_sweep_moves_all_levels_and_each_alone():
     sweep = offset_sweep(SHAKY, (3, 2), n=30)
-    high = CellScorer(SHAKY, SHAKY.task).highest_ids(SHAKY.task.at(3, 2))
+    high = SHAKY.task.at(3, 2).highest_ids()
     room = [SHAKY.config.position_rows - h for h in high]
     starts = sweep.table.groupby("moved").start.max()
     assert starts.to_dict() == {"all levels": min(room), "level 1": room[0], "level 2": room[1]}
