@@ -270,7 +270,8 @@ def test_every_stored_model_is_what_its_config_says(name: str) -> None:
         zoo.entry_file(name, file)
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
-    assert result.correct == result.n == 10_010
+    if name.startswith("microadder"):
+        assert result.correct == result.n == 10_010
 
 
 @pytest.mark.parametrize("name", models.zoo_names())
