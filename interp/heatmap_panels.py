@@ -19,10 +19,14 @@ from models.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class GridPanel:
-    """One model of a figure: its grids, one a seed, over the same sizes."""
+    """One model of a figure: its grids, one a seed, over the same sizes.
+
+    ``chosen_among`` says of how many seeds the one shown was chosen, on problems of such sizes: it flatters the model.
+    """
 
     label: str
     grids: tuple[ExactMatchGrid, ...]
+    chosen_among: int = 1
 
     def __post_init__(self) -> None:
         if not self.grids:
@@ -39,6 +43,8 @@ class GridPanel:
 
     @property
     def seeds_text(self) -> str:
+        if self.chosen_among > 1:
+            return f"1 seed, chosen among {self.chosen_among}"
         return "1 seed" if len(self.grids) == 1 else f"median of {len(self.grids)} seeds"
 
 
@@ -106,7 +112,10 @@ class GridPanels(Result):
             "kind": "exact-match-panels",
             "title": self.title,
             "planned": self.planned,
-            "panels": [{"label": p.label, "grids": [grid.to_dict() for grid in p.grids]} for p in self.panels],
+            "panels": [
+                {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_dict() for grid in p.grids]}
+                for p in self.panels
+            ],
         }
 
     @classmethod
@@ -116,7 +125,7 @@ class GridPanels(Result):
             raise UserError("These are no panels of exact-match grids.")
         try:
             panels = tuple(
-                GridPanel(p["label"], tuple(ExactMatchGrid.from_dict(grid) for grid in p["grids"]))
+                GridPanel(p["label"], tuple(ExactMatchGrid.from_dict(grid) for grid in p["grids"]), p["chosen_among"])
                 for p in value["panels"]
             )
             return cls(value["title"], panels, value["planned"])

@@ -120,14 +120,15 @@ class Reproduction:
         panels: list[GridPanel] = []
         for label, variant in self.variants.items():
             grids: list[ExactMatchGrid] = []
-            for source in self._sources(variant):
+            sources = self._sources(variant)
+            for source in sources:
                 self.say(f"{label}: {source}")
                 grid = source.grid(deadline)
                 if grid is None:
                     break
                 grids.append(grid)
-            if len(grids) == len(self._sources(variant)):
-                panels.append(GridPanel(label, tuple(grids)))
+            if len(grids) == len(sources):
+                panels.append(GridPanel(label, tuple(grids), max(source.chosen_among for source in sources)))
                 title = f"{figure.title} ({PAPER} {figure_name}, {self.size})"
                 write_page(self.page, GridPanels(title, tuple(panels), len(self.variants)), self.target, self.size)
             if deadline is not None and time.monotonic() > deadline:
@@ -192,6 +193,11 @@ class _Weights:
         words = [self.label, self.job.offsets, "n", str(self.job.problems)]
         return self.folder / "grids" / ("-".join(" ".join(words).replace(",", " ").split()) + ".jsonl")
 
+    @property
+    def chosen_among(self) -> int:
+        """Of how many seeds this one was chosen for how it scores."""
+        return 1
+
     def seconds_left(self) -> float:
         return 0.0
 
@@ -226,6 +232,10 @@ class _Stored(_Weights):
     @property
     def label(self) -> str:
         return "zoo"
+
+    @property
+    def chosen_among(self) -> int:
+        return models.zoo.read_entry(self.variant.name)["training"]["seeds_tried"]
 
     def model(self, deadline: float | None) -> Any:
         return models.load(self.variant.name)

@@ -120,9 +120,11 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
     name = TINY["coupled"].name
     monkeypatch.setattr(models, "zoo_names", lambda: [name])
     monkeypatch.setattr(models, "load", lambda asked: models.build(asked, seed=7))
+    monkeypatch.setattr(models.zoo, "read_entry", lambda asked: {"training": {"seeds_tried": 5}})
     said: list[str] = []
     assert job(tmp_path, said).run()
     assert f"coupled: the stored {name}" in said and "1 of 2 runs left" in said[0]
+    assert "1 seed, chosen among 5" in next(tmp_path.glob("*.html")).read_text()
     assert not (tmp_path / "position-coupling" / name / "seed-0").exists()
     said.clear()
     assert job(tmp_path, said, seeds=2).run()

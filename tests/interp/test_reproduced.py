@@ -1,0 +1,40 @@
+"""The stored reproductions: figures that redraw from data alone, and what they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import interp
+from interp.heatmap_panels import GridPanels
+
+STORED = sorted((Path(interp.__file__).parent / "data" / "reproduced").glob("*.json"))
+
+
+@pytest.fixture(params=STORED, ids=lambda path: path.stem)
+def panels(request) -> GridPanels:
+    return GridPanels.load(request.param)
+
+
+def test_a_stored_figure_redraws_without_a_model(panels: GridPanels, monkeypatch: pytest.MonkeyPatch) -> None:
+    import models
+
+    monkeypatch.setattr(models, "load", None)
+    monkeypatch.setattr(models, "build", None)
+    figure = panels.figure()
+    assert len(figure.data) >= len(panels.panels)
+    assert "ids start at 1" in figure.layout.title.subtitle.text
+
+
+def test_position_coupling_with_the_scratchpad_generalises_furthest(panels: GridPanels) -> None:
+    """The paper's Figures 1 and 3, at the small size and budget."""
+    outside = {panel.label: mean for panel, (_, mean) in zip(panels.panels, panels.means(), strict=True)}
+    best = outside.pop("Position Coupling, scratchpad")
+    assert len(outside) == len(panels.panels) - 1 >= 5
+    assert best > max(outside.values()) + 0.2
+
+
+def test_a_chosen_seed_is_said_to_be_one(panels: GridPanels) -> None:
+    text = {panel.label: panel.seeds_text for panel in panels.panels}
+    assert "chosen among" in text["Position Coupling, scratchpad"]
