@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -36,7 +38,7 @@ class PosEmbed(WeightView):
                     "they belong to another task or format."
                 )
             self._check_ids(ids)
-            return sum(table[level][ids[..., level]] for level in range(table.shape[0]))
+            return reduce(torch.add, (table[level][ids[..., level]] for level in range(table.shape[0])))
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
 
     def _check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
