@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import torch
 
 import models
+from models.position_coupling import SMALL, DecoderSize
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 from tests.toy_task import ToyAddition
@@ -84,6 +85,20 @@ def dense(biases: bool = True, **switches: object) -> Callable[[int], Arithmetic
     return build
 
 
+def decoder(positions: str) -> Callable[[int], ArithmeticTransformer]:
+    """The Position Coupling paper's decoder, small: tied head, a table a level, norms before and after."""
+    variant = SMALL["addition"].replace(
+        size=DecoderSize(2, 2, 12, 10), longest=2, most=2, limits=(7, 5), positions=positions
+    )
+
+    def build(seed: int = 0) -> ArithmeticTransformer:
+        weight_map = variant.weights()
+        weight_map.initialise(torch.Generator().manual_seed(seed))
+        return randomised(ArithmeticTransformer(weight_map, variant.make_task()), seed + 1)
+
+    return build
+
+
 def without_twin(name: str, refusal: str, **switches: object) -> Row:
     return Row(name, dense(**switches), twins=(), refusal=refusal)
 
@@ -92,6 +107,8 @@ ROWS = [
     Row("microadder-57", registered("microadder-57")),
     Row("microadder-67", registered("microadder-67")),
     Row("microadder-74", registered("microadder-74")),
+    Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
+    Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),
     Row("LN, 1 layer", dense(n_layers=1, normalization_type="LN", act_fn="gelu_new")),
     Row("RMS, unscaled scores", dense(normalization_type="RMS", attn_scale=1.0, act_fn="relu")),
     Row("no norms, no positions", dense(normalization_type=None, positional_embedding_type="none", act_fn="silu")),
