@@ -290,3 +290,22 @@ def test_ten_thousand_sums_take_under_half_a_second() -> None:
         models.score(model)
         seconds.append(time.process_time() - start)
     assert min(seconds) < 0.5
+
+
+def test_hooks_count_for_models_that_are_otherwise_scored_without_them() -> None:
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
+    problems = model.task.sample(40, torch.Generator().manual_seed(0))
+    assert models.score(model, problems).correct == 40
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", lambda pattern, hook: pattern * 0)]):
+        assert models.score(model, problems).correct == 0
+    assert models.score(model, problems, method="greedy").correct == 40
+
+
+def test_long_sequences_are_scored_a_few_at_a_time() -> None:
+    """512 patterns of 2,013 tokens would be 33 gigabytes."""
+    from models import evaluation
+
+    model = models.build("position-coupling-hand-built", max_operands=30, max_digits=30)
+    task = model.task.at(30, 30)
+    assert evaluation._rows_that_fit(model, task) * 4 * task.input_length**2 * 4 <= 2**28
+    assert evaluation._rows_that_fit(model, task) >= 1
