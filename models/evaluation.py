@@ -22,6 +22,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from models.errors import UserError, unknown_name
+from models.decoding import greedy
 from models.fast_forward import logits_from, supports
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
@@ -209,8 +210,9 @@ def predict(
     batch_size = min(batch_size, _rows_that_fit(model, task))
     with _ready(model) as forward:
         decode = decoders[method]
-        if method == "teacher_forced" and isinstance(task, SequenceTask) and _hookless(model):
-            decode, forward = _without_hooks, (model, model.effective_weights())
+        if isinstance(task, SequenceTask) and _hookless(model):
+            decode = {"teacher_forced": _without_hooks, "greedy": _cached}[method]
+            forward = model, model.effective_weights()
         return torch.cat([decode(forward, task, batch) for batch in problems.split(batch_size)])
 
 
@@ -232,6 +234,11 @@ def _without_hooks(model_and_weights: Any, task: Task, problems: Tensor) -> Tens
     first = task.query_positions[0]
     logits = logits_from(model, task.encode(problems).to(model.device), first, weights)
     return _most_likely(logits[:, [query - first for query in task.query_positions]])
+
+
+def _cached(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
+    model, weights = model_and_weights
+    return greedy(model, task.encode_prompt(problems), len(task.query_positions), weights=weights)
 
 
 def _teacher_forced(forward: Any, task: Task, problems: Tensor) -> Tensor:
