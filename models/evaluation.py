@@ -21,8 +21,8 @@ from jaxtyping import Int
 from scipy.stats import binomtest
 from torch import Tensor
 
-from models.errors import UserError, unknown_name
 from models.decoding import greedy
+from models.errors import UserError, unknown_name
 from models.fast_forward import logits_from, supports
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
