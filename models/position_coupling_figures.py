@@ -115,6 +115,12 @@ FIGURES: Mapping[str, PaperFigure] = MappingProxyType(
             {"1 layer, 4 heads": _size(_A, n_layers=1, n_heads=4)},
             {"1 layer, 4 heads": _a.replace(longest=10, most=10, limits=(40, 40))},
         ),
+        "grid-multiplication": _figure(
+            "Two layers on products",
+            "multiplication",
+            {"2 layers, 4 heads": _size(PAPER["multiplication"], n_layers=2, n_heads=4)},
+            {"2 layers, 4 heads": SMALL["multiplication"].replace(longest=5, most=5, limits=(24, 12, 24))},
+        ),
         "fig3": _figure("Parity", "parity", _parity(PAPER["parity"]), _parity(SMALL["parity"])),
         "fig5": _figure("Training lengths", "addition", _lengths(_A, (7, 10, 13)), _lengths(_a, (3, 4, 5))),
         "fig6": _figure(
