@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.decoding import greedy
 from models.errors import UserError
-from models.fast_forward import FireBiasTable, logits_from, supports
+from models.fast_forward import FireBiasTable, logits_from, responses_right, supports
 from models.tasks.sequences import SequenceTask, TokenSequences
 
 BLOCK = 50  # problems are drawn in blocks, so that a larger n extends a smaller one's problems
@@ -150,6 +150,18 @@ class CellScorer:
             exact.append(~(wrong & mask[:, first:]).any(1))
             answer.append(~(wrong & answer_mask(task, sequences)[:, first:]).any(1))
         return Verdicts(torch.cat(exact).cpu(), torch.cat(answer).cpu())
+
+    @torch.inference_mode()
+    def exact(
+        self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
+    ) -> Bool[Tensor, " n"]:
+        """:meth:`verdicts` on whole responses alone, which stops at each problem's first wrong token."""
+        found = []
+        for part, sequences in self._batches(task, problems, TOKENS_A_BATCH):
+            ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
+            inputs, targets, mask = sequences.inputs, sequences.targets, sequences.mask
+            found.append(responses_right(self.model, inputs, targets, mask, self.weights, ids, self.bias))
+        return torch.cat(found).cpu()
 
     @torch.inference_mode()
     def greedy_verdicts(

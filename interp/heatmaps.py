@@ -360,10 +360,12 @@ def _count(
     looks = [slice(0, BLOCK), slice(BLOCK, n)] if early_exit and n > BLOCK else [slice(0, n)]
     for look in looks:
         part, moved = problems[look], None if shifts is None else shifts[look]
-        verdicts = scorer.verdicts(task, part, moved)
         counts["n"] += len(part)
-        counts["correct"] += int(verdicts.exact.sum())
-        if final_answer:
+        if not final_answer:
+            counts["correct"] += int(scorer.exact(task, part, moved).sum())
+        else:
+            verdicts = scorer.verdicts(task, part, moved)
+            counts["correct"] += int(verdicts.exact.sum())
             counts["answer_forced"] += int(verdicts.answer_forced.sum())
             counts["answer"] += int(verdicts.exact.sum())
             # Where the whole response is right the answer is; elsewhere the model must read its own tokens.

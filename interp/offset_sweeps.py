@@ -100,12 +100,12 @@ def offset_sweep(
             if wanted is not None and start not in wanted:
                 continue
             scorer.offsets = Offsets(tuple(start if level in which else 1 for level in range(levels)))
-            exact = scorer.verdicts(at, problems, scorer.shifts(at, n, seed)).exact
+            exact = scorer.exact(at, problems, scorer.shifts(at, n, seed))
             rows.append({"moved": moved, "start": start, "n": n, "correct": int(exact.sum())})
     if not rows or rows[0]["start"] != 1:
         raise UserError(f"Starts lie in 1..{min(room)} for this size and must include 1.")
     scorer.offsets = Offsets(None)
-    exact = scorer.verdicts(at, problems, scorer.shifts(at, n, seed)).exact
+    exact = scorer.exact(at, problems, scorer.shifts(at, n, seed))
     size = dict(zip(axes_of(at), at.shape, strict=True))
     return OffsetSweep(
         table=pd.DataFrame(rows),

@@ -197,31 +197,61 @@ def fire_bias(model: ArithmeticTransformer, weights: Weights, n_pos: int) -> Bia
     return lambda start, stop: whole[:, start:stop, :stop]
 
 
+def responses_right(
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    targets: Int[Tensor, "batch pos"],
+    mask: Bool[Tensor, "batch pos"],
+    weights: Weights,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+    bias: Bias | None = None,
+) -> Bool[Tensor, " batch"]:
+    """Whether a model predicts every masked target of each row; a NaN among the logits is wrong.
+
+    The last layer goes through the queries from left to right and forgets a row at its first wrong token, behind which
+    nothing can make the response right again. Where a model fails early, little more than keys and values is computed.
+    """
+    residual = embed(model, tokens, weights, position_ids)
+    if bias is None and model.config.positional_embedding_type == "fire":
+        bias = fire_bias(model, weights, tokens.shape[1])
+    *earlier, last = (block for block in model.blocks if isinstance(block, Block))
+    for block in earlier:
+        residual = _block(block, residual, weights, bias, 0)
+    normalized = last.ln1(residual, weights) if last.config.has_pre_norm else residual
+    k, v = keys_and_values(last, normalized, weights)
+    rows = torch.arange(len(tokens), device=tokens.device)  # still right
+    first, stop = int(mask.long().argmax(1).min()), tokens.shape[1]
+    for a in range(first, stop, QUERIES_AT_ONCE):
+        b = min(a + QUERIES_AT_ONCE, stop)
+        out = finish_block(last, residual[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
+        highest, predicted = unembed(model, out, weights).max(-1)  # max hands NaN on
+        wrong = ((predicted != targets[:, a:b]) | highest.isnan()) & mask[:, a:b]
+        right = ~wrong.any(1)
+        if not right.all():
+            rows, residual, normalized, k, v, targets, mask = (
+                x[right] for x in (rows, residual, normalized, k, v, targets, mask)
+            )
+        if not len(rows):
+            break
+    found = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    return found.index_fill(0, rows, True)
+
+
 def exact_match(
     model: ArithmeticTransformer,
     task: SequenceTask,
     problems: Int[Tensor, "n operand column"],
-    position_offset: int = 0,
     tokens_a_batch: int = 16_384,
 ) -> Bool[Tensor, " n"]:
     """Whether each problem's whole response (EOS included) is right, teacher-forced; the same as by greedy decoding.
 
-    Args:
-        position_offset: added to all ids but 0; the ids then start at ``1 + position_offset``.
-        tokens_a_batch: bounds the memory; a batch this size stays in a core's cache for small models.
+    ``tokens_a_batch`` bounds the memory; a batch of this size stays in a core's cache for small models.
     """
     sequences, found = task.sequences(problems), []
     rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
     with torch.inference_mode():
         weights = model.effective_weights()
         for part in torch.arange(len(problems)).split(rows):
-            tokens, mask = sequences.inputs[part], sequences.mask[part]
-            ids = None
-            if position_offset:
-                ids = task.position_ids(tokens)
-                ids = torch.where(ids > 0, ids + position_offset, 0)
-            first = int(mask.long().argmax(1).min())
-            predicted = logits_from(model, tokens, first, weights, ids).argmax(-1)
-            wrong = (predicted != sequences.targets[part, first:]) & mask[:, first:]
-            found.append(~wrong.any(1))
+            inputs, targets, mask = (x[part] for x in (sequences.inputs, sequences.targets, sequences.mask))
+            found.append(responses_right(model, inputs, targets, mask, weights))
     return torch.cat(found)

@@ -174,15 +174,15 @@ def test_models_without_ids_reach_every_size():
 def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path: Path, monkeypatch):
     whole = grid(SOMETIMES)
     file, calls = tmp_path / "cells.jsonl", []
-    verdicts = CellScorer.verdicts
+    exact = CellScorer.exact
 
     def dies(self, task, *rest):
         calls.append(task.shape)
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return verdicts(self, task, *rest)
+        return exact(self, task, *rest)
 
-    monkeypatch.setattr(CellScorer, "verdicts", dies)
+    monkeypatch.setattr(CellScorer, "exact", dies)
     with pytest.raises(KeyboardInterrupt):
         grid(SOMETIMES, store=file)
     done = {tuple(json.loads(line)["shape"]) for line in file.read_text().splitlines()[1:]}

@@ -7,7 +7,7 @@ import torch
 
 import models
 from models import fast_forward
-from models.fast_forward import FireBiasTable, logits_from, supports
+from models.fast_forward import FireBiasTable, logits_from, responses_right, supports
 from models.transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.conformance.table import dense, randomised
@@ -94,3 +94,43 @@ def test_the_fire_table_grows_with_the_sequences():
         table = FireBiasTable(model, weights)
         for start, stop in ((0, 9), (3, 40), (30, 41), (2, 600)):
             assert_same(table(start, stop), model.fire(stop, weights)[:, start:stop], 1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["", "-fire", "-nope"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_whole_responses_are_right_where_every_predicted_token_is(suffix: str, layers: int):
+    """Against logits of all positions; the targets are the model's own predictions, some of them spoilt."""
+    model = coder(suffix, layers)
+    task, seq = model.task, sequences(model, 3, 3, n=60)
+    with torch.no_grad():
+        weights = model.effective_weights()
+        predicted = model(seq.inputs).argmax(-1)
+        spoilt = torch.rand(predicted.shape, generator=torch.Generator().manual_seed(2)) < 0.02
+        targets = torch.where(spoilt, (predicted + 1) % task.d_vocab, predicted)
+        expected = ((predicted == targets) | ~seq.mask).all(1)
+        found = responses_right(model, seq.inputs, targets, seq.mask, weights)
+    assert 5 < int(expected.sum()) < 55
+    assert torch.equal(found, expected)
+
+
+def test_a_response_that_outlasts_a_block_of_queries_is_followed_to_its_end(monkeypatch):
+    monkeypatch.setattr(fast_forward, "QUERIES_AT_ONCE", 4)
+    model = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
+    seq = sequences(model, 4, 4, n=20)
+    arguments = (model, seq.inputs, seq.targets, seq.mask, model.effective_weights())
+    assert responses_right(*arguments).all()
+    spoilt = seq.targets.clone()
+    spoilt[7, -1] = 3  # EOS, the last of all
+    spoilt[9, 30] = (spoilt[9, 30] + 1) % 10
+    right = responses_right(model, seq.inputs, spoilt, seq.mask, model.effective_weights())
+    assert (~right).nonzero().flatten().tolist() == [7, 9]
+
+
+def test_a_nan_is_wrong():
+    model = coder("")
+    seq = sequences(model, 3, 3, n=4)
+    with torch.no_grad():
+        weights = dict(model.effective_weights())
+        weights["unembed.W_U"] = weights["unembed.W_U"] * float("nan")
+        predicted = torch.zeros_like(seq.targets)
+        assert not responses_right(model, seq.inputs, predicted, seq.mask, weights).any()
