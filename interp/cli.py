@@ -208,7 +208,8 @@ class Solve:
             problem = task.as_problems([text])
             (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
             (right,) = task.decode(task.targets(problem))
-            print(f"{text} = {answer}" + ("" if answer == right else f"   wrong: it is {right}"))
+            shown = "no number" if answer < 0 else answer
+            print(f"{text} = {shown}" + ("" if answer == right else f"   wrong: it is {right}"))
         return 0
 
 

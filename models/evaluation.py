@@ -238,6 +238,8 @@ def _without_hooks(model_and_weights: Any, task: Task, problems: Tensor) -> Tens
 
 def _cached(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
     model, weights = model_and_weights
+    if model.position_limits:  # a problem too large for the tables is the user's slip and not a wrong answer
+        model.pos_embed.check_ids(task.position_ids(task.encode(problems)))
     return greedy(model, task.encode_prompt(problems), len(task.query_positions), weights=weights)
 
 

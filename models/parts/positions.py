@@ -37,11 +37,11 @@ class PosEmbed(WeightView):
                     f"This model has {table.shape[0]} levels of position ids, and these have {ids.shape[-1]}: "
                     "they belong to another task or format."
                 )
-            self._check_ids(ids)
+            self.check_ids(ids)
             return reduce(torch.add, (table[level][ids[..., level]] for level in range(table.shape[0])))
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
 
-    def _check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
+    def check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
         if torch.compiler.is_compiling() or is_batchedtensor(ids):
             return  # no value to look at there; training draws its offsets within the table
         limits = self._root[0].position_limits

@@ -234,7 +234,7 @@ class MultiOperandAddition(SequenceTask):
         digits = digits[:, -self.length - 1 : -1] if digits.shape[1] > self.length else digits
         if not self.format.reversed_response:
             digits = digits.flip(1)
-        return [to_number(row) if max(row) < 10 else -1 for row in digits.tolist()]
+        return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n step column"]]:
         """Schoolbook addition of a_i and b_{i-1} for every step i = 1 .. m, [n, m, l] each.

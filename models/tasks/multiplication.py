@@ -208,7 +208,7 @@ class Multiplication(SequenceTask):
         """The product, from the last running sum."""
         width = self.first_digits + self.second_digits
         digits = torch.as_tensor(answer_tokens)[:, -width - 1 : -1]
-        return [to_number(row) if max(row) < 10 else -1 for row in digits.tolist()]
+        return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n step column"]]:
         """Both stages, one row a digit of B.

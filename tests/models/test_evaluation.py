@@ -309,3 +309,22 @@ def test_long_sequences_are_scored_a_few_at_a_time() -> None:
     task = model.task.at(30, 30)
     assert evaluation._rows_that_fit(model, task) * 4 * task.input_length**2 * 4 <= 2**28
     assert evaluation._rows_that_fit(model, task) >= 1
+
+
+@pytest.mark.parametrize("method", ["teacher_forced", "greedy"])
+def test_a_problem_beyond_the_position_tables_is_refused_by_both_methods(method: str) -> None:
+    model = models.build("position-coupling-1l4h-small")
+    problems = [tuple(range(1, 13))]
+    task = model.task.for_problems(problems)
+    with pytest.raises(UserError, match="needs position id 13, and this model's tables end at 12 on level 2"):
+        predict(model, problems, method, task=task)
+
+
+def test_tokens_that_spell_no_number_decode_to_minus_one() -> None:
+    task = models.tasks.MultiOperandAddition(2, 1)
+    targets = task.targets("3+4")
+    for token in (-1, 12):
+        spoilt = targets.clone()
+        spoilt[0, -2] = token
+        assert task.decode(spoilt) == [-1]
+    assert task.decode(targets) == [7]
