@@ -15,21 +15,23 @@ The result is stored after every row of the grid, and a run goes on where the fi
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+import tyro
 from jaxtyping import Int
 from torch import Tensor
+from tqdm import tqdm
 
 import models
+from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.hand_built import NAME
 from models.selected_rows import logits_at
-from models.tasks.sequences import propagate_carries
+from models.tasks.segments import propagate_carries
 from models.transformer import ArithmeticTransformer
 
 STORED = Path(__file__).parent / "data" / "hand_built_grid.json"
@@ -104,10 +106,7 @@ class GridResult:
         value = asdict(self) | {"cells": [list(asdict(cell).values()) for cell in self.cells]}
         value["cell"] = list(GridCell.__dataclass_fields__)
         text = json.dumps(value, indent=1).replace(",\n   ", ", ").replace("[\n   ", "[").replace("\n  ]", "]")
-        part = path.with_name(path.name + ".part")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text + "\n")
-        os.replace(part, path)
+        write_bytes_atomic(path, f"{text}\n".encode())
 
 
 def load_grid(path: Path = STORED) -> GridResult:
@@ -195,8 +194,6 @@ def run_grid(settings: GridSettings, output: Path | None = None, progress: bool 
     Raises:
         UserError: ``output`` holds another run's result.
     """
-    from tqdm import tqdm
-
     model = models.build(
         NAME,
         max_operands=settings.max_operands,
@@ -226,26 +223,17 @@ def run_grid(settings: GridSettings, output: Path | None = None, progress: bool 
 class GridCommand:
     """Run the hand-built transformer on every shape it was built for and store the result."""
 
-    max_operands: int = 30
-    max_digits: int = 30
-    problems: int = 100
-    """Problems a shape."""
-    seed: int = 0
-    eta: float = 16.0
-    dtype: str = "float32"
+    settings: Annotated[GridSettings, tyro.conf.arg(name="")] = GridSettings()
     output: Path = STORED
 
     def run(self) -> int:
         torch.set_num_threads(1)
-        settings: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "output"}
-        result = run_grid(GridSettings(**settings), self.output, progress=True)
+        result = run_grid(self.settings, self.output, progress=True)
         print(result.sentence())
         return 0 if result.correct == result.problems else 1
 
 
 def main() -> int:
-    import tyro
-
     return tyro.cli(GridCommand).run()
 
 

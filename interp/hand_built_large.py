@@ -18,6 +18,7 @@ import torch
 
 import models
 from interp.hand_built_grid import carry_heavy, margins
+from models.checkpoint import write_json_atomic
 from models.hand_built import NAME
 from models.selected_rows import logits_at
 
@@ -121,7 +122,7 @@ def main() -> int:
         results.append(run_size(size))
         print(results[-1], flush=True)
         value = {"torch": str(torch.__version__), "seed": 0, "sizes": [asdict(result) for result in results]}
-        STORED.write_text(json.dumps(value, indent=1) + "\n")
+        write_json_atomic(STORED, value)
     return 0 if all(result.correct == result.problems for result in results) else 1
 
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from models.decoding import greedy
 from models.errors import UserError
 from models.fast_forward import FireBiasTable, logits_from, responses_right, supports
-from models.tasks.sequences import SequenceTask, TokenSequences
+from models.tasks.segments import TokenSequences
+from models.tasks.sequences import SequenceTask
 
 BLOCK = 50  # problems are drawn in blocks, so that a larger n extends a smaller one's problems
 TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same

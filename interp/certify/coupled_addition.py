@@ -44,7 +44,7 @@ from interp.hand_built_grid import grid_problems, margins
 from models.errors import UserError
 from models.hand_built import HandBuiltOptions
 from models.selected_rows import logits_at
-from models.tasks.sequences import to_number
+from models.tasks.segments import to_number
 
 SLACK = 1e-9
 Arithmetic = Literal["real", "rounded"]

@@ -16,6 +16,7 @@ import numpy as np
 
 import models
 from interp.certify.coupled_addition import CoupledAdditionCertificate, certify_shapes
+from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.hand_built import NAME
 
@@ -74,7 +75,7 @@ def main() -> int:
         # Rounded down: what is stored stays a bound.
         found[arithmetic] = (np.floor(grid.margins * 1e4) / 1e4).tolist()
     text = json.dumps({"model": NAME, "margins": found}).replace("], [", "],\n[")
-    STORED.write_text(text + "\n")
+    write_bytes_atomic(STORED, f"{text}\n".encode())
     return 0
 
 

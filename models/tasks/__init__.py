@@ -5,7 +5,8 @@ from models.tasks.base import Role, Task
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
-from models.tasks.sequences import SequenceTask, TokenSequences
+from models.tasks.segments import TokenSequences
+from models.tasks.sequences import SequenceTask
 
 __all__ = [
     "AdditionFormat",

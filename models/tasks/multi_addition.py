@@ -23,15 +23,8 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
-from models.tasks.sequences import (
-    Segments,
-    SequenceTask,
-    places,
-    propagate_carries,
-    significant_digits,
-    to_digits,
-    to_number,
-)
+from models.tasks.segments import Segments, places, propagate_carries, significant_digits, to_digits, to_number
+from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "0123456789+=>$"  # the order of the paper's appendix D
 PLUS, EQUALS, ARROW, DOLLAR = range(10, 14)

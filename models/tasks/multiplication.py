@@ -21,15 +21,8 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role
-from models.tasks.sequences import (
-    Segments,
-    SequenceTask,
-    places,
-    propagate_carries,
-    significant_digits,
-    to_digits,
-    to_number,
-)
+from models.tasks.segments import Segments, places, propagate_carries, significant_digits, to_digits, to_number
+from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "0123456789*=+>$"
 TIMES, EQUALS, PLUS, ARROW, DOLLAR = range(10, 15)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role
-from models.tasks.sequences import Segments, SequenceTask, places
+from models.tasks.segments import Segments, places
+from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "01=$"
 EQUALS, DOLLAR = 2, 3

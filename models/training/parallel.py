@@ -57,9 +57,6 @@ class AccelerateShare(Share):
         """The folder itself in the first process, once it is set up; elsewhere one that only reads."""
         return folder if self.rank == 0 else _ReadOnlyFolder(folder.path)
 
-    def wait(self) -> None:
-        self._accelerator.wait_for_everyone()
-
 
 class _ReadOnlyFolder(RunFolder):
     """What the other processes hold: writing is the first one's business."""
