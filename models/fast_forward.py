@@ -89,7 +89,8 @@ def keys_and_values(
     cfg = block.config
     k, v = (_heads(block.attn, normalized, weights, letter) for letter in "KV")
     if cfg.positional_embedding_type == "rotary":
-        k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs, start)
+        places = torch.arange(start, start + k.shape[1], device=k.device)
+        k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs, places)
     return k, v
 
 
@@ -108,7 +109,7 @@ def finish_block(
     start = n_key - n_query
     q = _heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
-        q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, start)
+        q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, n_key, device=q.device))
     mask: Tensor | None = None
     if bias is not None or (start and n_query > 1):
         # As numbers: a mask of truth values is turned into them by each call, which costs as much as some products.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
@@ -57,27 +57,29 @@ class Attention(WeightView):
 
     def forward(
         self,
-        query_input: Float[Tensor, "batch pos *head d_model"],
-        key_input: Float[Tensor, "batch pos *head d_model"],
-        value_input: Float[Tensor, "batch pos *head d_model"],
+        query_input: Float[Tensor, "batch query *head d_model"],
+        key_input: Float[Tensor, "batch key *head d_model"],
+        value_input: Float[Tensor, "batch key *head d_model"],
         weights: Weights | None = None,
         position_bias: Float[Tensor, "head query key"] | None = None,
-    ) -> Float[Tensor, "batch pos d_model"]:
+        query_positions: Int[Tensor, " query"] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """``query_positions`` says where the queries stand among the keys; by default there is one for each key."""
         cfg, weights = self.config, self.weights_or_own(weights)
         q = self.hook_q(self._project(query_input, weights, "Q"))
         k = self.hook_k(self._project(key_input, weights, "K"))
         v = self.hook_v(self._project(value_input, weights, "V"))
         if cfg.positional_embedding_type == "rotary":
-            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs))
+            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, query_positions))
             k = self.hook_rot_k(rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs))
         scores = self._scores(q, k)
         if position_bias is not None:
             scores = scores + position_bias
-        n_query, n_key = scores.shape[-2:]
-        future = torch.ones(n_query, n_key, dtype=torch.bool, device=scores.device).triu(1)
+        keys = torch.arange(scores.shape[-1], device=scores.device)
+        future = keys > (keys if query_positions is None else query_positions)[:, None]
         scores = self.hook_attn_scores(scores.masked_fill(future, float("-inf")))
         if cfg.attn_top_k is not None:
-            threshold = scores.topk(min(cfg.attn_top_k, n_key), dim=-1).values[..., -1:]
+            threshold = scores.topk(min(cfg.attn_top_k, len(keys)), dim=-1).values[..., -1:]
             takes_part = self.hook_top_k_mask((scores >= threshold) & (scores > float("-inf")))
             scores = scores.masked_fill(~takes_part, float("-inf"))
         pattern = F.softmax(scores, dim=-1)
