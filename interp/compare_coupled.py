@@ -41,10 +41,16 @@ from jaxtyping import Bool, Float
 from scipy.optimize import linear_sum_assignment
 
 import models
-from interp.coupled_attention import problems_of
-from interp.coupled_keys import HAND_BUILT_HEADS, ROLE_NAMES, KeySets, key_sets, resolve_coupled_task, untrained_models
+from interp.coupled_keys import (
+    HAND_BUILT_HEADS,
+    ROLE_NAMES,
+    KeySets,
+    draw_coupled,
+    key_sets,
+    resolve_coupled_task,
+    untrained_models,
+)
 from interp.coupled_patterns import CLIP, read_patterns
-from interp.problems import draw
 from interp.results import Provenance, Result
 from interp.stats import mean_interval, permutation_p
 from models.errors import UserError
@@ -296,7 +302,7 @@ def coupled_comparison(
     task = resolve_coupled_task(model, task)
     keys = key_sets(task)
     role_groups(keys)
-    sample = draw(task, problems, n, seed)
+    sample = draw_coupled(task, problems, n, seed)
     constructed = reference is None
     if reference is None:
         reference = models.build(NAME, max_operands=task.n_operands, max_digits=task.n_digits)
@@ -305,14 +311,13 @@ def coupled_comparison(
     other, other_bos = role_masses(reference, sample.tokens, keys)
     few = sample.tokens[:_FEW]
     controls = [role_masses(control, few, keys)[0] for control in untrained_models(model, untrained, 39, seed)]
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
     label = lambda m: [f"L{i}H{h}" for i in range(m.cfg.n_layers) for h in range(m.cfg.n_heads)]  # noqa: E731
     built = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
     named = [str(getattr(m, "name_or_path", None) or type(m).__name__) for m in (model, reference)]
     return compute_coupled_comparison(
         masses,
         other,
-        provenance,
+        sample.provenance,
         label(model),
         built if constructed else label(reference),
         (bos, other_bos),

@@ -33,9 +33,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.coupled_keys import KeySets, key_sets, resolve_coupled_task, untrained_models
+from interp.coupled_keys import KeySets, draw_coupled, key_sets, resolve_coupled_task, untrained_models
 from interp.coupled_patterns import Patterns, measure_rows, read_patterns
-from interp.problems import draw
 from interp.results import Provenance, Result
 from interp.stats import mean_interval, permutation_p
 from models.errors import UserError
@@ -294,17 +293,8 @@ def needed_attention(
         UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model that diverged.
     """
     task = resolve_coupled_task(model, task)
-    sample, keys = draw(task, problems, n, seed), key_sets(task)
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
     controls = untrained_models(model, untrained, 4, seed)
     few = sample.tokens[: math.ceil(min(len(sample.tokens), 64))]
     shares = np.stack([mean_shares(control, few, keys) for control in controls]) if controls else None
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
-    return compute_needed_attention(read_patterns(model, sample.tokens), keys, task.shape, provenance, shares)
-
-
-def problems_of(task: Any, provenance: Provenance) -> str:
-    """What the problems are, with their shape."""
-    operands, digits = task.shape
-    if provenance.seed is None:
-        return f"{provenance.source} ({operands} operands of up to {digits} digits)"
-    return f"problems of T_A({digits}, {operands})"
+    return compute_needed_attention(read_patterns(model, sample.tokens), keys, task.shape, sample.provenance, shares)

@@ -40,11 +40,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest
 from torch import Tensor
 
-from interp.coupled_attention import problems_of
-from interp.coupled_keys import ROLE_NAMES, KeySets, key_sets, resolve_coupled_task
+from interp.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.coupled_patterns import read_patterns
 from interp.coupled_roles import HeadRoles, head_roles
-from interp.problems import chunks, draw
+from interp.problems import chunks
 from interp.results import Provenance, Result
 from interp.stats import clopper_pearson
 from models.errors import UserError
@@ -180,7 +179,7 @@ def pattern_substitution(
         UserError: as :func:`head_roles`; an unknown head.
     """
     task = resolve_coupled_task(model, task)
-    sample, keys = draw(task, problems, n, seed), key_sets(task)
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
     roles = head_roles(model, task, n=64, seed=seed + 1) if roles is None else roles
     found = roles.roles()
     chosen = list(found) if heads is None else list(heads)
@@ -204,8 +203,7 @@ def pattern_substitution(
         everyone = "all heads with a role"
         after[everyone, "ideal, own roles"] = right(playing)
         units[everyone] = "own"
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
-    return compute_pattern_substitution(right({}), after, units, provenance, bos)
+    return compute_pattern_substitution(right({}), after, units, sample.provenance, bos)
 
 
 def _ideal_rows(keys: KeySets, role: str, bos: bool) -> tuple[Tensor, Tensor]:

@@ -26,9 +26,7 @@ import xarray as xr
 from jaxtyping import Int
 from scipy.stats import binomtest
 
-from interp.coupled_attention import problems_of
-from interp.coupled_keys import KeySets, key_sets, resolve_coupled_task
-from interp.problems import draw
+from interp.coupled_keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.results import Provenance, Result
 from interp.stats import clopper_pearson
 from models.errors import UserError
@@ -177,9 +175,8 @@ def first_errors(model: Any, task: Any = None, problems: Any = None, n: int = 1_
         UserError: another task, ids beyond the model's tables, fewer than 2 problems.
     """
     task = resolve_coupled_task(model, task)
-    sample, keys = draw(task, problems, n, seed), key_sets(task)
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
     batch = max(1, 2**24 // (model.cfg.n_heads * sample.tokens.shape[1] ** 2))
     predicted = predict(model, sample.problems, batch_size=batch, task=task).cpu().numpy()
     expected = task.targets(sample.problems).numpy()
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
-    return compute_first_errors(predicted, expected, keys, task.vocabulary, task.shape, provenance)
+    return compute_first_errors(predicted, expected, keys, task.vocabulary, task.shape, sample.provenance)

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp.problems import resolve_task
+from interp.problems import Sample, draw, resolve_task
 from models.errors import UserError
 from models.tasks.multi_addition import EQUALS, MultiOperandAddition
 
@@ -137,6 +137,17 @@ def _step(task: MultiOperandAddition, target: int) -> int:
 def _distinct(labels: Sequence[str], task: MultiOperandAddition) -> tuple[str, ...]:
     """Target labels in which ">" says which number it follows."""
     return tuple(f"{label} after b{_step(task, i)}" if label == ">" else label for i, label in enumerate(labels))
+
+
+def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -> Sample:
+    """:func:`interp.problems.draw`, with the shape of the problems in their provenance."""
+    sample = draw(task, problems, n, seed)
+    operands, digits = task.shape
+    if sample.provenance.seed is None:
+        source = f"{sample.provenance.source} ({operands} operands of up to {digits} digits)"
+    else:
+        source = f"problems of T_A({digits}, {operands})"
+    return replace(sample, provenance=replace(sample.provenance, source=source))
 
 
 def resolve_coupled_task(model: Any, task: Any) -> MultiOperandAddition:

@@ -31,10 +31,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.coupled_attention import problems_of
-from interp.coupled_keys import ROLE_NAMES, KeySets, key_sets, resolve_coupled_task, untrained_models
+from interp.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task, untrained_models
 from interp.coupled_patterns import read_patterns
-from interp.problems import draw
 from interp.results import Provenance, Result
 from interp.stats import mean_interval, permutation_p
 from models.errors import UserError
@@ -230,12 +228,14 @@ def head_roles(
         UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model that diverged.
     """
     task = resolve_coupled_task(model, task)
-    sample, keys = draw(task, problems, n, seed), key_sets(task)
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
     controls = []
     for control in untrained_models(model, untrained, 4, seed):
         rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], keys.queries)))
         controls.append(_overlaps(rows.mean(0, keepdims=True), keys)[0][0])
     return compute_head_roles(
-        read_patterns(model, sample.tokens, keys.queries), keys, provenance, np.stack(controls) if controls else None
+        read_patterns(model, sample.tokens, keys.queries),
+        keys,
+        sample.provenance,
+        np.stack(controls) if controls else None,
     )

@@ -31,9 +31,8 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.coupled_attention import problems_of
-from interp.coupled_keys import resolve_coupled_task, untrained_models
-from interp.problems import chunks, draw
+from interp.coupled_keys import draw_coupled, resolve_coupled_task, untrained_models
+from interp.problems import chunks
 from interp.results import Provenance, Result
 from interp.stats import permutation_p
 from models.errors import UserError
@@ -179,11 +178,10 @@ def head_writes(
         UserError: another task, ids beyond the model's tables, fewer than 2 problems.
     """
     task = resolve_coupled_task(model, task)
-    sample = draw(task, problems, n, seed)
-    provenance = Provenance(sample.provenance.n, sample.provenance.seed, problems_of(task, sample.provenance))
+    sample = draw_coupled(task, problems, n, seed)
     control = [
-        compute_head_writes(digit_effects(copy, sample.tokens), provenance, draws=1).table.linear.values
+        compute_head_writes(digit_effects(copy, sample.tokens), sample.provenance, draws=1).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
     ]
     expected = float(np.nanmean(control)) if control else float("nan")
-    return compute_head_writes(digit_effects(model, sample.tokens), provenance, expected)
+    return compute_head_writes(digit_effects(model, sample.tokens), sample.provenance, expected)
