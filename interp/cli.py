@@ -260,16 +260,16 @@ class Report:
 @command
 @dataclass(frozen=True)
 class Reproduce:
-    """Train what a paper's figure needs, evaluate it and write one HTML page; the same command goes on."""
+    """Train what a figure or table of a paper needs, measure, write one HTML page; the same command goes on."""
 
-    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:FIGURE")]
-    """For example position-coupling:fig1."""
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+    """For example position-coupling:fig1; a wrong name lists the others."""
     size: Literal["small", "paper"] = "small"
     """Models that two CPU cores train in minutes, or the paper's own."""
-    seeds: int = 1
-    """Seeds a model; the figure shows their median. With 1, stored small models are used as they are."""
+    seeds: int | None = None
+    """Seeds a model, 1 for Position Coupling, whose figures show their median and with 1 use stored small models."""
     problems: int | None = None
-    """Problems a size; 200 in small, 1,000 in the paper's."""
+    """Problems (a size, for Position Coupling: 200 in small, 1,000 in the paper's)."""
     offsets: str = "start 1"
     """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
     out: Path = Path("runs/reproduce")
@@ -286,13 +286,20 @@ class Reproduce:
     def run(self) -> int:
         import torch
 
-        from interp.reproduce import Reproduction
+        from interp.experiments import Settings, find_experiment
+        from interp.reproduce import PAPER, Reproduction
 
         torch.set_num_threads(self.threads)
+        if self.figure.partition(":")[0] != PAPER:
+            chosen = find_experiment(self.figure)
+            settings = Settings(self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes)
+            page = chosen.run(settings)
+            print(f"wrote {page}" if page else "Not finished; the same command goes on.")
+            return 0
         Reproduction(
             self.figure,
             self.size,
-            self.seeds,
+            1 if self.seeds is None else self.seeds,
             self.problems,
             self.offsets,
             self.out,

@@ -30,9 +30,9 @@ Bias = Callable[[int, int], Tensor]
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this model; it leaves out what only AddLM has, and dropout."""
+    """Whether :func:`logits_from` computes this model; it leaves out what only AddLM has."""
     cfg = model.config
-    return cfg.attn_scores == "dot" and cfg.attn_top_k is None and not cfg.dropout
+    return cfg.attn_scores == "dot" and cfg.attn_top_k is None
 
 
 def logits_from(
@@ -51,7 +51,7 @@ def logits_from(
         position_ids: ids to use in place of the task's; one row serves a whole batch.
         bias: a :class:`FireBiasTable` that several calls share.
     """
-    residual = embed(model, tokens, weights, position_ids)
+    residual = dropout(model, embed(model, tokens, weights, position_ids))
     if bias is None and model.config.positional_embedding_type == "fire":
         bias = fire_bias(model, weights, tokens.shape[1])
     for layer, block in enumerate(model.blocks):
@@ -120,17 +120,24 @@ def finish_block(
         attn_mask=mask,
         is_causal=mask is None and n_query > 1,
         scale=1 / cfg.score_scale,
+        dropout_p=cfg.dropout if block.training else 0.0,
     )
     w_o = attn.get(weights, "W_O").flatten(0, 1)  # [head * d_head, d_model]
     attn_out = attn.add_bias(z.transpose(1, 2).flatten(2) @ w_o, weights, "b_O")
-    resid = resid_pre + attn_out
+    resid = resid_pre + dropout(block, attn_out)
     if cfg.has_post_norm:
         resid = block.ln1_post(resid, weights)
     if not cfg.d_mlp:
         return resid
     mlp_in = block.ln2(resid, weights) if cfg.has_pre_norm else resid
-    resid = resid + block.mlp(mlp_in, weights)
+    resid = resid + dropout(block, block.mlp(mlp_in, weights))
     return block.ln2_post(resid, weights) if cfg.has_post_norm else resid
+
+
+def dropout(component: ArithmeticTransformer | Block, x: Tensor) -> Tensor:
+    """Dropout as the hooked forward has it: in training mode, on embeddings and on what sublayers write."""
+    rate = component.config.dropout
+    return F.dropout(x, rate) if rate and component.training else x
 
 
 def unembed(

@@ -18,6 +18,7 @@ import torch
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.adamw import StackedAdamW
+from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
 from models.training.objective import ParameterLayout
@@ -288,6 +289,9 @@ class _Group:
     def step(self, number: int) -> None:
         trainer, theta = self.trainer, self.optimiser.theta
         batch = self.stream.batch(number)
+        if trainer.model.config.dropout:  # what is dropped depends on (seed, step) alone, as the problems do
+            first = trainer.states[self.rows[0]].seed
+            torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
         with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
         (grad,) = torch.autograd.grad(losses.sum(), theta)

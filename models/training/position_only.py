@@ -28,6 +28,7 @@ from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
 from models.training.native import library
 from models.training.objective import GeneralObjective, Parameters, cross_entropy
+from models.training.unstacked import UnstackedObjective
 from models.transformer import ArithmeticTransformer
 
 _LANES = 16  # rows the kernel takes at a time
@@ -186,7 +187,10 @@ class PositionOnlyObjective(GeneralObjective):
 
 def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
     """The fastest objective that is exact for this model."""
-    return PositionOnlyObjective(model) if PositionOnlyObjective.applies_to(model) else GeneralObjective(model)
+    for objective in (PositionOnlyObjective, UnstackedObjective):
+        if objective.applies_to(model):
+            return objective(model)
+    return GeneralObjective(model)
 
 
 class _FusedLoss(torch.autograd.Function):

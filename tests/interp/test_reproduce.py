@@ -157,7 +157,7 @@ def test_every_figure_has_a_plan(name, size, tmp_path: Path):
         (["position-coupling:fig7"], "attention patterns"),
         (["position-coupling:fig15"], "Did you mean 'fig"),
         (["position-couplng:fig1"], "Did you mean 'position-coupling'?"),
-        (["fig1"], "PAPER:FIGURE"),
+        (["fig1"], "PAPER:WHAT"),
         (["position-coupling:fig1", "--seeds", "0"], "--seeds and --problems"),
         (["position-coupling:fig1", "--offsets", "maybe"], "Offsets are 'random'"),
         (["position-coupling:fig1", "--size", "paper", "--device", "cpu"], "--yes to start anyway"),

@@ -11,6 +11,7 @@ from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.position_only import PositionOnlyObjective, objective_for
+from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
 
 MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
@@ -139,3 +140,17 @@ def test_a_model_without_a_split_stream_takes_the_general_objective():
     torch.testing.assert_close(loss[0], own.detach())
     named = torch.cat([p.grad.flatten() for p in model.weight_map.parameters()])
     torch.testing.assert_close(gradient[0], named, rtol=1e-4, atol=1e-6)
+
+
+def test_seeds_one_by_one_through_the_cheap_forward_give_the_same_loss_and_gradient():
+    cfg = TransformerConfig(2, 64, 2, 32, 128, 10, 34, act_fn="gelu_new", normalization_type="LN")
+    model = models.ArithmeticTransformer(DenseWeights(cfg), TenDigitAddition())
+    fast = objective_for(model)
+    assert isinstance(fast, UnstackedObjective)
+    layout = ParameterLayout(model)
+    generator = torch.Generator().manual_seed(0)
+    theta = (0.1 * torch.randn(2, layout.n, generator=generator)).requires_grad_()
+    expected = loss_and_gradient(GeneralObjective(model), layout, theta, *batch(2, 16))
+    found = loss_and_gradient(fast, layout, theta, *batch(2, 16))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,72 @@
+"""The objective of models whose matrices fill a core alone: seeds one after the other, the cheap forward, dropout.
+
+Stacking pays where a model is so small that overheads rule (:class:`models.training.objective.GeneralObjective`).
+From some ten thousand parameters on it only takes memory; what counts there is that no attention pattern is kept and
+that the last layer computes the queries that carry loss and no others (:mod:`models.fast_forward`).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from models.fast_forward import logits_from, supports
+from models.parts.weights import Weights
+from models.training.objective import GeneralObjective, Parameters
+from models.transformer import ArithmeticTransformer
+
+#: Below this many parameters stacked seeds are faster.
+LARGE = 20_000
+
+
+class UnstackedObjective(GeneralObjective):
+    """Mean cross-entropy over the task's targets, one seed at a time; in value and gradient the general objective.
+
+    Requires that the task's queries stand one after the other.
+    """
+
+    group_size = 1
+    cuda_group_size = 1
+
+    def __init__(self, model: ArithmeticTransformer):
+        super().__init__(model)
+        self.first, self.stop = self.queries[0], self.queries[-1] + 1  # what follows the last query is not computed
+        self._logits = logits_from
+
+    @staticmethod
+    def applies_to(model: ArithmeticTransformer) -> bool:
+        queries = list(model.task.query_positions)
+        large = sum(p.numel() for p in model.weight_map.parameters()) >= LARGE
+        return large and supports(model) and queries == list(range(queries[0], queries[-1] + 1))
+
+    def compile(self) -> None:
+        """Hand the forward to torch.compile (a minute, once)."""
+        self._logits = torch.compile(logits_from, dynamic=False)
+
+    def weights_of(self, parameters: Parameters, seed: int) -> Weights:
+        return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
+
+    def _seed_logits(
+        self, parameters: Parameters, seed: int, tokens: Integer[Tensor, "pos row"]
+    ) -> Float[Tensor, "row target vocab"]:
+        return self._logits(self.model, tokens[: self.stop].T.long(), self.first, self.weights_of(parameters, seed))
+
+    def logits(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Float[Tensor, "seed vocab target row"]:
+        return torch.stack([self._seed_logits(parameters, i, rows).permute(2, 1, 0) for i, rows in enumerate(tokens)])
+
+    def loss(
+        self,
+        parameters: Parameters,
+        tokens: Integer[Tensor, "seed pos row"],
+        targets: Integer[Tensor, "seed target row"],
+    ) -> Float[Tensor, " seed"]:
+        losses = []
+        for i, (rows, right) in enumerate(zip(tokens, targets, strict=True)):
+            logits = self._seed_logits(parameters, i, rows)
+            losses.append(F.cross_entropy(logits.flatten(0, 1).float(), right.T.flatten().long()))
+        return torch.stack(losses)
