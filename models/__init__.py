@@ -10,6 +10,7 @@ import models.hand_built_multiplication
 import models.hand_built_parity
 import models.microadder
 import models.position_coupling_figures  # noqa: F401  registers the decoders of Position Coupling
+import models.toygpt
 from models import tasks, zoo
 from models.config import TransformerConfig
 from models.errors import UserError

@@ -7,6 +7,7 @@ from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
     "AdditionFormat",
@@ -18,4 +19,5 @@ __all__ = [
     "Task",
     "TenDigitAddition",
     "TokenSequences",
+    "TwoDigitAddition",
 ]

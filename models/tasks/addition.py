@@ -1,7 +1,8 @@
-"""Addition of two ten-digit numbers, digits least significant first (MicroAdder's format).
+"""Addition of two ten-digit numbers: what its formats share, and MicroAdder's.
 
-A sequence is ``a0..a9 + b0..b9 = s0..s10 EOS`` in 34 tokens over the digits 0-9; plus, equals and EOS are the token
-0 and known by their place. 33 tokens go in; the query at 21 + i predicts s_i and the query at 32 predicts EOS.
+A sequence is ``a + b = s0..s10 EOS`` in 34 tokens, ten an operand, the answer least significant digit first. 33 tokens
+go in; the query at 21 + i predicts s_i and the query at 32 predicts EOS. Formats differ in the order of an operand's
+digits and in the tokens of plus, equals and EOS.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ PLUS, EQUALS, ANSWER, EOS = 10, 21, 22, 33  # positions
 _POWERS = 10 ** torch.arange(DIGITS + 1)
 
 
-def parse_problem(problem: Any) -> tuple[int, int]:
-    """(57, 48) or "57+48" as two integers in [0, 10^10).
+def parse_problem(problem: Any, limit: int = LIMIT) -> tuple[int, int]:
+    """(57, 48) or "57+48" as two integers in [0, limit).
 
     Raises:
-        UserError: not two integers, or a number outside 0..9999999999.
+        UserError: not two integers, or a number outside 0..limit - 1.
     """
     if isinstance(problem, str):
         match = re.fullmatch(r"\s*([+-]?\d{1,99})\s*\+\s*([+-]?\d{1,99})\s*=?\s*", problem)
@@ -45,12 +46,12 @@ def parse_problem(problem: Any) -> tuple[int, int]:
     for number in pair:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise UserError(f"Operands must be integers, and {number!r} is not one.")
-        if not 0 <= number < LIMIT:
-            raise UserError(f"Operands must lie in 0..{LIMIT - 1}, and {number} does not.")
+        if not 0 <= number < limit:
+            raise UserError(f"Operands must lie in 0..{limit - 1}, and {number} does not.")
     return int(pair[0]), int(pair[1])
 
 
-def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
+def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
     """Problems as an int64 tensor [n, 2], checked; a single (57, 48) or "57+48" counts as one problem."""
     if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":  # objects, text, complex
         problems = problems.tolist()
@@ -61,16 +62,16 @@ def as_problems(problems: Any) -> Int[Tensor, "n 2"]:
         if tensor.ndim != 2 or tensor.shape[1] != 2:
             raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
         tensor = tensor.long()
-        outside = (tensor < 0) | (tensor >= LIMIT)
+        outside = (tensor < 0) | (tensor >= limit)
         if outside.any():
-            raise UserError(f"Operands must lie in 0..{LIMIT - 1}, and {tensor[outside][0].item()} does not.")
+            raise UserError(f"Operands must lie in 0..{limit - 1}, and {tensor[outside][0].item()} does not.")
         return tensor
     one_pair = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
     if isinstance(problems, str) or one_pair:
         problems = [problems]
     if not isinstance(problems, Iterable):
         raise UserError(f"{problems!r} is not a list of problems; give pairs such as [(57, 48)].")
-    pairs = [parse_problem(problem) for problem in problems]
+    pairs = [parse_problem(problem, limit) for problem in problems]
     if not pairs:
         raise UserError("There is no problem to encode: the list is empty.")
     return torch.tensor(pairs, dtype=torch.int64)
@@ -92,17 +93,17 @@ def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS) -> Int[Tensor, "n
     return digit_rows(numbers, width).long().T
 
 
-class TenDigitAddition(Task):
-    """Ten-digit addition in MicroAdder's 34-token format."""
+class FixedWidthAddition(Task):
+    """Ten-digit addition in 34 tokens; a subclass says how operands and delimiters are written."""
 
-    name = "ten-digit-addition"
-    d_vocab = 10
     input_length = 33
+    plus_token, equals_token, eos_token = 0, 0, 0
+    most_significant_first = False  # the operands; the answer never is
 
     @cached_property
     def roles(self) -> Sequence[Role]:
-        a = [Role("operand", f"a{i}", i, 0) for i in range(DIGITS)]
-        b = [Role("operand", f"b{i}", i, 1) for i in range(DIGITS)]
+        columns = [self._place(i) for i in range(DIGITS)]  # column of each place; the order is its own inverse
+        a, b = ([Role("operand", f"{name}{i}", i, index) for i in columns] for index, name in enumerate("ab"))
         return (*a, Role("delimiter", "+"), *b, Role("delimiter", "="), *self.target_roles)
 
     @cached_property
@@ -113,20 +114,15 @@ class TenDigitAddition(Task):
     def query_positions(self) -> Sequence[int]:
         return tuple(range(EQUALS, EQUALS + DIGITS + 2))
 
+    def _place(self, column: int) -> int:
+        return DIGITS - 1 - column if self.most_significant_first else column
+
+    def operand_position(self, operand: int, column: int) -> int:
+        """Where an operand's digit of a column (0 is units) stands."""
+        return operand * (PLUS + 1) + self._place(column)
+
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
         return as_problems(problems)
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
-        """AdderBoard's 10,010 problems."""
-        from models.tasks.adderboard import adderboard  # which needs this module
-
-        return "AdderBoard", adderboard()
-
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
-        """Half uniform, half with a carry of any length, none in AdderBoard in either order."""
-        from models.tasks.adderboard import validation_problems
-
-        return validation_problems(n, seed)
 
     def encode(self, problems: Any) -> Int[Tensor, "n 33"]:
         """Both operands, the delimiters and the eleven digits of the true sum (teacher forcing)."""
@@ -135,26 +131,34 @@ class TenDigitAddition(Task):
 
     def encode_prompt(self, problems: Any) -> Int[Tensor, "n 22"]:
         pairs = as_problems(problems)
-        zero = torch.zeros(len(pairs), 1, dtype=torch.int64, device=pairs.device)
-        return torch.cat((to_digits(pairs[:, 0]), zero, to_digits(pairs[:, 1]), zero), 1)
+        a, b = (self._written(digit_rows(pairs[:, i], DIGITS)).long().T for i in (0, 1))
+        return torch.cat((a, torch.full_like(a[:, :1], self.plus_token), b, a[:, :1] * 0 + self.equals_token), 1)
+
+    def _written(self, digits: Num[Tensor, "10 n"]) -> Num[Tensor, "10 n"]:
+        return digits.flip(0) if self.most_significant_first else digits
 
     def targets(self, problems: Any) -> Int[Tensor, "n 12"]:
-        """The eleven digits of the sum, units first, and EOS (token 0)."""
+        """The eleven digits of the sum, units first, and EOS."""
         total = as_problems(problems).sum(1)
-        return torch.cat((to_digits(total, DIGITS + 1), torch.zeros_like(total)[:, None]), 1)
+        eos = torch.full_like(total, self.eos_token)[:, None]
+        return torch.cat((to_digits(total, DIGITS + 1), eos), 1)
 
     def encode_rows(self, problems: Int[Tensor, "n 2"]) -> tuple[Tensor, Tensor]:
         """Tokens [33, n] and targets [12, n] as uint8, without checks."""
         a, b = problems[:, 0], problems[:, 1]
-        zero = torch.zeros(1, len(a), dtype=torch.uint8, device=a.device)
+        plus, equals, eos = (
+            torch.full((1, len(a)), token, dtype=torch.uint8, device=a.device)
+            for token in (self.plus_token, self.equals_token, self.eos_token)
+        )
         answer = digit_rows(a + b, DIGITS + 1).to(torch.uint8)
-        left, right = digit_rows(a, DIGITS).to(torch.uint8), digit_rows(b, DIGITS).to(torch.uint8)
-        return torch.cat((left, zero, right, zero, answer)), torch.cat((answer, zero))
+        left, right = (self._written(digit_rows(x, DIGITS).to(torch.uint8)) for x in (a, b))
+        return torch.cat((left, plus, right, equals, answer)), torch.cat((answer, eos))
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        """Numbers from answer digits, units first (a trailing EOS column is ignored)."""
+        """Numbers from answer digits, units first (a trailing EOS column is ignored); -1 where a token is no digit."""
         digits = torch.as_tensor(answer_tokens)[..., : DIGITS + 1].long()
-        return (digits * _POWERS.to(digits.device)).sum(-1).reshape(-1).tolist()
+        number = (digits * _POWERS.to(digits.device)).sum(-1)
+        return torch.where((digits < 10).all(-1), number, -1).reshape(-1).tolist()
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
         """Schoolbook addition, column by column (eleven columns; column 10 holds the last carry).
@@ -173,9 +177,10 @@ class TenDigitAddition(Task):
         """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
         query = EQUALS + target
         own, previous = target, target - 1
+        operands = lambda column: [self.operand_position(i, column) for i in (0, 1)]  # noqa: E731
         groups: dict[str, list[int]] = {
-            "own operands": [own, PLUS + 1 + own] if own < DIGITS else [],
-            "previous operands": [previous, PLUS + 1 + previous] if 0 <= previous < DIGITS else [],
+            "own operands": operands(own) if own < DIGITS else [],
+            "previous operands": operands(previous) if 0 <= previous < DIGITS else [],
             "previous output": [ANSWER + previous] if 0 <= previous <= DIGITS else [],
             "delimiters": [PLUS, EQUALS],
         }
@@ -186,6 +191,25 @@ class TenDigitAddition(Task):
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
         """Pairs of independent uniform integers in [0, 10^10)."""
         return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
+
+
+class TenDigitAddition(FixedWidthAddition):
+    """MicroAdder's format: least significant digit first; plus, equals and EOS are the token 0, known by their place."""
+
+    name = "ten-digit-addition"
+    d_vocab = 10
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
+        """AdderBoard's 10,010 problems."""
+        from models.tasks.adderboard import adderboard  # which needs this module
+
+        return "AdderBoard", adderboard()
+
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
+        """Half uniform, half with a carry of any length, none in AdderBoard in either order."""
+        from models.tasks.adderboard import validation_problems
+
+        return validation_problems(n, seed)
 
     def token_text(self, tokens: Any) -> str:
         return "".join(str(int(token)) for token in torch.as_tensor(tokens).reshape(-1))

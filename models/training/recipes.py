@@ -12,6 +12,7 @@ from typing import Any
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
+from models.training.two_digit_problems import TwoDigitProblems
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     adam_eps: float = 1e-8
     grad_clip: float = 1.0  # global norm, per seed
-    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet = field(default_factory=AdditionProblems)
+    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet | TwoDigitProblems = field(
+        default_factory=AdditionProblems
+    )
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
