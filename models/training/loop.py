@@ -22,8 +22,8 @@ from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
 from models.training.objective import ParameterLayout
+from models.training.objectives import objective_for
 from models.training.parallel import AccelerateShare, Share
-from models.training.position_only import objective_for
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps

@@ -2,7 +2,7 @@
 
 :class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model.
 :class:`models.training.position_only.PositionOnlyObjective` is the same function, computed with the algebra that a
-split residual stream allows; ``objective_for`` there picks.
+split residual stream allows; :mod:`models.training.objectives` picks.
 """
 
 from __future__ import annotations

@@ -26,15 +26,9 @@ from torch.nn import functional as F
 
 from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
-from models.training.native import library
+from models.training.native import FAST, LANES, library
 from models.training.objective import GeneralObjective, Parameters, cross_entropy
-from models.training.unstacked import UnstackedObjective
 from models.transformer import ArithmeticTransformer
-
-_LANES = 16  # rows the kernel takes at a time
-# What -ffast-math means, less the two parts that do harm: on loading, it would have the whole process flush
-# subnormal numbers to zero, and it would let the compiler assume that a failed seed's NaNs do not exist.
-_FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
 
 
 class Tables(NamedTuple):
@@ -162,14 +156,14 @@ class PositionOnlyObjective(GeneralObjective):
             self.kernel is not None
             and not tokens.is_cuda
             and tokens.dtype == torch.uint8
-            and tokens.shape[-1] % _LANES == 0
+            and tokens.shape[-1] % LANES == 0
             and self.model.dtype == torch.float32
         )
 
     def _kernel(self, n_pos: int) -> Any:
         """The fused kernel for this model's shapes, or None where it does not apply or cannot be built."""
         cfg = self.model.config
-        if cfg.d_vocab > _LANES or cfg.act_fn != "gelu":
+        if cfg.d_vocab > LANES or cfg.act_fn != "gelu":
             return None
         left, _ = _output_factors({k: w[None] for k, w in self.model.effective_weights().items()})
         shape = {
@@ -182,15 +176,7 @@ class PositionOnlyObjective(GeneralObjective):
             "NV": cfg.d_vocab,
             "NR": cfg.n_heads * left.shape[-1],
         }
-        return library("split_stream.c", *_FLAGS, *(f"-D{key}={value}" for key, value in shape.items()))
-
-
-def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
-    """The fastest objective that is exact for this model."""
-    for objective in (PositionOnlyObjective, UnstackedObjective):
-        if objective.applies_to(model):
-            return objective(model)
-    return GeneralObjective(model)
+        return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in shape.items()))
 
 
 class _FusedLoss(torch.autograd.Function):

@@ -10,7 +10,8 @@ from models.tasks.addition import TenDigitAddition
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
-from models.training.position_only import PositionOnlyObjective, objective_for
+from models.training.objectives import objective_for
+from models.training.position_only import PositionOnlyObjective
 from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
 

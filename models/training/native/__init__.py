@@ -17,7 +17,13 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+FOLDER = Path(__file__).parent
 _COMPILERS = ("gcc", "cc")
+#: Rows that the loss kernels take at a time, as one vector.
+LANES = 16
+#: What -ffast-math means, less the two parts that do harm: on loading, it would have the whole process flush
+#: subnormal numbers to zero, and it would let the compiler assume that a failed seed's NaNs do not exist.
+FAST = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-std=gnu11", "-Wno-psabi")
 
 
@@ -27,7 +33,7 @@ def library(source: str, *flags: str) -> ctypes.CDLL | None:
     compiler = next((found for c in _COMPILERS if (found := shutil.which(c))), None)
     if compiler is None or os.environ.get("CARRYLENS_NATIVE") == "0":
         return None
-    text = (Path(__file__).parent / source).read_bytes()
+    text = b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.h")), FOLDER / source))
     machine = f"{platform.machine()} {_processor()} {compiler}".encode()
     key = hashlib.sha256(text + repr((_FLAGS, flags)).encode() + machine).hexdigest()[:20]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carrylens"
@@ -38,7 +44,7 @@ def library(source: str, *flags: str) -> ctypes.CDLL | None:
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 built = Path(scratch) / "kernel.so"
                 subprocess.run(
-                    [compiler, *_FLAGS, *flags, str(Path(__file__).parent / source), "-o", str(built), "-lm"],
+                    [compiler, *_FLAGS, *flags, str(FOLDER / source), "-o", str(built), "-lm"],
                     check=True,
                     capture_output=True,
                 )
