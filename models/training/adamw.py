@@ -8,6 +8,9 @@ from torch import Tensor
 
 from models.training.recipes import Recipe
 
+#: Columns that a step takes at a time.
+PIECE = 2**16
+
 
 class StackedAdamW:
     """``torch.optim.AdamW`` for ``theta`` [seed, parameter], with a gradient clip and a weight decay per seed.
@@ -28,6 +31,9 @@ class StackedAdamW:
         active: Bool[Tensor, " seed"],
     ) -> None:
         """Apply step number ``step`` (from 0) to the active rows, in place; the others keep their bits."""
+        if bool(active.all()):
+            self._step_all(grad, step, weight_decay)
+            return
         beta1, beta2 = self.recipe.betas
         lr = self.recipe.lr_at(step)
         norm = grad.norm(dim=1, keepdim=True)
@@ -40,3 +46,22 @@ class StackedAdamW:
         keep = active[:, None]
         for old, new in ((self.theta, theta), (self.m, m), (self.v, v)):
             old.copy_(torch.where(keep, new, old))
+
+    def _step_all(
+        self, grad: Float[Tensor, "seed parameter"], step: int, weight_decay: Float[Tensor, " seed"]
+    ) -> None:
+        """The same where every row is active: to the bit, in place and a piece at a time, so that it stays in the cache.
+        """
+        beta1, beta2 = self.recipe.betas
+        lr = self.recipe.lr_at(step)
+        scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+        rate, correction = lr / (1 - beta1 ** (step + 1)), 1 - beta2 ** (step + 1)
+        decay = lr * weight_decay[:, None]
+        for start in range(0, grad.shape[1], PIECE):
+            piece = slice(start, start + PIECE)
+            theta, m, v = self.theta[:, piece], self.m[:, piece], self.v[:, piece]
+            g = grad[:, piece] * scale
+            m.lerp_(g, 1 - beta1)
+            v.mul_(beta2).add_((g * g).mul_(1 - beta2))
+            corrected = (v / correction).sqrt_().add_(self.recipe.adam_eps)
+            theta.mul_(1 - decay * self.decays[piece]).sub_((rate * m).div_(corrected))
