@@ -5,6 +5,7 @@ adder = models.load("microadder-57")            # trained by this project
 fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
+import models.addlm
 import models.hand_built
 import models.hand_built_multiplication
 import models.hand_built_parity

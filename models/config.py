@@ -23,7 +23,7 @@ from models.errors import UserError, unknown_name
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
-ScoreKind = Literal["dot", "neg_l1"]
+ScoreKind = Literal["dot", "neg_l1", "max_plus"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Role, Task
+from models.tasks.characters import CharacterLanguage
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
@@ -11,6 +12,7 @@ from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
     "AdditionFormat",
+    "CharacterLanguage",
     "MultiOperandAddition",
     "Multiplication",
     "Parity",

@@ -38,6 +38,8 @@ class Task(ABC):
     name: str
     d_vocab: int
     input_length: int
+    #: What models of this task are selected and compared by: "accuracy" of whole answers, or the "loss".
+    compared_by: str = "accuracy"
 
     @property
     @abstractmethod

@@ -29,7 +29,7 @@ from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
-from models.training.validation import Validator
+from models.training.validation import LossValidator, Validator
 
 
 @dataclass
@@ -46,6 +46,9 @@ class SeedState:
     perfect_in_a_row: int = 0
     decay_stage: int = 0
     stopped_at: int | None = None
+    # of tasks that are compared by their loss; the best step is then the one of the lowest loss
+    validation_loss: float | None = None
+    best_loss: float | None = None
 
     @property
     def active(self) -> bool:
@@ -127,6 +130,8 @@ class Trainer:
         task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
         if isinstance(source, SequenceSource):
             return SequenceValidator(task, source, n, self.device)
+        if task.compared_by == "loss":
+            return LossValidator(task, n, self.device)
         return Validator(task, n, self.device)
 
     def make_stream(self, seeds: list[int]) -> Any:
@@ -176,7 +181,7 @@ class Trainer:
         n_active = sum(state.active for state in self.states)
         if -(-n_active // self.group_size) < len(self.groups):
             self._make_groups()
-        return {
+        line = {
             "step": self.step_number,
             "lr": self.recipe.lr_at(max(0, self.step_number - 1)),
             "exact": [round(s.exact, 6) for s in self.states],
@@ -184,6 +189,9 @@ class Trainer:
             "loss": [round(x, 6) if x == x else None for x in self.losses],
             "status": [s.status for s in self.states],
         }
+        if self.model.task.compared_by == "loss":
+            line["validation_loss"] = [s.validation_loss for s in self.states]
+        return line
 
     def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
         state, recipe = self.states[row], self.recipe
@@ -194,7 +202,13 @@ class Trainer:
             state.status, state.stopped_at = "failed", self.step_number
             return
         state.exact, state.token = report["exact"], report["token"]
-        if state.exact >= state.best_exact:
+        if "loss" in report:
+            state.validation_loss = round(report["loss"], 6)
+            best = state.best_loss is None or state.validation_loss < state.best_loss
+            state.best_loss = state.validation_loss if best else state.best_loss
+        else:
+            best = state.exact >= state.best_exact
+        if best:
             state.best_exact, state.best_step = state.exact, self.step_number
             self.best_theta[row] = self.theta[row]
         state.perfect_in_a_row = state.perfect_in_a_row + 1 if state.exact == 1.0 else 0

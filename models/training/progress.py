@@ -26,6 +26,10 @@ class Progress:
         self._bar.update()
 
     def show(self, states: Sequence[Any]) -> None:
+        if any(s.validation_loss is not None for s in states):
+            listed = " ".join(f"{s.seed}:{s.validation_loss:.3f} (best {s.best_loss:.3f})" for s in states[:8])
+            self._bar.set_postfix_str(f"validation loss {listed}")
+            return
         best = sorted(states, key=lambda s: -s.exact)[:8]
         listed = " ".join(f"{s.seed}:{s.exact:.3f}" for s in best)
         perfect = sum(s.best_exact == 1.0 for s in states)

@@ -12,6 +12,7 @@ from typing import Any
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
+from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 
 
@@ -39,7 +40,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     adam_eps: float = 1e-8
     grad_clip: float = 1.0  # global norm, per seed
-    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet | TwoDigitProblems = field(
+    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet | TwoDigitProblems | TextWindows = field(
         default_factory=AdditionProblems
     )
     adaptive_decay: AdaptiveDecay | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.tasks.base import Task
 from models.training.objective import GeneralObjective, ParameterLayout
@@ -42,3 +43,30 @@ class Validator:
             "exact_uniform": exact[:, : self.n_uniform].mean(1),
             "token_uniform": token[:, : self.n_uniform].mean(1),
         }
+
+
+class LossValidator:
+    """Mean cross-entropy on the task's validation problems, for tasks that are :attr:`~Task.compared_by` their loss."""
+
+    rows = 32  # 32 windows of 128 characters and their logits stay in the processor's cache
+
+    def __init__(self, task: Task, n: int, device: torch.device):
+        problems = task.validation_problems(n, seed=0).to(device)
+        self.tokens, self.targets = task.encode_rows(problems)  # [pos, n], [target, n]
+
+    @torch.no_grad()
+    def measure(
+        self, objective: GeneralObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
+    ) -> dict[str, Float[Tensor, " seed"]]:
+        """loss: nats a target. exact and token: share of whole rows and of targets whose most likely token is right."""
+        parameters = layout.unflatten(theta.detach())
+        losses, exact, token = [], [], []
+        for tokens, targets in zip(self.tokens.split(self.rows, 1), self.targets.split(self.rows, 1), strict=True):
+            logits = objective.logits(parameters, tokens.expand(len(theta), -1, -1)).float()
+            wanted = targets.long().expand(len(theta), -1, -1)
+            losses.append(F.cross_entropy(logits, wanted, reduction="none").mean(1))
+            right = logits.argmax(1) == wanted
+            exact.append(right.all(1).float())
+            token.append(right.float().mean(1))
+        found = {"loss": losses, "exact": exact, "token": token}  # [seed, row] each
+        return {key: torch.cat(parts, 1).mean(1) for key, parts in found.items()}

@@ -1,0 +1,149 @@
+"""AddLM: a character language model with ternary projections and scores that are negative L1 distances.
+
+    h  = x + attn(LN(x)),  y = h + relu(LN(h) W_in) W_out;  W = scale * {-1, 0, 1} for W_Q W_K W_V W_O W_in W_out
+    score(i, j) = -sum_c |q_ic - k_jc| / s,  j <= i;  softmax over the 16 best keys of each query
+
+The paper compares four variants, of which each is a config here: the float baseline (an ordinary decoder: GELU, scaled
+dot products, all keys), tropical attention only, ternary weights only, and both. Three sizes; the paper gives layers
+and widths through its parameter counts, heads are ours (4, 8 and 8).
+
+What the paper leaves open is a variant too. Its formula has no scale s; the public results are met with
+s = sqrt(d_head) and better losses without, so both are there ("-scaled"). Its -L1 is not the inner product of tropical
+algebra; ``max_c (q_c + k_c)`` is, and "-max-plus" trains it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
+from typing import Any
+
+from models.config import Activation, ScoreKind, TransformerConfig
+from models.registry import ModelSpec, register
+from models.tasks.characters import CHARACTERS, N_CTX, CharacterLanguage
+from models.training.recipes import Recipe, add_recipe
+from models.training.text_windows import TextWindows
+from models.weight_maps.ternary import TernaryWeights
+
+TOP_K = 16
+VALIDATION_WINDOWS = 871  # all of the validation part
+
+
+@dataclass(frozen=True)
+class AddLMSize:
+    """A row of the paper's first table, and its training budget."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    parameters: int
+    steps: int
+
+
+SIZES = {
+    "0.8m": AddLMSize(4, 128, 4, 821_760, 2_000),
+    "5m": AddLMSize(6, 256, 8, 4_791_296, 5_000),
+    "25m": AddLMSize(8, 512, 8, 25_315_328, 4_000),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What AddLM changes in a decoder, one switch a line."""
+
+    ternary: bool = True
+    scores: ScoreKind = "neg_l1"
+    scaled: bool = False  # divide scores by sqrt(d_head)
+    top_k: int | None = TOP_K  # None: softmax over all earlier keys
+    activation: Activation = "relu"
+
+    def replace(self, **changes: Any) -> Variant:
+        return replace_fields(self, **changes)
+
+    def config(self, size: AddLMSize) -> TransformerConfig:
+        return TransformerConfig(
+            n_layers=size.n_layers,
+            d_model=size.d_model,
+            n_heads=size.n_heads,
+            d_head=size.d_model // size.n_heads,
+            d_mlp=4 * size.d_model,
+            d_vocab=len(CHARACTERS),
+            n_ctx=N_CTX,
+            act_fn=self.activation,
+            normalization_type="LN",
+            attn_scores=self.scores,
+            attn_scale=None if self.scaled else 1.0,
+            attn_top_k=self.top_k,
+        )
+
+
+ADDLM = Variant()
+FLOAT = Variant(ternary=False, scores="dot", scaled=True, top_k=None, activation="gelu")
+
+#: The four rows of the paper's ablation, by the suffix of the model's name.
+ABLATION = {
+    "-float": FLOAT,
+    "-l1": ADDLM.replace(ternary=False),
+    "-ternary": FLOAT.replace(ternary=True, activation="relu"),
+    "": ADDLM,
+}
+
+#: What else is compared at the smallest size.
+FURTHER = {
+    "-float-relu": FLOAT.replace(activation="relu"),  # so that the ablation changes one thing at a time
+    "-l1-scaled": ADDLM.replace(ternary=False, scaled=True),
+    "-max-plus": ADDLM.replace(scores="max_plus"),
+    "-max-plus-scaled": ADDLM.replace(scores="max_plus", scaled=True),
+    **{f"-top-{k}": ADDLM.replace(top_k=k) for k in (1, 2, 4, 8)},
+    "-top-all": ADDLM.replace(top_k=None),
+}
+
+VARIANTS = {size: {**ABLATION, "-scaled": ADDLM.replace(scaled=True)} for size in SIZES}
+VARIANTS["0.8m"] |= FURTHER
+
+
+def recipe_for(size: AddLMSize) -> Recipe:
+    """AdamW at a constant 3e-4 with decay 0.01 on everything, batches of 32 windows, no clipping.
+
+    Matrix products are in bfloat16 (latent weights, distances, softmax, norms, loss and optimiser in float32), which
+    the paper does not say; the validation loss is that of float32 products.
+    """
+    return Recipe(
+        steps=size.steps,
+        batch_size=32,
+        lr=3e-4,
+        min_lr_ratio=1.0,
+        warmup_steps=0,
+        weight_decay=0.01,
+        grad_clip=1e9,  # none
+        problems=TextWindows(),
+        eval_every=250,
+        validation_size=VALIDATION_WINDOWS,
+        stop_after_perfect=None,
+        snapshots=8,
+        autocast=True,
+    )
+
+
+def model_name(size: str, suffix: str = "") -> str:
+    return f"addlm-{size}{suffix}"
+
+
+def _register(size: str, suffix: str, variant: Variant) -> None:
+    config = variant.config(SIZES[size])
+    register(
+        ModelSpec(
+            name=model_name(size, suffix),
+            weight_map=lambda: TernaryWeights(config, variant.ternary),
+            task=CharacterLanguage,
+            recipe=f"addlm-{size}",
+            source="AddLM (kader-xai), key result, architecture and ablation",
+            sweep=(size, suffix) not in {("0.8m", ""), ("0.8m", "-float")},
+        )
+    )
+
+
+for _size, _variants in VARIANTS.items():
+    add_recipe(f"addlm-{_size}", recipe_for(SIZES[_size]))
+    for _suffix, _variant in _variants.items():
+        _register(_size, _suffix, _variant)

@@ -1,0 +1,31 @@
+"""Training batches of text: windows that start anywhere in the training part, with replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.tasks.base import Task
+from models.tasks.characters import N_CTX, TRAINING
+from models.training.counter import row_keys, uniform
+
+
+@dataclass(frozen=True)
+class TextWindows:
+    """Uniform window starts in the first ``characters`` of the text; a window ends before that bound.
+
+    The start of (seed, step, row) depends on nothing else; see :mod:`models.training.counter`.
+    """
+
+    characters: int = TRAINING
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 1"]:
+        return (uniform(row_keys(seed, step, rows, device), 0) * (self.characters - N_CTX)).long()[:, None]
+
+    def native_batch(
+        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
+    ) -> tuple[Tensor, Tensor] | None:
+        return None

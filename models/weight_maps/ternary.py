@@ -1,0 +1,103 @@
+"""Ternary weights: a sign or zero for every entry and one scale for every matrix (AddLM, after BitNet b1.58)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int8
+from torch import Tensor, nn
+
+from models.config import TransformerConfig
+from models.parts.weights import Weights, is_bias, weight_shapes
+from models.weight_maps.base import WeightMap, fill_, normal_, uniform_
+
+#: The matrices that AddLM constrains; embeddings, positions, head and norms stay floats.
+TERNARY = ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out")
+
+#: BitNet's guard against a matrix of zeros, whose mean would divide by nothing.
+SMALLEST_SCALE = 1e-5
+
+
+@dataclass(frozen=True)
+class TernaryMatrix:
+    """``scale * values`` is the effective weight, exactly as the forward pass uses it."""
+
+    values: Int8[Tensor, "*shape"]  # -1, 0 and 1
+    scale: Float[Tensor, ""]
+
+    @property
+    def effective(self) -> Float[Tensor, "*shape"]:
+        return self.scale * self.values
+
+
+def ternarise(latent: Float[Tensor, "*shape"]) -> TernaryMatrix:
+    """``scale = mean |W|``, ``values = clamp(round(W / scale), -1, 1)``: one scale for the whole tensor.
+
+    Entries below half the mean magnitude become 0 (AddLM, architecture; BitNet b1.58, equations 1 to 3).
+    """
+    scale = _scale(latent)
+    return TernaryMatrix(_signs(latent, scale).to(torch.int8), scale)
+
+
+def straight_through(latent: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The ternary weight, whose gradient goes to ``latent`` as it comes (Bengio et al., 2013).
+
+    The latent weight enters as ``W - W``, which is zero to the last bit, so the value is ``scale * values`` exactly.
+    """
+    fixed = latent.detach()
+    scale = _scale(fixed)
+    return scale * _signs(fixed, scale) + (latent - fixed)
+
+
+def _scale(latent: Tensor) -> Tensor:
+    return latent.abs().mean().clamp(min=SMALLEST_SCALE)
+
+
+def _signs(latent: Tensor, scale: Tensor) -> Tensor:
+    return (latent / scale).round().clamp(-1, 1)
+
+
+class TernaryWeights(WeightMap):
+    """AddLM's weights: no biases but those of the norms, an untied head, projections ternary or (``ternary=False``) not.
+
+    The parameters are the latent floats that training moves. What the model computes with is :meth:`ternary` times its
+    scales, and analyses should read that.
+    """
+
+    def __init__(self, cfg: TransformerConfig, ternary: bool = True):
+        super().__init__(cfg)
+        self.is_ternary = ternary
+        for key, shape in weight_shapes(cfg).items():
+            if not is_bias(key) or key.endswith(".b"):  # "b" belongs to a norm
+                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+
+    def _constrained(self, name: str) -> bool:
+        return self.is_ternary and name.rsplit("/", 1)[1] in TERNARY
+
+    def forward(self) -> Weights:
+        return {
+            name.replace("/", "."): straight_through(parameter) if self._constrained(name) else parameter
+            for name, parameter in self.named_parameters()
+        }
+
+    def ternary(self) -> dict[str, TernaryMatrix]:
+        """Integer values and scale of every constrained matrix, by weight name; empty for the float baseline."""
+        return {
+            name.replace("/", "."): ternarise(parameter.detach())
+            for name, parameter in self.named_parameters()
+            if self._constrained(name)
+        }
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """torch's own: linear layers uniform within 1 / sqrt(fan-in), embeddings N(0, 1), norms 1 and 0."""
+        cfg = self.config
+        fan_in = {"W_O": cfg.n_heads * cfg.d_head, "W_out": cfg.d_mlp}
+        for name, parameter in self.named_parameters():
+            kind = name.rsplit("/", 1)[1]
+            if kind in ("w", "b"):
+                fill_(parameter, 1.0 if kind == "w" else 0.0)
+            elif kind in ("W_E", "W_pos"):
+                normal_(parameter, 1.0, generator)
+            else:
+                uniform_(parameter, fan_in.get(kind, cfg.d_model) ** -0.5, generator)
