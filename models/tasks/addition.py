@@ -194,7 +194,7 @@ class FixedWidthAddition(Task):
 
 
 class TenDigitAddition(FixedWidthAddition):
-    """MicroAdder's format: least significant digit first; plus, equals and EOS are the token 0, known by their place."""
+    """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
 
     name = "ten-digit-addition"
     d_vocab = 10
@@ -219,3 +219,21 @@ class TenDigitAddition(FixedWidthAddition):
         if not (len(text) == 1 and text.isdigit()):
             raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9.")
         return int(text)
+
+
+class DelimitedAddition(TenDigitAddition):
+    """The same in 14 tokens: plus is token 10, equals 11, EOS 12, and 13 is a padding that never occurs."""
+
+    name = "ten-digit-addition-delimited"
+    d_vocab = 14
+    plus_token, equals_token, eos_token = 10, 11, 12
+    _TEXT = "0123456789+=$_"
+
+    def token_text(self, tokens: Any) -> str:
+        return "".join(self._TEXT[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
+
+    def token_id(self, text: str) -> int:
+        text = text.strip()
+        if len(text) != 1 or text not in self._TEXT:
+            raise UserError(f"{text!r} is not a token; tokens are the digits, +, =, $ (EOS) and _ (padding).")
+        return self._TEXT.index(text)

@@ -26,12 +26,15 @@ def spiral(
     offset: Float[Tensor, ""],
     n: int,
     period: int = 10,
+    first: int = 0,
 ) -> Float[Tensor, "n 3"]:
-    """``[amp cos(2 pi i / period + phase), amp sin(2 pi i / period + phase), slope i + offset]`` for i = 0..n-1.
+    """``[amp cos(2 pi i / period + phase), amp sin(2 pi i / period + phase), slope i + offset]`` for n columns.
+
+    ``first`` is the first i.
 
     MicroAdder, section 2.2: the position of column i, shared by both operands and the answer.
     """
-    i = torch.arange(n, device=amp.device, dtype=amp.dtype)
+    i = torch.arange(first, first + n, device=amp.device, dtype=amp.dtype)
     angle = i * (2 * torch.pi / period) + phase
     return torch.stack((amp * angle.cos(), amp * angle.sin(), slope * i + offset), -1)
 

@@ -1,0 +1,200 @@
+"""MicroAdder's compression ladder, 242 to 57 parameters, and the variants that sweeps compare (section 4).
+
+The paper's table names techniques and totals. What it leaves open was filled from what its code publishes
+(github.com/evindor/MicroAdder): the configurations stored in its checkpoints and the parameter budgets in its notes.
+Each rung says in ``note`` what was chosen and where table and checkpoints disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from models.microadder import MicroAdderOptions, MicroAdderWeights
+from models.registry import ModelSpec, register
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One row of the table of section 4.1."""
+
+    options: MicroAdderOptions
+    technique: str  # in the paper's words
+    note: str = ""  # what was chosen here, and why
+
+    @property
+    def n_parameters(self) -> int:
+        return self.options.n_parameters
+
+    @property
+    def name(self) -> str:
+        return f"microadder-{self.n_parameters}"
+
+
+BASELINE = MicroAdderOptions(
+    token_dim=3,
+    position_dim=3,
+    n_heads=2,
+    head_dim=3,
+    qk_dim=3,
+    delimiters=True,
+    tokens="table",
+    columns="table",
+    freeze_spiral=False,
+    early_spiral=True,
+    plus="learned",
+    eos="learned",
+    tie_qk=False,
+    values="own",
+    out_rank=None,
+    mlp_bias=True,
+    tie_fc2=False,
+    norm="separate",
+)
+"""JackCai's split-subspace adder: tokens 42, columns 30, four other places 12, W_Q, W_K, W_V 54, W_O 36, norms 18,
+MLP 32 with biases, head 18."""
+
+_STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        "Spiral positions replace 30 learned params",
+        "The spiral has 4 numbers and each column a factor of its own (10), by the total and the public code.",
+        {"columns": "spiral", "correction": "full"},
+    ),
+    ("Rank-2 attention output factorization", "One factorisation over both heads, 6x2 and 2x6.", {"out_rank": 2}),
+    (
+        "Linear position correction + frozen EOS",
+        "The ten factors become 1 + intercept + slope i, and EOS stands at zero.",
+        {"correction": "linear", "eos": "zero"},
+    ),
+    ("Tied Q/K with phase rotation", "One angle a head; it turns rows 0 and 1 of 3.", {"tie_qk": True}),
+    (
+        "tok_dim 3→2 (covers 96% SVD energy)",
+        "d_model stays 6, so positions get a fourth dimension, which is empty on the spiral and learned elsewhere.",
+        {"token_dim": 2, "position_dim": 4},
+    ),
+    (
+        "d_model 6→5, vocab 14→10, parametric embeddings, 1 head",
+        "With four arc numbers instead of a table the total would be 117. The published total of 133 has the table, and "
+        "the public notes put the arc into the next step.",
+        {"position_dim": 3, "n_heads": 1, "head_dim": 5, "qk_dim": 5, "delimiters": False},
+    ),
+    (
+        "Rank-1 attention output, no FFN bias",
+        "Also the arc, here an ellipse of four numbers (A, B, start, stride): -16, beside -10 and -7. The published "
+        "checkpoint holds exactly these tensors.",
+        {"out_rank": 1, "mlp_bias": False, "tokens": "ellipse"},
+    ),
+    (
+        "Shared norms + tied V/output, no position correction",
+        "",
+        {"norm": "shared", "values": "head", "correction": "none"},
+    ),
+    ("Freeze PLUS/EOS positions to zero", "EOS is frozen since 203, so this is plus alone.", {"plus": "zero"}),
+    (
+        "Tie A=B (circular embedding) + carry-mix training",
+        "The spiral starts at its later constants from here on.",
+        {"tokens": "arc", "early_spiral": False},
+    ),
+    ("Sinusoidal positions (freeze spiral) + qk_dim 5→4", "", {"freeze_spiral": True, "qk_dim": 4}),
+    ("Triple-duty head_proj (tie fc2 = head_proj.T)", "", {"tie_fc2": True}),
+)
+
+
+def _ladder() -> tuple[Rung, ...]:
+    options, rungs = BASELINE, [Rung(BASELINE, "JackCai's split-subspace")]
+    for technique, note, changes in _STEPS:
+        options = replace(options, **changes)
+        rungs.append(Rung(options, technique, note))
+    return tuple(rungs)
+
+
+LADDER = _ladder()
+
+
+def rung(n_parameters: int) -> Rung:
+    """The rung of the ladder with so many parameters."""
+    return next(rung for rung in LADDER if rung.n_parameters == n_parameters)
+
+
+def differences(a: MicroAdderOptions, b: MicroAdderOptions) -> dict[str, tuple[Any, Any]]:
+    """Options that differ, with both values."""
+    pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(a)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+#: Section 4.3: one constraint at a time, at the scales of 170, 74, 67 and 57 parameters, where it changes anything.
+CONSTRAINTS: dict[str, dict[str, Any]] = {
+    "shared norm": {"norm": "shared"},
+    "rank-1 output": {"out_rank": 1},
+    "no MLP bias": {"mlp_bias": False},
+    "tied V/output": {"values": "head"},
+    "frozen spiral": {"freeze_spiral": True},
+    "qk_dim 4": {"qk_dim": 4},
+    "tied fc2": {"tie_fc2": True},
+}
+
+#: Section 5.1, at 67 parameters: what the paper says cannot be done.
+DEAD_ENDS: dict[str, dict[str, Any]] = {
+    "qk_dim 2": {"qk_dim": 2},
+    "qk_dim 3": {"qk_dim": 3},
+    "one MLP unit": {"d_mlp": 1},
+    "no phase angle": {"q_angle": False},
+    "rank-1 keys": {"qk": "rank 1"},
+    "token content in Q/K": {"qk_reads": "all"},
+    "equals at zero": {"equals": "zero"},
+    "fixed norm": {"norm": "fixed"},
+}
+
+_AXES: dict[str, Any] = {"qk": "axes", "qk_dim": 3}
+_SMALL: dict[str, Any] = {"values": "direction", "out_writes": "tokens"}
+
+#: Below 57: changes to the 57-parameter model.
+BELOW: dict[str, dict[str, Any]] = {
+    "z-hi-zero": {"z_hi": "zero"},
+    "z-hi-spiral": {"z_hi": "spiral"},
+    "scalar-norm": {"norm": "scalar"},
+    "split-norm": {"norm": "split"},
+    "toeplitz": {"qk": "toeplitz"},
+    "circulant": {"qk": "circulant"},
+    "axes": _AXES,
+    "direction": {"values": "direction"},
+    "written-to-tokens": {"out_writes": "tokens"},
+    "small-output": _SMALL,
+    "axes-small-output": _AXES | _SMALL,
+    "fixed-axes-small-output": {"qk": "fixed", "qk_dim": 3} | _SMALL,
+}
+
+
+def variant_name(base: int, what: str, changes: dict[str, Any]) -> str:
+    """ "microadder-57-scalar-norm": the rung that it changes, and how."""
+    return f"microadder-{base}-{what.replace(' ', '-').replace('/', '-').lower()}"
+
+
+def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
+    """A rung with one constraint more, or None where the rung has it already or cannot have it."""
+    options = rung(base).options
+    if changes.get("values") == "head" and options.n_heads * options.head_dim != options.d_model:
+        return None
+    if changes.get("columns", "spiral") == "table":
+        return None
+    found = replace(options, **changes)
+    return None if found == options else found
+
+
+def _register(name: str, options: MicroAdderOptions, recipe: str, sweep: bool = False) -> None:
+    register(
+        ModelSpec(
+            name=name,
+            weight_map=lambda: MicroAdderWeights(options),
+            task=options.task,
+            recipe=recipe,
+            source="MicroAdder (Zarechnev 2026), sections 2 and 4",
+            sweep=sweep,
+        )
+    )
+
+
+for _rung in LADDER:
+    _register(_rung.name, _rung.options, "microadder" if _rung.n_parameters <= 67 else "microadder-74")
+for _what, _changes in BELOW.items():
+    _register(variant_name(57, _what, _changes), replace(rung(57).options, **_changes), "microadder", sweep=True)
