@@ -9,6 +9,7 @@ import models.addlm
 import models.hand_built
 import models.hand_built_multiplication
 import models.hand_built_parity
+import models.low_rank_adder
 import models.microadder_ladder
 import models.position_coupling_figures  # noqa: F401  registers the decoders of Position Coupling
 import models.toygpt

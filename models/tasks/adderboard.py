@@ -15,9 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.errors import UserError
-from models.tasks.addition import DIGITS, LIMIT, as_problems
-from models.tasks.carries import plant_carry, uniform_below
+from models.tasks.addition import LIMIT, as_problems
+from models.tasks.carries import half_carry_heavy
 
 SEED, DRAWN = 2025, 10_000
 FIXED_PAIRS = (
@@ -59,37 +58,12 @@ def in_adderboard(problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
 
 
 def validation_problems(n: int, seed: int) -> Int[Tensor, "n 2"]:
-    """``n`` problems, none in AdderBoard in either order: half uniform, then half carry-heavy.
+    """``n`` problems, half uniform, then half carry-heavy, none in AdderBoard in either order.
 
-    A carry-heavy problem has a carry that is generated in column c and travels past k columns whose digits add
-    up to nine, with c uniform in 0..9 and k uniform in 0..9-c; all other digits are uniform. Two in five of them
-    have a chain of 4 or more, the longest among AdderBoard's drawn pairs, and some reach all ten columns.
+    Two in five of the carry-heavy ones have a chain of 4 or more, the longest among AdderBoard's drawn pairs, and some
+    reach all ten columns.
 
     Raises:
         UserError: n is not positive.
     """
-    if n < 1:
-        raise UserError(f"The number of validation problems must be positive, not {n}.")
-    generator = torch.Generator().manual_seed(seed)
-    heavy = n // 2
-    return torch.cat(
-        (
-            _outside_adderboard(lambda m: torch.randint(LIMIT, (m, 2), generator=generator), n - heavy),
-            _outside_adderboard(lambda m: carry_heavy(m, generator), heavy),
-        )
-    )
-
-
-def carry_heavy(n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
-    """Problems with a carry from a uniform column c past k nines, k uniform in 0..9-c; see above."""
-    start = uniform_below(torch.full((n,), DIGITS), generator)
-    return plant_carry(start, uniform_below(DIGITS - start, generator), generator)
-
-
-def _outside_adderboard(draw, n: int) -> Int[Tensor, "n 2"]:
-    """The first ``n`` drawn problems that are not in the set."""
-    kept = torch.empty(0, 2, dtype=torch.int64)
-    while len(kept) < n:
-        drawn = draw(n - len(kept))
-        kept = torch.cat((kept, drawn[~in_adderboard(drawn)]))
-    return kept
+    return half_carry_heavy(n, seed, in_adderboard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int, UInt8
@@ -29,17 +29,52 @@ class CarryMix:
 
 
 @dataclass(frozen=True)
-class AdditionProblems:
-    """Pairs of numbers, uniform below a power of ten that grows with the step, some replaced by carry-rich ones."""
+class MetricCarryMix:
+    """A share that follows each seed's last validation: whole up to one token accuracy, none from another on.
+
+    MicroAdder's earlier way (section 3.2). The paper says that carries go at a token accuracy above 0.9 and come back
+    below; the public code lets the share fall linearly between 0.7 and 0.9 and stops it for good at step 100,000.
+    Token accuracy is that on problems of the natural distribution.
+    """
+
+    share: float = 0.8
+    fade_token: float = 0.7
+    zero_token: float = 0.9
+    last_step: int = 100_000
+
+    def after(self, token_accuracy: float) -> CarryMix:
+        left = (self.zero_token - token_accuracy) / max(1e-9, self.zero_token - self.fade_token)
+        return CarryMix(self.share * min(1.0, max(0.0, left)), self.last_step, self.last_step + 1)
+
+    def at(self, step: int) -> float:
+        """The share before the first validation."""
+        return self.after(0.0).at(step)
+
+
+@dataclass(frozen=True)
+class DigitCurriculum:
+    """How many digits operands have at most, by step; both papers of ten-digit adders have the same."""
 
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
-    carry_mix: CarryMix | None = CarryMix()
 
     def max_digits_at(self, step: int) -> int:
         for below, digits in self.digit_curriculum:
             if step < below:
                 return digits
         return 10
+
+
+@dataclass(frozen=True)
+class AdditionProblems(DigitCurriculum):
+    """Pairs of numbers, uniform below a power of ten that grows with the step, some replaced by carry-rich ones."""
+
+    carry_mix: CarryMix | MetricCarryMix | None = CarryMix()
+
+    def after(self, token_accuracy: float) -> AdditionProblems:
+        """The source as it is to a seed with this token accuracy; itself, unless the carry mix follows a metric."""
+        if not isinstance(self.carry_mix, MetricCarryMix):
+            return self
+        return replace(self, carry_mix=self.carry_mix.after(token_accuracy))
 
     def share_at(self, step: int) -> float:
         return self.carry_mix.at(step) if self.carry_mix else 0.0
@@ -56,7 +91,7 @@ class AdditionProblems:
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
-        kernel = library("carry_mix.c", "-ffp-contract=off") if isinstance(task, TenDigitAddition) else None
+        kernel = library("addition_batches.c", "-ffp-contract=off") if isinstance(task, TenDigitAddition) else None
         if kernel is None or seeds.is_cuda:
             return None
         tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
@@ -71,6 +106,11 @@ class AdditionProblems:
             ctypes.c_void_p(tokens.data_ptr()),
             ctypes.c_void_p(targets.data_ptr()),
         )
+        for place, token in ((10, task.plus_token), (21, task.equals_token)):
+            if token:
+                tokens[:, place] = token
+        if task.eos_token:
+            targets[:, 11] = task.eos_token
         return tokens, targets
 
 

@@ -2,7 +2,8 @@
 
 Seeds are trained in lockstep in groups of equal size, so one compiled step serves them all. Every seed has its own
 initialisation, data stream, gradient clip, weight decay and fate: it ends when it has been perfect for a while
-("perfect"), when its parameters stop being finite ("failed"), or with the last step ("finished").
+("perfect"), when its parameters stop being finite ("failed"), when it falls behind what a recipe asks of it
+("hopeless"), or with the last step ("finished").
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ class SeedState:
     """Where one seed stands."""
 
     seed: int
-    status: str = "training"  # training, perfect, finished, failed
+    status: str = "training"  # training, perfect, finished, failed, hopeless
     exact: float = 0.0
     token: float = 0.0
     best_exact: float = -1.0
     best_step: int = -1
     first_perfect_step: int | None = None
+    uniform: float = 0.0  # exact match on the problems of the natural distribution, the first half of validation
+    first_uniform_step: int | None = None  # where that first was perfect
     perfect_in_a_row: int = 0
+    token_uniform: float = 0.0  # token accuracy on the natural distribution; problems may adapt to it
     decay_stage: int = 0
     stopped_at: int | None = None
     # of tasks that are compared by their loss; the best step is then the one of the lowest loss
@@ -118,6 +122,7 @@ class Trainer:
         self.validator = self._make_validator()
         if self._worth_compiling() if compile is None else compile:
             self.objective.compile()
+        self.compiled = bool(compile) or (compile is None and self._worth_compiling())
         self._make_groups()
 
     # ---- what fixed-length and many-length problems do differently
@@ -179,13 +184,17 @@ class Trainer:
                 self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
             group.refresh()
         n_active = sum(state.active for state in self.states)
-        if -(-n_active // self.group_size) < len(self.groups):
+        if n_active and 2 * n_active <= len(self.groups) * self.group_size and not self.compiled:
+            self.group_size = -(-n_active // -(-n_active // self.group_size))  # half of the places are spare
+            self._make_groups()
+        elif -(-n_active // self.group_size) < len(self.groups):
             self._make_groups()
         line = {
             "step": self.step_number,
             "lr": self.recipe.lr_at(max(0, self.step_number - 1)),
             "exact": [round(s.exact, 6) for s in self.states],
             "token": [round(s.token, 6) for s in self.states],
+            "uniform": [round(s.uniform, 6) for s in self.states],
             "loss": [round(x, 6) if x == x else None for x in self.losses],
             "status": [s.status for s in self.states],
         }
@@ -202,6 +211,9 @@ class Trainer:
             state.status, state.stopped_at = "failed", self.step_number
             return
         state.exact, state.token = report["exact"], report["token"]
+        state.uniform = report.get("exact_uniform", 0.0)
+        if state.uniform == 1.0 and state.first_uniform_step is None:
+            state.first_uniform_step = self.step_number
         if "loss" in report:
             state.validation_loss = round(report["loss"], 6)
             best = state.best_loss is None or state.validation_loss < state.best_loss
@@ -214,6 +226,7 @@ class Trainer:
         state.perfect_in_a_row = state.perfect_in_a_row + 1 if state.exact == 1.0 else 0
         if state.exact == 1.0 and state.first_perfect_step is None:
             state.first_perfect_step = self.step_number
+        state.token_uniform = report.get("token_uniform", 0.0)
         adaptive = recipe.adaptive_decay
         if adaptive is not None:
             reached = report["exact_uniform"] >= adaptive.exact and report["token_uniform"] >= adaptive.token
@@ -222,6 +235,9 @@ class Trainer:
             )
         if recipe.stop_after_perfect is not None and state.perfect_in_a_row >= recipe.stop_after_perfect:
             state.status, state.stopped_at = "perfect", self.step_number
+        for step, token in recipe.give_up or ():
+            if self.step_number - recipe.eval_every < step <= self.step_number and state.token < token:
+                state.status, state.stopped_at = "hopeless", self.step_number
 
     def weight_decay_of(self, row: int) -> float:
         adaptive, stage = self.recipe.adaptive_decay, self.states[row].decay_stage
@@ -240,6 +256,7 @@ class Trainer:
         state = {
             "seeds": [vars(s) for s in self.states],
             "groups": [group.rows for group in self.groups],
+            "group_size": self.group_size,
             "losses": [None if x != x else x for x in self.losses],
             "seconds": self.seconds,
         }
@@ -259,6 +276,7 @@ class Trainer:
         self.best_theta.copy_(tensors["best_theta"])
         self.states = [SeedState(**entry) for entry in state["seeds"]]
         self.losses = [float("nan") if x is None else x for x in state["losses"]]
+        self.group_size = state.get("group_size", self.group_size)
         self.groups = [_Group(self, rows) for rows in state["groups"]]
         self.seconds_before = state["seconds"]
         self.folder.truncate_metrics(self.step_number)
@@ -299,6 +317,8 @@ class _Group:
         active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
         self.active = torch.tensor(active, device=trainer.device)
         self.weight_decay = torch.tensor([trainer.weight_decay_of(r) for r in rows], device=trainer.device)
+        if isinstance(self.stream, TrainingStream):
+            self.stream.observe([trainer.states[r].token_uniform for r in rows])
 
     def step(self, number: int) -> None:
         trainer, theta = self.trainer, self.optimiser.theta

@@ -14,6 +14,7 @@ from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
+from models.training.varied_length_problems import VariedLengthProblems
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,21 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     adam_eps: float = 1e-8
     grad_clip: float = 1.0  # global norm, per seed
-    problems: AdditionProblems | AdditionSet | MultiplicationSet | ParitySet | TwoDigitProblems | TextWindows = field(
-        default_factory=AdditionProblems
-    )
+    problems: (
+        AdditionProblems
+        | VariedLengthProblems
+        | AdditionSet
+        | MultiplicationSet
+        | ParitySet
+        | TwoDigitProblems
+        | TextWindows
+    ) = field(default_factory=AdditionProblems)
     adaptive_decay: AdaptiveDecay | None = None
     eval_every: int = 500
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
     stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
+    # (step, token accuracy): a seed that is below it then ends as hopeless; None: every seed goes to the end
+    give_up: tuple[tuple[int, float], ...] | None = None
     snapshots: int = 48  # log-spaced over the run, beside step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 

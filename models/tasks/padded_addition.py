@@ -1,0 +1,47 @@
+"""Ten-digit addition as the 456-parameter adder reads it (its paper, section 1.1).
+
+``0000000057+0000000048=`` and the sum reversed: operands zero-padded, most significant digit first, the answer units
+first. 14 tokens: the digits, + (10), = (11), PAD (12, never used) and EOS (13, only ever a target). No BOS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.addition import FixedWidthAddition
+
+TOKENS = (*"0123456789", "+", "=", "<PAD>", "<EOS>")
+
+
+class PaddedAddition(FixedWidthAddition):
+    """Ten-digit addition in the 456-parameter adder's format."""
+
+    name = "padded-addition"
+    d_vocab = len(TOKENS)
+    plus_token, equals_token, eos_token = (TOKENS.index(text) for text in ("+", "=", "<EOS>"))
+    most_significant_first = True
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
+        """The paper's ten test sets, 100,000 problems."""
+        from models.tasks.ten_test_sets import test_sets  # which needs this package
+
+        return "the ten test sets", torch.cat(list(test_sets().values()))
+
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
+        """Half uniform, half with a carry of any length, none in a test set in either order."""
+        from models.tasks.ten_test_sets import validation_problems
+
+        return validation_problems(n, seed)
+
+    def token_text(self, tokens: Any) -> str:
+        return "".join(TOKENS[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
+
+    def token_id(self, text: str) -> int:
+        if text.strip() not in TOKENS:
+            raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9, '+', '=', '<PAD>' and '<EOS>'.")
+        return TOKENS.index(text.strip())

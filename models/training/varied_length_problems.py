@@ -1,0 +1,73 @@
+"""The training distribution of the 456-parameter adder: a digit count a problem, and a curriculum of its maximum."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from models.tasks.base import Task
+from models.tasks.padded_addition import PaddedAddition
+from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
+from models.training.addition_problems import DigitCurriculum
+from models.training.counter import row_keys, uniform
+from models.training.native import library
+
+_RANGES = 17  # bits: how finely the native sampler's table of held-out problems is divided
+
+
+@dataclass(frozen=True)
+class VariedLengthProblems(DigitCurriculum):
+    """Pairs of numbers with k ~ U{1..hi} digits: both uniform in [0, 10^k), hi growing with the step.
+
+    Pairs of the test sets and of the validation problems are drawn again (with the same k).
+    """
+
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step: the definition that the native sampler repeats."""
+        keys = row_keys(seed, step, rows, device)
+        powers = 10.0 ** torch.arange(11, device=device, dtype=torch.float64)
+        limit = powers[1 + (uniform(keys, 0) * self.max_digits_at(step)).long()]
+        problems, draw = self._pairs(keys, limit, 1), 1
+        held_out = held_out_fingerprints().to(device)
+        while len(again := is_listed(fingerprint(problems), held_out).nonzero()[:, 0]):
+            draw += 2
+            problems[again] = self._pairs(keys[again], limit[again], draw)
+        return problems
+
+    @staticmethod
+    def _pairs(keys: Int[Tensor, " n"], limit: Tensor, draw: int) -> Int[Tensor, "n 2"]:
+        return torch.stack([(uniform(keys, k) * limit).long() for k in (draw, draw + 1)], 1)
+
+    def native_batch(
+        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
+    ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
+        """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
+        kernel = library("addition_batches.c", "-ffp-contract=off") if isinstance(task, PaddedAddition) else None
+        if kernel is None or seeds.is_cuda:
+            return None
+        tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
+        targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
+        fingerprints, starts = _held_out_table()
+        kernel.varied_lengths(
+            len(seeds),
+            ctypes.c_void_p(seeds.data_ptr()),
+            ctypes.c_int64(step),
+            rows,
+            self.max_digits_at(step),
+            *(ctypes.c_void_p(array.data_ptr()) for array in (fingerprints, starts, tokens, targets)),
+        )
+        return tokens, targets
+
+
+@cache
+def _held_out_table() -> tuple[Int[Tensor, " n"], Int[Tensor, " range"]]:
+    """Sorted fingerprints, and the first of each of 2^17 equal ranges of 64-bit numbers, with the end."""
+    fingerprints = held_out_fingerprints()
+    ranges = (fingerprints >> (64 - _RANGES)) + (1 << (_RANGES - 1))
+    starts = torch.searchsorted(ranges, torch.arange((1 << _RANGES) + 1)).int()
+    return fingerprints, starts

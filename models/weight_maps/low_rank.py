@@ -1,0 +1,53 @@
+"""Matrices as products of thin factors: ``W = A B`` with A rows x rank and B rank x columns."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.weight_maps.base import normal_
+
+
+class Factors(nn.Module):
+    """A matrix of the given rank, or with ``rank=None`` a full one, as free parameters.
+
+    ``rank (rows + columns)`` numbers instead of ``rows columns``: fewer where the rank is below their harmonic mean's
+    half.
+    """
+
+    def __init__(self, rows: int, columns: int, rank: int | None):
+        super().__init__()
+        self.rows, self.columns, self.rank = rows, columns, rank
+        if rank is None:
+            self.W = nn.Parameter(torch.zeros(rows, columns))
+        else:
+            self.A = nn.Parameter(torch.zeros(rows, rank))
+            self.B = nn.Parameter(torch.zeros(rank, columns))
+
+    def forward(self) -> Float[Tensor, "rows columns"]:
+        return self.W if self.rank is None else self.A @ self.B
+
+    def initialise_table(self, std: float, generator: torch.Generator) -> None:
+        """Every number N(0, std^2): both factors of an embedding, or the full table."""
+        for parameter in self.parameters():
+            normal_(parameter, std, generator)
+
+    def initialise_linear(self, std: float, generator: torch.Generator) -> None:
+        """Factors by :func:`thin_normal_`; a full matrix N(0, std^2)."""
+        for parameter in self.parameters():
+            if self.rank is None:
+                normal_(parameter, std, generator)
+            else:
+                thin_normal_(parameter, generator)
+
+    def describe(self) -> str:
+        """ "7x14", or "7x3 + 3x14" in factors."""
+        if self.rank is None:
+            return f"{self.rows}x{self.columns}"
+        return f"{self.rows}x{self.rank} + {self.rank}x{self.columns}"
+
+
+def thin_normal_(tensor: Tensor, generator: torch.Generator) -> None:
+    """N(0, 2 / (rows + columns)), Glorot's variance for a factor taken by itself."""
+    normal_(tensor, (2.0 / (tensor.shape[0] + tensor.shape[1])) ** 0.5, generator)
