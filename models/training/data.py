@@ -29,6 +29,15 @@ class ProblemSource(Protocol):
         ...
 
 
+@runtime_checkable
+class AdaptiveSource(ProblemSource, Protocol):
+    """A source whose problems also depend on how well a seed does."""
+
+    def after(self, token_accuracy: float) -> ProblemSource:
+        """What the source is to a seed with this token accuracy on the natural distribution, at its last validation."""
+        ...
+
+
 class TrainingStream:
     """Batches for a group of seeds: ``batch(step)`` is (tokens [seed, pos, row], targets [seed, target, row]).
 
@@ -38,12 +47,29 @@ class TrainingStream:
     def __init__(self, task: Task, source: ProblemSource, rows: int, seeds: list[int], device: torch.device):
         self.task, self.source, self.rows, self.device = task, source, rows, device
         self.seeds = torch.tensor(seeds, dtype=torch.int64)
+        self.sources = [source] * len(seeds)
+
+    def observe(self, token_accuracies: list[float]) -> None:
+        """Adapt each seed's problems to its last validation, where the source does so."""
+        if isinstance(self.source, AdaptiveSource):
+            self.sources = [self.source.after(accuracy) for accuracy in token_accuracies]
 
     def batch(self, step: int) -> tuple[Integer[Tensor, "seed pos row"], Integer[Tensor, "seed target row"]]:
+        if len(set(self.sources)) == 1:
+            return self._batch(self.sources[0], self.seeds, step)
+        parts: list[tuple[Tensor, Tensor]] = [None] * len(self.seeds)  # type: ignore[list-item]
+        for source in set(self.sources):
+            rows = [i for i, own in enumerate(self.sources) if own == source]
+            for i, *part in zip(rows, *self._batch(source, self.seeds[rows], step), strict=True):
+                parts[i] = (part[0], part[1])
+        tokens, targets = zip(*parts, strict=True)
+        return torch.stack(tokens), torch.stack(targets)
+
+    def _batch(self, source: ProblemSource, seeds: Int[Tensor, " seed"], step: int) -> tuple[Tensor, Tensor]:
         if self.device.type == "cpu":
-            encoded = self.source.native_batch(self.task, self.seeds, step, self.rows)
+            encoded = source.native_batch(self.task, seeds, step, self.rows)
             if encoded is not None:
                 return encoded
-        drawn = (self.source.draw(seed, step, self.rows, self.device) for seed in self.seeds.tolist())
+        drawn = (source.draw(seed, step, self.rows, self.device) for seed in seeds.tolist())
         tokens, targets = zip(*(self.task.encode_rows(problems) for problems in drawn), strict=True)
         return torch.stack(tokens), torch.stack(targets)
