@@ -1,0 +1,111 @@
+"""Adders in AddLM's algebra: ternary matrices, scores that are negative L1 distances, the best keys only, ReLU.
+
+The same decoder as :mod:`models.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000 problems can be
+tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication; what still multiplies is
+listed by :func:`interp.multiplications.count_multiplications`: norms, softmax, mixing values by the pattern, one scale a
+matrix, and the head. The float twin ("-float") has the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from models.addlm import ADDLM, FLOAT, Variant
+from models.config import TransformerConfig
+from models.registry import ModelSpec, register
+from models.tasks.addition import TenDigitAddition
+from models.tasks.base import Task
+from models.tasks.two_digit import TwoDigitAddition
+from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.recipes import Recipe, add_recipe
+from models.training.two_digit_problems import TwoDigitProblems
+from models.weight_maps.ternary import TernaryWeights
+
+
+@dataclass(frozen=True)
+class AdderSize:
+    """Shape of an adder and what it is trained on. ``top_k`` is below the number of keys, so that routing happens."""
+
+    task: Callable[[], Task]
+    n_layers: int
+    d_model: int
+    n_heads: int
+    n_ctx: int
+    top_k: int
+    recipe: str
+
+    def config(self, variant: Variant) -> TransformerConfig:
+        return TransformerConfig(
+            n_layers=self.n_layers,
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            d_head=self.d_model // self.n_heads,
+            d_mlp=4 * self.d_model,
+            d_vocab=10,
+            n_ctx=self.n_ctx,
+            act_fn=variant.activation,
+            normalization_type="LN",
+            attn_scores=variant.scores,
+            attn_scale=None if variant.scaled else 1.0,
+            attn_top_k=None if variant.top_k is None else self.top_k,
+        )
+
+
+TWO_DIGIT = add_recipe(
+    "addlm-adder-two-digit",
+    Recipe(
+        steps=5_000,
+        batch_size=256,
+        lr=2e-3,
+        min_lr_ratio=0.05,
+        warmup_steps=200,
+        weight_decay=0.01,
+        betas=(0.9, 0.98),
+        problems=TwoDigitProblems(),
+        eval_every=250,
+        validation_size=256,
+        stop_after_perfect=None,
+        snapshots=24,
+    ),
+)
+TEN_DIGIT = add_recipe(
+    "addlm-adder-ten-digit",
+    Recipe(
+        steps=12_000,
+        batch_size=128,
+        lr=2e-3,
+        min_lr_ratio=0.02,
+        warmup_steps=200,
+        weight_decay=0.01,
+        betas=(0.9, 0.98),
+        problems=AdditionProblems(digit_curriculum=((500, 3), (1_500, 6)), carry_mix=CarryMix(0.5, 3_000, 9_000)),
+        eval_every=500,
+        stop_after_perfect=6,
+        snapshots=24,
+    ),
+)
+
+ADDERS = {
+    "two-digit": AdderSize(TwoDigitAddition, 2, 64, 4, 6, top_k=3, recipe=TWO_DIGIT),
+    "ten-digit": AdderSize(TenDigitAddition, 2, 64, 4, 34, top_k=8, recipe=TEN_DIGIT),
+}
+
+
+def _register(name: str, size: AdderSize, variant: Variant) -> None:
+    config = size.config(variant)
+    register(
+        ModelSpec(
+            name=name,
+            weight_map=lambda: TernaryWeights(config, variant.ternary),
+            task=size.task,
+            recipe=size.recipe,
+            source="AddLM's algebra (kader-xai) on addition; ours",
+            sweep=not variant.ternary,
+        )
+    )
+
+
+for _what, _size in ADDERS.items():
+    _register(f"addlm-adder-{_what}", _size, ADDLM)
+    _register(f"addlm-adder-{_what}-float", _size, FLOAT)
