@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.errors import UserError
-from models.fast_forward import logits_from, supports
+from models.fast_forward import logits_from, short_attention, supports
 from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
@@ -78,7 +74,7 @@ class SequenceObjective:
 
     def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> Float[Tensor, " seed"]:
         """Summed cross-entropy of each seed's response tokens over its count."""
-        with _short_attention(batches):
+        with short_attention(batches[0][-1].tokens):
             totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
         return torch.stack(totals) / torch.stack(counts)
 
@@ -88,17 +84,6 @@ class SequenceObjective:
             logits = self._logits(self.model, bucket.tokens, bucket.first, weights, bucket.position_ids)
             total = total + F.cross_entropy(logits.flatten(0, 1).float(), bucket.targets.flatten(), reduction="sum")
         return total
-
-
-@contextlib.contextmanager
-def _short_attention(batches: list[list[Bucket]]) -> Iterator[None]:
-    """On a CPU and below 256 keys, plain products are faster than the fused kernel, whose backward is slow there."""
-    tokens = batches[0][-1].tokens
-    if tokens.is_cuda or tokens.shape[1] > 256:
-        yield
-    else:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
 
 
 class SequenceValidator:

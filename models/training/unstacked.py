@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from models.fast_forward import logits_from, supports
+from models.fast_forward import logits_from, short_attention, supports
 from models.parts.weights import Weights
 from models.training.objective import GeneralObjective, Parameters
 from models.transformer import ArithmeticTransformer
@@ -52,7 +52,9 @@ class UnstackedObjective(GeneralObjective):
     def _seed_logits(
         self, parameters: Parameters, seed: int, tokens: Integer[Tensor, "pos row"]
     ) -> Float[Tensor, "row target vocab"]:
-        return self._logits(self.model, tokens[: self.stop].T.long(), self.first, self.weights_of(parameters, seed))
+        rows = tokens[: self.stop].T.long()
+        with short_attention(rows):
+            return self._logits(self.model, rows, self.first, self.weights_of(parameters, seed))
 
     def logits(
         self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]

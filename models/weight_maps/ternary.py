@@ -59,7 +59,7 @@ def _signs(latent: Tensor, scale: Tensor) -> Tensor:
 
 
 class TernaryWeights(WeightMap):
-    """AddLM's weights: no biases but those of the norms, an untied head, projections ternary or (``ternary=False``) not.
+    """AddLM's weights: no biases but those of the norms, an untied head; projections ternary where asked for.
 
     The parameters are the latent floats that training moves. What the model computes with is :meth:`ternary` times its
     scales, and analyses should read that.
