@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
-from models.importers import microadder
+from models.importers import low_rank_adder, microadder
 from models.importers.safe_torch import read_torch_file
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ class PublishedFormat:
     convert: Callable[[dict[str, Any], Path], Any]
 
 
-FORMATS = (PublishedFormat("MicroAdder", microadder.recognises, microadder.convert),)
+FORMATS = (
+    PublishedFormat("MicroAdder", microadder.recognises, microadder.convert),
+    PublishedFormat("456-parameter adder", low_rank_adder.recognises, low_rank_adder.convert),
+)
 
 
 def load_published(path: str | Path) -> ArithmeticTransformer:

@@ -14,7 +14,9 @@ from importlib.util import find_spec
 import torch
 
 import models
+from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.position_coupling import SMALL, DecoderSize
+from models.toygpt import VARIANTS, ToyGPTVariant
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 from tests.toy_task import ToyAddition
@@ -103,10 +105,18 @@ def without_twin(name: str, refusal: str, **switches: object) -> Row:
     return Row(name, dense(**switches), twins=(), refusal=refusal)
 
 
+def toygpt(variant: ToyGPTVariant) -> Row:
+    """One of ToyGPT's nine models; a stock model has LayerNorm before the sublayers or nowhere."""
+    if variant.layer_norm == "pre":
+        return Row(variant.name, registered(variant.name))
+    return Row(variant.name, registered(variant.name), twins=(), refusal="norm_placement")
+
+
 ROWS = [
     Row("microadder-57", registered("microadder-57")),
     Row("microadder-67", registered("microadder-67")),
     Row("microadder-74", registered("microadder-74")),
+    *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),
     Row("LN, 1 layer", dense(n_layers=1, normalization_type="LN", act_fn="gelu_new")),
@@ -161,5 +171,6 @@ ROWS = [
         attn_scale=1.0,
     ),
     without_twin("final norm only", "norm_placement", norm_placement="none", normalization_type="LN"),
+    *(toygpt(variant) for variant in VARIANTS),
     without_twin("eps outside", "norm_eps_outside", norm_eps_outside=True, eps=1e-2),
 ]
