@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
 from models.parts.weights import Weights
-from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition
+from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
 from models.weight_maps.base import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 from models.weight_maps.geometry import rotate_pairs, spiral
 from models.weight_maps.structured import circulant, scaled_axes, toeplitz
@@ -53,6 +53,7 @@ class MicroAdderOptions:
     qk_dim: int = 4
     d_mlp: int = 2
     delimiters: bool = False  # plus, equals, EOS and padding are tokens of their own, 14 in all
+    predict_eos: bool = True  # False: an answer is eleven digits, and no place behind the tenth is ever read
     # Digits on a circle (3 numbers), on an ellipse (4), or in a table with a row a token.
     tokens: Literal["arc", "ellipse", "table"] = "arc"
     freeze_arc_start: bool = False
@@ -70,6 +71,8 @@ class MicroAdderOptions:
     eos: Place = "zero"
     tie_qk: bool = True  # queries are the keys, turned by one learned angle a head
     q_angle: bool = True
+    start_angle: float = 0.0  # radians, where the angle starts
+    start_axes: float = 1.0  # where the first two numbers of qk="axes" start
     # How the numbers of the key matrix fill it; "axes": a number an axis; "fixed": ones, no numbers.
     qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "fixed"] = "full"
     qk_reads: Literal["positions", "all"] = "positions"
@@ -136,7 +139,7 @@ class MicroAdderOptions:
         elif self.correction == "linear":
             found |= {"pos_correction_slope": (), "pos_correction_intercept": ()}
         for name in ("plus", "equals", "z_hi", "eos"):
-            if getattr(self, name) == "learned":
+            if getattr(self, name) == "learned" and (self.predict_eos or name not in ("z_hi", "eos")):
                 found[f"pos_{name}"] = (p,)
         if self.tie_qk and self.q_angle:
             found["q_angle"] = () if h == 1 else (h,)
@@ -183,6 +186,8 @@ class MicroAdderOptions:
         return sum(math.prod(shape) for shape in self.shapes().values())
 
     def task(self) -> TenDigitAddition:
+        if not self.predict_eos:
+            return UnendedAddition()
         return DelimitedAddition() if self.delimiters else TenDigitAddition()
 
     @property
@@ -233,6 +238,8 @@ class MicroAdderWeights(WeightMap):
         for name, parameter in self.named_parameters():
             if name in constants:
                 fill_(parameter, constants[name])
+            elif name == "q_angle":
+                fill_(parameter, self.options.start_angle)
             elif name == "tok_table":
                 with torch.no_grad():
                     parameter.copy_(_token_start(*parameter.shape))
@@ -240,8 +247,11 @@ class MicroAdderWeights(WeightMap):
                 normal_(parameter, 0.02, generator)
             elif name == "out_A":  # Kaiming uniform with a = sqrt(5): 1 / sqrt(fan-in), which is the rank here
                 uniform_(parameter, (self.options.out_rank or 1) ** -0.5, generator)
-            elif "norm" in name or (name in ("W_qk", "W_q") and self.options.qk == "axes"):
+            elif "norm" in name:
                 fill_(parameter, 1.0)
+            elif name in ("W_qk", "W_q") and self.options.qk == "axes":
+                fill_(parameter[:2], self.options.start_axes)
+                fill_(parameter[2:], 1.0)
             elif parameter.ndim == 2 and name != "out_B":
                 xavier_uniform_(parameter, generator)
             elif name == "W_v" or name in ("W_qk", "W_q"):
@@ -321,7 +331,9 @@ class MicroAdderWeights(WeightMap):
 
         def place(name: str, beyond: Tensor) -> Tensor:
             kind = getattr(o, name)
-            return own[f"pos_{name}"][None] if kind == "learned" else beyond if kind == "spiral" else torch.zeros_like(beyond)
+            if kind == "learned" and f"pos_{name}" in own:
+                return own[f"pos_{name}"][None]
+            return beyond if kind == "spiral" else torch.zeros_like(beyond)
 
         before, after = around[:1], around[-1:]
         plus, equals, z_hi, eos = place("plus", after), place("equals", before), place("z_hi", after), place("eos", after)

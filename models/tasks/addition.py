@@ -221,6 +221,31 @@ class TenDigitAddition(FixedWidthAddition):
         return int(text)
 
 
+class UnendedAddition(TenDigitAddition):
+    """The same without EOS: an answer is eleven digits, so that nothing reads the last of them."""
+
+    name = "ten-digit-addition-unended"
+    input_length = 32
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        return tuple(Role("answer", f"s{i}", i) for i in range(DIGITS + 1))
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        return tuple(range(EQUALS, EQUALS + DIGITS + 1))
+
+    def encode(self, problems: Any) -> Int[Tensor, "n 32"]:
+        return super().encode(problems)[:, :-1]
+
+    def targets(self, problems: Any) -> Int[Tensor, "n 11"]:
+        return super().targets(problems)[:, :-1]
+
+    def encode_rows(self, problems: Int[Tensor, "n 2"]) -> tuple[Tensor, Tensor]:
+        tokens, targets = super().encode_rows(problems)
+        return tokens[:-1], targets[:-1]
+
+
 class DelimitedAddition(TenDigitAddition):
     """The same in 14 tokens: plus is token 10, equals 11, EOS 12, and 13 is a padding that never occurs."""
 

@@ -111,7 +111,7 @@ class AdditionProblems(DigitCurriculum):
                 tokens[:, place] = token
         if task.eos_token:
             targets[:, 11] = task.eos_token
-        return tokens, targets
+        return tokens[:, : task.input_length], targets[:, : len(task.query_positions)]
 
 
 def carry_rich_problems(base: Int[Tensor, " n"], max_digits: int) -> Int[Tensor, "n 2"]:
