@@ -1,30 +1,50 @@
-"""Seed-steps a second: a plain PyTorch loop, one seed of ours, and stacks, all with the same recipe."""
+"""Training steps: a plain PyTorch loop, one seed of ours, and stacks, all with the same recipe.
+
+MicroAdder-57, whose attention is one matrix a step, and the 456-parameter adder, whose attention depends on the tokens.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import models
+from benchmarks.plain_low_rank_adder import PlainLowRankAdder
 from benchmarks.plain_microadder import PlainMicroAdder
 from models.training.loop import Trainer
-from models.training.recipes import get_recipe
+from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
 
 STEP = 20_000  # where the curriculum and the carry mix are in full use
 ROUNDS, SECONDS = 5, 2.0  # each contender runs for SECONDS in each of ROUNDS interleaved rounds
 
 
-def plain_step() -> Callable[[], None]:
+@dataclass(frozen=True)
+class Subject:
+    """A model of the registry, the same as a plain module, and the operations that one seed's step cannot avoid."""
+
+    name: str
+    plain: Callable[[], nn.Module]
+    stacks: tuple[int, ...]
+    megaflop: Callable[[int], float]  # of the batch size
+
+    @property
+    def recipe(self) -> Recipe:
+        return get_recipe(models.get_spec(self.name).recipe or "")
+
+
+def plain_step(subject: Subject) -> Callable[[], None]:
     """One step of the plain loop: sample, forward, backward, clip, AdamW."""
-    recipe, task = get_recipe("microadder"), models.get_spec("microadder-57").task()
-    model = PlainMicroAdder()
+    recipe, task = subject.recipe, models.get_spec(subject.name).task()
+    model = subject.plain()
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay
     )
@@ -42,10 +62,10 @@ def plain_step() -> Callable[[], None]:
     return step
 
 
-def our_step(n_seeds: int, folder: Path, compile: bool | None = None) -> Callable[[], None]:
+def our_step(subject: Subject, n_seeds: int, folder: Path) -> Callable[[], None]:
     """One step of the training loop with ``n_seeds`` stacked seeds."""
-    recipe = get_recipe("microadder")
-    trainer = Trainer("microadder-57", recipe, list(range(n_seeds)), RunFolder(folder), torch.device("cpu"), compile)
+    seeds = list(range(n_seeds))
+    trainer = Trainer(subject.name, subject.recipe, seeds, RunFolder(folder), torch.device("cpu"), compile=None)
     trainer.step_number = STEP
 
     def step() -> None:
@@ -70,7 +90,7 @@ def measure(contenders: dict[str, tuple[Callable[[], None], int]]) -> dict[str, 
     return times
 
 
-def megaflop_a_seed_step(rows: int = 256) -> float:
+def microadder_megaflop(rows: int) -> float:
     """Multiply-adds, times two, of loss and gradient by the algebra of models/training/position_only.py.
 
     Per row: mixing three times (forward, gradient to the pattern, gradient to the signal) over the visible positions,
@@ -81,6 +101,26 @@ def megaflop_a_seed_step(rows: int = 256) -> float:
     mixing = 3 * sum(first + q + 1 for q in range(queries)) + positions * vocab
     per_query = 3 * d + 6 * d * units + 20 * units + 3 * d * vocab + 8 * vocab + 4 * d
     return 2e-6 * rows * (mixing + queries * per_query)
+
+
+def low_rank_adder_megaflop(rows: int) -> float:
+    """The same for the 456-parameter adder by the algebra of models/training/one_layer.py.
+
+    Per row: keys of 3 and values of 2 numbers at 33 positions; per visible pair the score (3), an exponential (about
+    8), mixing (2), each product twice more backward; per query 7 to 14 to 7 and 14 logits three times, a GELU (20) a
+    unit, a softmax (8) a logit, three norms. Looking up embeddings and adding up their gradients are left out.
+    """
+    queries, first, d, units, vocab, positions, key, value = 12, 21, 7, 14, 14, 33, 3, 2
+    pairs = sum(first + q + 1 for q in range(queries))
+    per_position = 3 * d * (key + value) + 6 * d
+    per_query = 3 * d * (key + value) + 6 * d * units + 20 * units + 3 * d * vocab + 8 * vocab + 12 * d
+    return 2e-6 * rows * (positions * per_position + pairs * (3 * (key + value) + 8) + queries * per_query)
+
+
+SUBJECTS = (
+    Subject("microadder-57", PlainMicroAdder, (1, 16, 64), microadder_megaflop),
+    Subject("adder-456", PlainLowRankAdder, (1, 16), low_rank_adder_megaflop),
+)
 
 
 def gigaflops_of_matmul() -> float:
@@ -94,25 +134,31 @@ def gigaflops_of_matmul() -> float:
     return 2e-9 * 1024**3 / best
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        contenders = {
-            "plain PyTorch, 1 seed": (plain_step(), 1),
-            "ours, 1 seed": (our_step(1, folder), 1),
-            "ours, 16 stacked": (our_step(16, folder), 16),
-            "ours, 64 stacked": (our_step(64, folder), 64),
-        }
-        times = measure(contenders)
-    base = times["plain PyTorch, 1 seed"]
-    print("MicroAdder-57 training, batch 256, one CPU thread; ms per seed and step, sampling and optimiser included")
+def compare(subject: Subject, folder: Path) -> None:
+    """Time all contenders in turns and print the table."""
+    plain, rows = "plain PyTorch, 1 seed", subject.recipe.batch_size
+    contenders = {plain: (plain_step(subject), 1)}
+    for n in subject.stacks:
+        name = "ours, 1 seed" if n == 1 else f"ours, {n} stacked"
+        contenders[name] = (our_step(subject, n, folder), n)
+    times = measure(contenders)
+    print(
+        f"{subject.name} training, batch {rows}, one CPU thread; ms per seed and step, sampling and optimiser included"
+    )
     print(f"{'':26}{'median':>9}{'spread':>18}{'times faster (median of rounds)':>34}")
     for name, values in times.items():
-        ratio = median(b / v for b, v in zip(base, values, strict=True))
+        ratio = median(b / v for b, v in zip(times[plain], values, strict=True))
         print(f"{name:26}{median(values):9.3f}{f'{min(values):.3f} to {max(values):.3f}':>18}{ratio:34.1f}")
-    work, ceiling = megaflop_a_seed_step(), gigaflops_of_matmul()
-    floor = work / ceiling
+    work, ceiling = subject.megaflop(rows), gigaflops_of_matmul()
+    floor, (last, values) = work / ceiling, list(times.items())[-1]
     print(
         f"Floor: {work:.1f} MFLOP a seed-step, at the {ceiling:.0f} GFLOP/s of a large matrix product {floor:.3f} ms; "
-        f"64 stacked seeds take {median(times['ours, 64 stacked']) / floor:.1f} times that."
+        f"{last} takes {median(values) / floor:.1f} times that."
     )
+
+
+def main() -> None:
+    for i, subject in enumerate(SUBJECTS):
+        with tempfile.TemporaryDirectory() as scratch:
+            print(end="\n" if i else "")
+            compare(subject, Path(scratch))
