@@ -1,0 +1,181 @@
+"""Causal attention by negative L1 distance over the best k keys: eager, and as one compiled kernel.
+
+AddLM's attention (papers: AddLM, "Tropical attention"), for one query at place i of the keys:
+
+    score_j = -|q - k_j|_1 / scale,  j <= i;   chosen = {j: score_j >= the top_k-th best};   z = softmax(chosen) v
+
+Keys that equal the top_k-th best all take part. The compiled kernel (``models/training/native/tropical.c``) writes no
+[query, key] matrix: memory is top_k numbers a query, and the gradient touches the chosen keys only. That gradient is
+exact: a key that is not chosen has none. It has no patterns to hook, so the hooked forward is always eager.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from models.errors import UserError
+from models.training.native import library
+
+# No reassociation: what is summed in which order is written down in the source.
+_FLAGS = ("-fno-math-errno", "-fno-trapping-math")
+_WIDEST = 512  # a block of queries lies on the stack
+
+
+def fused_available(d_head: int = 32) -> bool:
+    """Whether the compiled kernel can be had here, for heads of this width; the first call builds it (seconds)."""
+    return _kernel(d_head) is not None
+
+
+def fused_tropical_attention(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch head key d_head"],
+    v: Float[Tensor, "batch head key d_head"],
+    scale: float,
+    top_k: int | None,
+) -> Float[Tensor, "batch head query d_head"]:
+    """``z`` by the compiled kernel where it applies (float32, CPU, a compiler), else :func:`eager_tropical_attention`.
+
+    The queries stand at the last places of the keys. Cost: query * key * d_head / 2 minima and additions a head, and
+    for the gradient top_k * d_head a query. Equal scores are equal in the kernel as well where sums are exact; scores
+    that differ in the last bits can change places, as they do between any two orders of summation.
+
+    Raises:
+        UserError: no ``top_k`` (dense attention is eager's), more queries than keys, shapes that do not fit.
+    """
+    _check(q, k, v, scale, top_k)
+    assert top_k is not None
+    kernel = _kernel(q.shape[-1]) if _takes(q) and _takes(k) and _takes(v) else None
+    if kernel is None or 0 in (q.numel(), k.numel()):
+        return eager_tropical_attention(q, k, v, scale, top_k)
+    return _Fused.apply(kernel, q, k, v, float(scale), int(top_k))
+
+
+def eager_tropical_attention(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch head key d_head"],
+    v: Float[Tensor, "batch head key d_head"],
+    scale: float,
+    top_k: int | None,
+) -> Float[Tensor, "batch head query d_head"]:
+    """The same in torch, any dtype and device; the scores and patterns are [batch, head, query, key].
+
+    Raises:
+        UserError: as :func:`fused_tropical_attention`.
+    """
+    _check(q, k, v, scale, top_k)
+    assert top_k is not None
+    n_query, n_key = q.shape[2], k.shape[2]
+    scores = -torch.cdist(q, k, p=1.0) / scale
+    future = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device).triu(1 + n_key - n_query)
+    scores = scores.masked_fill(future, float("-inf"))
+    threshold = scores.topk(min(top_k, n_key), dim=-1).values[..., -1:]
+    return F.softmax(scores.masked_fill(scores < threshold, float("-inf")), -1) @ v
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int | None) -> None:
+    if top_k is None or top_k < 1:
+        raise UserError(f"The fused attention chooses the best top_k keys; top_k must be at least 1, not {top_k}.")
+    if scale <= 0:
+        raise UserError(f"The scale of the scores must be positive, not {scale}.")
+    if k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
+        raise UserError(f"Queries {list(q.shape)}, keys {list(k.shape)} and values {list(v.shape)} do not fit.")
+    if q.shape[2] > k.shape[2]:
+        raise UserError(f"{q.shape[2]} queries do not stand among {k.shape[2]} keys.")
+
+
+def _takes(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] <= _WIDEST
+
+
+def _kernel(d_head: int) -> ctypes.CDLL | None:
+    return library("tropical.c", *_FLAGS, f"-DND={d_head}")
+
+
+class _Strides(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("batch", "head", "row")]
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("heads", "queries", "keys", "top", "room")),
+        ("scale", ctypes.c_float),
+        ("one", ctypes.c_float),
+        *((name, _Strides) for name in "qkvz"),
+    ]
+
+
+def _shape(q: Tensor, k: Tensor, v: Tensor, z: Tensor, scale: float, top_k: int, room: int) -> _Shape:
+    strides = (_Strides(*x.stride()[:3]) for x in (q, k, v, z))
+    return _Shape(q.shape[1], q.shape[2], k.shape[2], min(top_k, k.shape[2]), room, scale, 1.0, *strides)
+
+
+def _rows_contiguous(x: Tensor) -> Tensor:
+    """Coordinates as neighbours, and no element twice (an expanded tensor), so that gradients can be laid out alike."""
+    x = x.detach()
+    return x if x.stride(-1) == 1 and torch.empty_like(x).stride() == x.stride() else x.contiguous()
+
+
+def _in_threads(call: Any, problems: int) -> list[Any]:
+    """``call(first, last)`` over all (batch, head) pairs, split over as many threads as torch has."""
+    n = min(torch.get_num_threads(), problems)
+    edges = [problems * i // n for i in range(n + 1)]
+    if n == 1:
+        return [call(0, problems)]
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(call, edges[:-1], edges[1:]))
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernel: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Tensor:
+        q, k, v = (_rows_contiguous(x) for x in (q, k, v))
+        z = torch.empty_like(q)
+        rows = q.shape[:3].numel()
+        room = min(top_k, k.shape[2])
+        count = torch.empty(rows, dtype=torch.int32)
+        while True:
+            key, weight = torch.empty(rows, room, dtype=torch.int32), torch.empty(rows, room)
+            shape = _shape(q, k, v, z, scale, top_k, room)
+            arrays = _pointers(q, k, v, z, key, weight, count)
+            found = _in_threads(
+                lambda first, last, s=shape, a=arrays: kernel.forward(
+                    ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(s), *a
+                ),
+                q.shape[0] * q.shape[1],
+            )
+            if min(found) < 0:
+                raise MemoryError("The attention kernel found no memory for its buffers.")
+            if max(found) <= room:
+                break
+            room = max(found)  # equal scores: a query chose more than top_k keys
+        ctx.save_for_backward(q, k, v, key, weight, count)
+        ctx.kernel, ctx.scale, ctx.top_k = kernel, scale, top_k
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_z: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, key, weight, count = ctx.saved_tensors
+        d_z = d_z if d_z.stride(-1) == 1 else d_z.contiguous()
+        d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        shape = _shape(q, k, v, d_z, ctx.scale, ctx.top_k, key.shape[1])
+        arrays = _pointers(q, k, v, d_z, key, weight, count, d_q, d_k, d_v)
+        _in_threads(
+            lambda first, last: ctx.kernel.backward(
+                ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(shape), *arrays
+            ),
+            q.shape[0] * q.shape[1],
+        )
+        return None, d_q, d_k, d_v, None, None
+
+
+def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
+    return [ctypes.c_void_p(x.data_ptr()) for x in tensors]
