@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from models.parts.attention import Attention
 from models.parts.norms import Norm
 from models.parts.positions import rotate
+from models.parts.tropical_kernel import fused_tropical_attention
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
@@ -33,9 +34,12 @@ Bias = Callable[[int, int], Tensor]
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this model; it leaves out what only AddLM has."""
+    """Whether :func:`logits_from` computes this model: ordinary attention, or AddLM's without bias and dropout."""
     cfg = model.config
-    return cfg.attn_scores == "dot" and cfg.attn_top_k is None
+    if cfg.attn_scores == "dot":
+        return cfg.attn_top_k is None
+    unchanged = cfg.positional_embedding_type != "fire" and not cfg.dropout
+    return cfg.attn_scores == "neg_l1" and cfg.attn_top_k is not None and unchanged
 
 
 @contextlib.contextmanager
@@ -123,7 +127,10 @@ def finish_block(
     q = _heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
         q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, n_key, device=q.device))
-    if bias is None and _trains_briefly(block, k):
+    if cfg.attn_scores == "neg_l1":
+        heads_first = (x.transpose(1, 2) for x in (q, k, v))
+        z = fused_tropical_attention(*heads_first, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
+    elif bias is None and _trains_briefly(block, k):
         z = _plain_attention(q, k, v, cfg.score_scale)
     else:
         z = _fused_attention(block, q, k, v, bias)

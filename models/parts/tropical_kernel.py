@@ -52,10 +52,12 @@ def fused_tropical_attention(
     """
     _check(q, k, v, scale, top_k)
     assert top_k is not None
+    if q.dtype in (torch.bfloat16, torch.float16):  # autocast: distances, as sums of many terms, are float32
+        return fused_tropical_attention(q.float(), k.float(), v.float(), scale, top_k).to(q.dtype)
     kernel = _kernel(q.shape[-1]) if _takes(q) and _takes(k) and _takes(v) else None
     if kernel is None or 0 in (q.numel(), k.numel()):
         return eager_tropical_attention(q, k, v, scale, top_k)
-    return _Fused.apply(kernel, q, k, v, float(scale), int(top_k))
+    return _apply(kernel, q, k, v, float(scale), int(top_k))
 
 
 def eager_tropical_attention(
@@ -131,6 +133,11 @@ def _in_threads(call: Any, problems: int) -> list[Any]:
         return [call(0, problems)]
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(call, edges[:-1], edges[1:]))
+
+
+@torch.compiler.disable
+def _apply(kernel: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Tensor:
+    return _Fused.apply(kernel, q, k, v, scale, top_k)
 
 
 class _Fused(torch.autograd.Function):

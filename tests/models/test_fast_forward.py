@@ -40,9 +40,22 @@ def gradient(model: ArithmeticTransformer, logits: torch.Tensor) -> torch.Tensor
     )
 
 
-def test_only_what_addlm_has_is_left_out():
+def test_of_what_addlm_has_l1_scores_over_the_best_keys_are_computed_and_no_others():
     left_out = {name for name in SWITCHES if name not in COMPUTED}
-    assert left_out == {name for name in SWITCHES if "L1" in name or "top" in name or "more keys" in name}
+    addlm = {name for name in SWITCHES if "L1" in name or "top" in name or "more keys" in name or "max-plus" in name}
+    assert left_out == addlm - {"negative L1, top 3"}
+    assert not supports(dense(attn_scores="neg_l1", attn_top_k=3, positional_embedding_type="fire")(0))
+    assert not supports(dense(attn_scores="neg_l1", attn_top_k=3, dropout=0.1)(0))
+
+
+@pytest.mark.parametrize("d_head, top_k", [(6, 3), (32, 1), (5, 100)])
+def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_compiled_kernel(d_head, top_k):
+    model = dense(attn_scores="neg_l1", attn_top_k=top_k, d_head=d_head, normalization_type="LN")(0)
+    tokens = model.task.encode(model.task.sample(16, torch.Generator().manual_seed(1)))
+    hooked = model(tokens)
+    fast = logits_from(model, tokens, 0, model.effective_weights())
+    assert_same(fast, hooked, 1e-5)
+    assert_same(gradient(model, fast), gradient(model, hooked), 1e-5)
 
 
 @pytest.mark.parametrize("name", COMPUTED)
