@@ -79,6 +79,12 @@ class GeneralObjective:
 
         return vmap(one_seed, randomness="different")(parameters, tokens)
 
+    def predictions(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Integer[Tensor, "seed target row"]:
+        """The most likely token for every target."""
+        return self.logits(parameters, tokens).argmax(1)
+
     def loss(
         self,
         parameters: Parameters,

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.parts.weights import Weights, is_bias
 from models.training.native import FAST, LANES, library
@@ -163,6 +164,27 @@ class OneLayerObjective(GeneralObjective):
         folded = self.fold(self.effective_weights(parameters))
         tokens = tokens[:, : self.queries[-1] + 1]
         return _FusedLoss.apply(self.kernel, self.model.config.eps, self.has_biases, tokens, targets, *folded)
+
+    def predictions(
+        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
+    ) -> Integer[Tensor, "seed target row"]:
+        """The most likely token for every target, by the kernel's forward half; NaN among the logits gives 255."""
+        n_rows = tokens.shape[-1]
+        padded = F.pad(tokens, (0, -n_rows % LANES)).to(torch.uint8)
+        if not self.takes_kernel(padded):
+            return super().predictions(parameters, tokens)
+        padded = padded[:, : self.queries[-1] + 1].contiguous()
+        arrays = [array.detach().contiguous() for array in self.fold(self.effective_weights(parameters))]
+        predicted = torch.empty(len(padded), len(self.queries), padded.shape[-1], dtype=torch.uint8)
+        self.kernel.predictions(
+            len(padded),
+            padded.shape[-1],
+            ctypes.c_void_p(padded.data_ptr()),
+            ctypes.c_float(self.model.config.eps),
+            _pointers(arrays),
+            ctypes.c_void_p(predicted.data_ptr()),
+        )
+        return predicted[..., :n_rows]
 
     def _kernel(self, folded: Folded) -> Any:
         """The kernel for this model's shapes, or None where it cannot be built."""

@@ -33,8 +33,7 @@ class Validator:
         right = []
         for start in range(0, self.tokens.shape[1], ROWS):
             tokens = self.tokens[:, start : start + ROWS].expand(theta.shape[0], -1, -1)
-            predicted = objective.logits(parameters, tokens).argmax(1)
-            right.append(predicted == self.targets[:, start : start + ROWS])
+            right.append(objective.predictions(parameters, tokens) == self.targets[:, start : start + ROWS])
         table = torch.cat(right, -1).float()  # [seed, target, n]
         exact, token = table.min(1).values, table.mean(1)
         return {

@@ -68,6 +68,32 @@ def test_loss_and_gradient_are_the_general_objectives(case: str):
     torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-5 * float(b.abs().max()))
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_predictions_are_the_highest_logits(case: str):
+    model = models.ArithmeticTransformer(CASES[case], TenDigitAddition())
+    fast, layout = OneLayerObjective(model), ParameterLayout(model)
+    theta = torch.randn(2, layout.n, generator=torch.Generator().manual_seed(2))
+    tokens = model.task.encode(model.task.sample(37, torch.Generator().manual_seed(3))).T.expand(2, -1, -1)
+    logits = GeneralObjective(model).logits(layout.unflatten(theta), tokens)
+    predicted = fast.predictions(layout.unflatten(theta), tokens).long()
+    chosen = logits.gather(1, predicted[:, None])[:, 0]
+    torch.testing.assert_close(chosen, logits.max(1).values, rtol=1e-4, atol=1e-4)  # two may tie up to rounding
+    assert (predicted == logits.argmax(1)).float().mean() > 0.999
+
+
+def test_a_failed_seed_predicts_nothing_and_leaves_the_others_alone():
+    model = models.ArithmeticTransformer(CASES["one head"], TenDigitAddition())
+    fast, layout = OneLayerObjective(model), ParameterLayout(model)
+    if not fast.has_kernel:
+        pytest.skip("no C compiler here")
+    theta = torch.randn(2, layout.n, generator=torch.Generator().manual_seed(4))
+    tokens = model.task.encode(model.task.sample(16, torch.Generator().manual_seed(5))).T.expand(2, -1, -1)
+    alone = fast.predictions(layout.unflatten(theta), tokens)
+    theta[0, 3] = float("nan")
+    predicted = fast.predictions(layout.unflatten(theta), tokens)
+    assert bool((predicted[0] == 255).any()) and torch.equal(predicted[1], alone[1])
+
+
 def test_factors_that_are_given_shorten_keys_and_values():
     model = models.ArithmeticTransformer(CASES["low ranks"], TenDigitAddition())
     folded = OneLayerObjective(model).fold({k: w[None] for k, w in model.effective_weights().items()})

@@ -46,8 +46,9 @@ static inline void normalise_back(const v *normalised, v inverse, const v *d_nor
     for (int d = 0; d < ND; d++) d_x[d] += inverse * (d_normalised[d] - mean - along * normalised[d]);
 }
 
+/* With predicted [NQ, rows] given, writes the most likely tokens there and stops before loss and gradient. */
 static void one_seed(int rows, const uint8_t *tokens, const uint8_t *targets, float eps, const weights *w, float *loss,
-                     const weights *gradient)
+                     const weights *gradient, uint8_t *predicted)
 {
     static __thread lanes a; /* gradients by lane */
     static __thread v x[NP][ND], normal[NP][ND], inverse[NP], key[NH][NP][NK], value[NH][NP][NR];
@@ -125,6 +126,13 @@ static void one_seed(int rows, const uint8_t *tokens, const uint8_t *targets, fl
                 for (int d = 0; d < ND; d++) p[c] += w->w_u[d * NV + c] * last[d];
                 top = max_(p[c], top);
             }
+            if (predicted) {
+                vi best = (vi){} + 255;
+                for (int c = NV - 1; c >= 0; c--) best = (best & ~(p[c] >= top)) | ((vi){} + c & (p[c] >= top));
+                for (int c = 0; c < NV; c++) best |= (p[c] != p[c]) & 255;
+                for (int l = 0; l < LANES; l++) predicted[q * rows + row + l] = best[l];
+                continue;
+            }
             v sum = splat(0.0f);
             vi target;
             for (int l = 0; l < LANES; l++) target[l] = targets[q * rows + row + l];
@@ -187,6 +195,7 @@ static void one_seed(int rows, const uint8_t *tokens, const uint8_t *targets, fl
                 }
             }
         }
+        if (predicted) continue;
         for (int j = 0; j < NP; j++) {
             for (int h = 0; h < NH; h++) {
                 for (int r = 0; r < NK; r++) {
@@ -213,6 +222,7 @@ static void one_seed(int rows, const uint8_t *tokens, const uint8_t *targets, fl
         }
         for (int l = 0; l < LANES; l++) a_loss[l] += logf(product[l]) - gap[l];
     }
+    if (predicted) return;
     float mean = 1.0f / ((float)rows * NQ);
     *loss = mean * total(a_loss);
 #define SUM(name) sum_lanes((const v *)a.name, gradient->name, sizeof a.name / sizeof(v), mean)
@@ -238,6 +248,15 @@ void loss_and_gradient(int seeds, int rows, const uint8_t *tokens, const uint8_t
 {
     for (int s = 0; s < seeds; s++) {
         weights mine = at(*w, s), back = at(*gradient, s);
-        one_seed(rows, tokens + (int64_t)s * NP * rows, targets + (int64_t)s * NQ * rows, eps, &mine, loss + s, &back);
+        one_seed(rows, tokens + (int64_t)s * NP * rows, targets + (int64_t)s * NQ * rows, eps, &mine, loss + s, &back, NULL);
+    }
+}
+
+/* The most likely tokens, [seed, NQ, rows]. */
+void predictions(int seeds, int rows, const uint8_t *tokens, float eps, weights *w, uint8_t *predicted)
+{
+    for (int s = 0; s < seeds; s++) {
+        weights mine = at(*w, s);
+        one_seed(rows, tokens + (int64_t)s * NP * rows, NULL, eps, &mine, NULL, NULL, predicted + (int64_t)s * NQ * rows);
     }
 }
