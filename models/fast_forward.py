@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from models.config import TransformerConfig
 from models.parts.attention import Attention
 from models.parts.norms import Norm
 from models.parts.positions import rotate
-from models.parts.tropical_kernel import fused_tropical_attention
+from models.parts.tropical import attend
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
@@ -34,12 +35,13 @@ Bias = Callable[[int, int], Tensor]
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this model: ordinary attention, or AddLM's without bias and dropout."""
+    """Whether :func:`logits_from` computes this model: AddLM's scores and top-k not with FIRE or dropout."""
     cfg = model.config
-    if cfg.attn_scores == "dot":
-        return cfg.attn_top_k is None
-    unchanged = cfg.positional_embedding_type != "fire" and not cfg.dropout
-    return cfg.attn_scores == "neg_l1" and cfg.attn_top_k is not None and unchanged
+    return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout)
+
+
+def _tropical(cfg: TransformerConfig) -> bool:
+    return cfg.attn_scores != "dot" or cfg.attn_top_k is not None
 
 
 @contextlib.contextmanager
@@ -127,9 +129,9 @@ def finish_block(
     q = _heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
         q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, n_key, device=q.device))
-    if cfg.attn_scores == "neg_l1":
-        heads_first = (x.transpose(1, 2) for x in (q, k, v))
-        z = fused_tropical_attention(*heads_first, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
+    if _tropical(cfg):
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        z = attend(q, k, v, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
     elif bias is None and _trains_briefly(block, k):
         z = _plain_attention(q, k, v, cfg.score_scale)
     else:

@@ -10,6 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
 from models.parts.positions import rotate
+from models.parts.tropical import pair_scores
 from models.parts.weights import Weights, WeightView, weight_view
 
 
@@ -48,12 +49,9 @@ class Attention(WeightView):
     def _scores(
         self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
     ) -> Float[Tensor, "batch head query key"]:
-        q, k = q.transpose(1, 2), k.transpose(1, 2)
-        if self.config.attn_scores == "neg_l1":
-            precision = torch.promote_types(q.dtype, torch.float32)  # torch has no half-precision cdist
-            distance = torch.cdist(q.to(precision), k.to(precision), p=1.0)
-            return -distance.to(q.dtype) / self.config.score_scale
-        return q @ k.transpose(-1, -2) / self.config.score_scale
+        """Divided by the scale; in the dtype of the queries."""
+        scores = pair_scores(q.transpose(1, 2), k.transpose(1, 2), self.config.attn_scores)
+        return scores.to(q.dtype) / self.config.score_scale
 
     def forward(
         self,

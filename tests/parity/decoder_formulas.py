@@ -64,8 +64,8 @@ def attention(cfg: TransformerConfig, w: Weights, block: str, x: np.ndarray) -> 
         for i in range(len(x)):
             scores = np.empty(i + 1)
             for j in range(i + 1):
-                similarity = -np.abs(q[i] - k[j]).sum() if cfg.attn_scores == "neg_l1" else q[i] @ k[j]
-                scores[j] = similarity / scale
+                similarity = {"neg_l1": -np.abs(q[i] - k[j]).sum(), "max_plus": (q[i] + k[j]).max(), "dot": q[i] @ k[j]}
+                scores[j] = similarity[cfg.attn_scores] / scale
                 if cfg.positional_embedding_type == "fire":
                     scores[j] += fire_bias(cfg, w, i, j)[head]
             kept = np.ones(i + 1, dtype=bool)

@@ -34,6 +34,8 @@ SWITCHES = {
     "top 1 key": {"attn_top_k": 1},
     "more keys wanted than there are": {"attn_top_k": 50},
     "negative L1, top 3": {"attn_scores": "neg_l1", "attn_top_k": 3, "act_fn": "relu"},
+    "max-plus": {"attn_scores": "max_plus"},
+    "max-plus, unscaled, top 3": {"attn_scores": "max_plus", "attn_scale": 1.0, "attn_top_k": 3},
     "unscaled": {"attn_scale": 1.0},
     "gated, tanh GELU": {"gated_mlp": True, "act_fn": "gelu_new"},
     "gated, SiLU": {"gated_mlp": True, "act_fn": "silu"},
@@ -77,6 +79,7 @@ def test_a_switch_computes_its_formula(name):
 CONTRASTS = {
     "eps inside and outside": ({"eps": 0.1}, {"eps": 0.1, "norm_eps_outside": True}),
     "dot product and negative L1": ({}, {"attn_scores": "neg_l1"}),
+    "max-plus and negative L1": ({"attn_scores": "max_plus"}, {"attn_scores": "neg_l1"}),
     "all keys and top 2": ({}, {"attn_top_k": 2}),
     "scaled and unscaled": ({}, {"attn_scale": 1.0}),
     "neighbours and halves": (
