@@ -1,6 +1,7 @@
 """Questions to ask of a model, through hooks, cache, ``cfg`` and ``W_*`` only.
 
     interp.accuracy_by_chain(adder).figure()     how often it is right, by carry-chain length
+    interp.stress_suites(adder).figure()         and on problems that uniform tests do not contain
     interp.attention_by_role(adder).figure()     where each answer digit looks
     interp.carry_units(adder).to_dataframe()     which MLP units detect the carry, and which carry
     interp.circle_fit(adder.W_E)                 what shape the embedding has
@@ -36,6 +37,7 @@ from interp.heatmaps import ExactMatchGrid, exact_match_grid
 from interp.helices import HelixFit, helix_fit
 from interp.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
 from interp.results import Provenance, Result
+from interp.stress import StressSuites, stress_suites
 
 __all__ = [
     "exact_match_grid",
@@ -83,6 +85,8 @@ __all__ = [
     "head_writes",
     "compute_head_writes",
     "HeadWrites",
+    "stress_suites",
+    "StressSuites",
     "Provenance",
     "Result",
 ]

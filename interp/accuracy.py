@@ -16,7 +16,7 @@ from interp.problems import resolve_task
 from interp.results import Provenance, Result
 from models.errors import UserError
 from models.evaluation import Score, score
-from models.tasks.addition import DIGITS, TenDigitAddition
+from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 
@@ -67,7 +67,7 @@ def accuracy_by_chain(model: Any, task: Task | None = None, n_per_length: int = 
         UserError: a model without hooks or task, another task than ten-digit addition, n below 1.
     """
     task = resolve_task(model, task)
-    if not isinstance(task, TenDigitAddition):
+    if not isinstance(task, FixedWidthAddition):
         raise UserError(f"Carry chains are drawn for ten-digit addition so far, not for {task.name!r}.")
     if n_per_length < 1:
         raise UserError(f"n_per_length must be at least 1, not {n_per_length}.")

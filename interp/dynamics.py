@@ -18,7 +18,8 @@ from models.zoo import entry_file, read_entry
 @dataclass(frozen=True, eq=False)
 class GrokkingCurves(Result):
     """Validation accuracy over training, all seeds. ``table`` is a Dataset over (seed, step): ``exact``, ``token``,
-    ``loss`` (nats), NaN once a seed had ended. ``grokked``: seeds that answer the whole test set."""
+    ``loss`` (nats) and, in newer entries, ``uniform`` (exact match on the uniform half); NaN once a seed had ended.
+    ``grokked``: seeds that answer the whole test set."""
 
     model: str
     table: xr.Dataset
@@ -30,10 +31,12 @@ class GrokkingCurves(Result):
     def sentence(self) -> str:
         n = self.table.sizes["seed"]
         low, high = clopper_pearson(self.grokked, n)
+        step = self.first_perfect.get(self.chosen)
+        reached = "is never" if step is None else "is first"
+        at = "" if step is None else f" at step {step:,}"
         return (
             f"{self.grokked} of {n} seeds of {self.model} answer the whole test set ({self.grokked / n:.1%}, "
-            f"95% interval {low:.1%}-{high:.1%}); seed {self.chosen} is first perfect on validation at step "
-            f"{self.first_perfect[self.chosen]:,}."
+            f"95% interval {low:.1%}-{high:.1%}); seed {self.chosen} {reached} perfect on all of validation{at}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -60,9 +63,8 @@ def grokking_curves(entry: str) -> GrokkingCurves:
     rows = json.loads(entry_file(entry, "seeds.json"))
     dims = ("seed", "step")
     coords = {dim: curves[dim].numpy() for dim in dims}
-    table = xr.Dataset(
-        {name: (dims, curves[name].numpy().astype(np.float32)) for name in ("exact", "token", "loss")}, coords
-    )
+    names = [name for name in ("exact", "token", "loss", "uniform") if name in curves]
+    table = xr.Dataset({name: (dims, curves[name].numpy().astype(np.float32)) for name in names}, coords)
     made = config["training"]
     size = made["recipe"]["validation_size"]
     return GrokkingCurves(

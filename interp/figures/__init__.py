@@ -14,6 +14,7 @@ from interp.figures.coupled_growth import attended_growth
 from interp.figures.coupled_roles import coupled_comparison, coupled_difference, head_roles, head_writes
 from interp.figures.embeddings import circle, fourier, helix
 from interp.figures.heatmaps import accuracy_by_length, exact_match_panels, offset_sweep
+from interp.figures.stress import stress_suites
 
 __all__ = [
     "attention_by_role",
@@ -35,4 +36,5 @@ __all__ = [
     "exact_match_panels",
     "accuracy_by_length",
     "offset_sweep",
+    "stress_suites",
 ]

@@ -99,6 +99,25 @@ def test_of_several_perfect_seeds_the_first_to_get_there_is_taken(tmp_path: Path
     assert (made["seed"], made["seeds_grokked"]) == (3, 2)
 
 
+def test_a_seed_that_is_perfect_only_on_uniform_problems_is_taken_if_no_other_is(tmp_path: Path, run):
+    folder = run("a", 0, [1, 3])
+    path = folder / "checkpoint.json"
+    entry = json.loads(path.read_text())
+    seeds = entry["state"]["seeds"]
+    assert [row["first_uniform_step"] for row in seeds] == [None, 10, None, 10]
+    for row in seeds:  # as if the carry-rich half had never been right
+        row["first_perfect_step"], row["best_exact"] = None, min(row["best_exact"], 0.99)
+    path.write_text(json.dumps(entry))
+    published, score = publish([folder], tmp_path / "entry")
+    made = json.loads((published / "config.json").read_text())["training"]
+    assert made["seed"] in (1, 3) and made["first_perfect_step"] is None and score.correct == 10_010
+    assert (made["seeds_once_perfect"], made["seeds_grokked"]) == (2, 2)
+    card = (published / "card.md").read_text()
+    assert "never perfect on the carry-rich half" in card and "2 of 4" in card
+    curves, _ = models.checkpoint.load_weights(published / "curves.safetensors")
+    assert curves["uniform"][1].tolist() == [1.0] * 4
+
+
 def test_runs_that_cannot_be_published_are_refused_and_nothing_is_written(tmp_path: Path, run):
     failed = run("failed", 0, [])
     with pytest.raises(UserError, match="None of the 4 seeds answers every validation problem"):
