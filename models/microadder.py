@@ -13,7 +13,7 @@ of the stream depends on the position alone, and so does the attention pattern. 
     y'_t  = y_t + gelu(W1 n(y_t)) F               F is H (57) or a matrix of its own (67, 74)
     logit = (H n(y'_t)) . e(d)
 
-and :class:`MicroAdderOptions` says what the others have in place of each part. The rungs of the ladder and the
+and :class:`models.microadder_options.MicroAdderOptions` says what the others have in place of each part. The rungs of the ladder and the
 variants that were tried below 57 are named in :mod:`models.microadder_ladder`. Queries and keys narrower than
 ``d_head`` are padded with zero columns, and ``attn_scale`` is sqrt(qk_dim).
 """
@@ -21,195 +21,21 @@ variants that were tried below 57 are named in :mod:`models.microadder_ladder`. 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.config import TransformerConfig
-from models.errors import UserError, unknown_name
+from models.microadder_options import MicroAdderOptions, microadder_config
 from models.parts.weights import Weights
-from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.addition import DIGITS
 from models.weight_maps.base import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 from models.weight_maps.geometry import rotate_pairs, spiral
 from models.weight_maps.structured import circulant, scaled_axes, toeplitz
 
-Place = Literal["learned", "spiral", "zero"]
 SPIRAL = {"amp": 3.5, "phase": 0.0, "slope": 0.15, "offset": 0.0}  # 57 and 67: frozen there; 74: starts there
 EARLY_SPIRAL = {"amp": 1.0, "phase": 0.0, "slope": 1 / 9, "offset": 0.0}  # where 226 to 75 start, in the public code
 ARC = {"A": 2.5, "start": -1.2, "stride": 0.29}
-
-
-@dataclass(frozen=True)
-class MicroAdderOptions:
-    """What a model of the family is made of; the defaults are the 57-parameter model (section 2)."""
-
-    token_dim: int = 2
-    position_dim: int = 3
-    n_heads: int = 1
-    head_dim: int = 5
-    qk_dim: int = 4
-    d_mlp: int = 2
-    delimiters: bool = False  # plus, equals, EOS and padding are tokens of their own, 14 in all
-    predict_eos: bool = True  # False: an answer is eleven digits, and no place behind the tenth is ever read
-    # Digits on a circle (3 numbers), on an ellipse (4), or in a table with a row a token.
-    tokens: Literal["arc", "ellipse", "table"] = "arc"
-    freeze_arc_start: bool = False
-    # Columns on a spiral (4 numbers unless frozen), or in a table with a row a column.
-    columns: Literal["spiral", "table"] = "spiral"
-    freeze_spiral: bool = True
-    early_spiral: bool = False  # starts small, as all rungs above 74 did
-    period: int = 10  # columns a turn of the spiral
-    # The spiral's column i times 1 + a number of its own ("full", 10 numbers) or 1 + intercept + slope i.
-    correction: Literal["none", "linear", "full"] = "none"
-    # Places outside the columns: three learned numbers, the spiral's next column on that side, or zero.
-    plus: Place = "zero"
-    equals: Place = "learned"
-    z_hi: Place = "learned"
-    eos: Place = "zero"
-    tie_qk: bool = True  # queries are the keys, turned by one learned angle a head
-    q_angle: bool = True
-    start_angle: float = 0.0  # radians, where the angle starts
-    start_axes: float = 1.0  # where the first two numbers of qk="axes" start
-    # How the numbers of the key matrix fill it; "axes": a number an axis; "fixed": ones, no numbers.
-    qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "fixed"] = "full"
-    qk_reads: Literal["positions", "all"] = "positions"
-    # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
-    values: Literal["head", "own", "direction"] = "head"
-    out_rank: int | None = 1  # None: a full matrix
-    out_writes: Literal["all", "tokens"] = "all"
-    mlp_reads: Literal["all", "tokens"] = "all"
-    mlp_bias: bool = False
-    tie_fc2: bool = True  # the MLP writes through the head's matrix
-    head_reads: Literal["all", "tokens"] = "all"
-    # Norm gains: three vectors, one for all, one for all that has one number for both sides of the split, one number,
-    # or ones.
-    norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(get_type_hints(type(self))[field.name])
-            if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
-                raise unknown_name(field.name, value, choices)
-        if self.tokens != "table" and self.token_dim != 2:
-            raise UserError(f"An arc lies in two dimensions; token_dim cannot be {self.token_dim}.")
-        if self.columns == "spiral" and self.position_dim < 3:
-            raise UserError(f"A spiral needs three dimensions; position_dim cannot be {self.position_dim}.")
-        if self.columns == "table" and "spiral" in (self.plus, self.equals, self.z_hi, self.eos):
-            raise UserError("Places on the spiral need columns on the spiral.")
-        if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
-            raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
-        if self.values == "direction" and (self.n_heads, self.out_rank) != (1, 1):
-            raise UserError("Values of one direction need one head and out_rank=1.")
-        if self.tie_fc2 and self.d_mlp != self.token_dim:
-            raise UserError(f"The head's matrix has {self.token_dim} rows, so d_mlp cannot be {self.d_mlp}.")
-        if self.qk_dim < 1 or self.d_mlp < 1:
-            raise UserError("qk_dim and d_mlp must be at least 1.")
-
-    @property
-    def d_model(self) -> int:
-        return self.token_dim + self.position_dim
-
-    @property
-    def d_head(self) -> int:
-        """Columns of W_Q, W_K and W_V: the wider of values and queries."""
-        return max(self.qk_dim, 1 if self.values == "direction" else self.head_dim)
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every free number by name, in a fixed order: the model's budget."""
-        d, t, p, h = self.d_model, self.token_dim, self.position_dim, self.n_heads
-        found: dict[str, tuple[int, ...]] = {}
-        if self.tokens == "table":
-            found["tok_table"] = (14 if self.delimiters else 10, t)
-        else:
-            found["arc_A"] = ()
-            if self.tokens == "ellipse":
-                found["arc_B"] = ()
-            if not self.freeze_arc_start:
-                found["arc_start"] = ()
-            found["arc_stride"] = ()
-        if self.columns == "table":
-            found["pos_columns"] = (DIGITS, p)
-        elif not self.freeze_spiral:
-            found |= {f"spiral_{name}": () for name in SPIRAL}
-        if self.correction == "full":
-            found["pos_correction"] = (DIGITS,)
-        elif self.correction == "linear":
-            found |= {"pos_correction_slope": (), "pos_correction_intercept": ()}
-        for name in ("plus", "equals", "z_hi", "eos"):
-            if getattr(self, name) == "learned" and (self.predict_eos or name not in ("z_hi", "eos")):
-                found[f"pos_{name}"] = (p,)
-        if self.tie_qk and self.q_angle:
-            found["q_angle"] = () if h == 1 else (h,)
-        rows, columns = h * self.qk_dim, d if self.qk_reads == "all" else p
-        key_shapes: dict[str, tuple[int, ...] | None] = {
-            "full": (rows, columns),
-            "rank 1": (rows + columns,),
-            "toeplitz": (rows + columns - 1,),
-            "circulant": (rows,),
-            "axes": (min(rows, columns),),
-            "fixed": None,
-        }
-        key_shape = key_shapes[self.qk]
-        if key_shape is not None:
-            if not self.tie_qk:
-                found["W_q"] = key_shape
-            found["W_qk"] = key_shape
-        width = h * self.head_dim
-        if self.values != "head":
-            found["W_v"] = (width, t) if self.values == "own" else (t,)
-        written = t if self.out_writes == "tokens" else d
-        if self.out_rank is None:
-            found["W_out"] = (width, written)
-        else:
-            if self.values != "direction":
-                found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
-            found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
-        found["W_fc1"] = (self.d_mlp, t if self.mlp_reads == "tokens" else d)
-        if self.mlp_bias:
-            found["b_fc1"] = (self.d_mlp,)
-        if not self.tie_fc2:
-            found["W_fc2"] = (self.d_mlp, d)
-        if self.mlp_bias:
-            found["b_fc2"] = (d,)
-        found["W_head"] = (t, t if self.head_reads == "tokens" else d)
-        if self.norm == "separate":
-            found |= {"norm1_w": (d,), "norm2_w": (d,), "norm_f_w": (d,)}
-        elif self.norm != "fixed":
-            found["norm_w"] = {"shared": (d,), "split": (2,), "scalar": ()}[self.norm]
-        return found
-
-    @property
-    def n_parameters(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes().values())
-
-    def task(self) -> TenDigitAddition:
-        if not self.predict_eos:
-            return UnendedAddition()
-        return DelimitedAddition() if self.delimiters else TenDigitAddition()
-
-    @property
-    def splits_the_stream(self) -> bool:
-        """Whether attention cannot depend on digits: one norm for all, and queries and keys from positions."""
-        return self.tokens == "arc" and self.qk_reads == "positions" and not self.delimiters
-
-
-def microadder_config(options: MicroAdderOptions) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=1,
-        d_model=options.d_model,
-        n_heads=options.n_heads,
-        d_head=options.d_head,
-        d_mlp=options.d_mlp,
-        d_vocab=14 if options.delimiters else 10,
-        n_ctx=34,
-        act_fn="gelu",
-        normalization_type="RMS",
-        eps=1e-5,
-        attn_scale=math.sqrt(options.qk_dim),
-    )
 
 
 class MicroAdderWeights(WeightMap):
@@ -252,8 +78,12 @@ class MicroAdderWeights(WeightMap):
             elif name in ("W_qk", "W_q") and self.options.qk == "axes":
                 fill_(parameter[:2], self.options.start_axes)
                 fill_(parameter[2:], 1.0)
+            elif name in ("W_qk", "W_q") and self.options.qk == "circle":
+                fill_(parameter, self.options.start_axes)
             elif parameter.ndim == 2 and name != "out_B":
                 xavier_uniform_(parameter, generator)
+            elif self.options.mirror and name.startswith(("W_fc", "W_head")):
+                uniform_(parameter, 1.5**0.5, generator)  # Xavier's bound for a 2x2 matrix
             elif name == "W_v" or name in ("W_qk", "W_q"):
                 uniform_(parameter, 1.0, generator)
             else:
@@ -264,7 +94,11 @@ class MicroAdderWeights(WeightMap):
         d, t, h, d_head = o.d_model, o.token_dim, o.n_heads, o.d_head
         tokens = self._tokens()
         norms = [self._norm(name) for name in ("norm1_w", "norm2_w", "norm_f_w")]
-        head = F.pad(self.W_head, (0, d - self.W_head.shape[1]))  # [t, d]
+        if o.mirror:  # [[a, b], [b, a]], and the arc's tangent
+            own |= {key: circulant(own[key], 2, 2) for key in ("W_fc1", "W_fc2", "W_head") if key in own}
+            own["W_v"] = torch.stack((-torch.ones_like(own["out_B"]), torch.ones_like(own["out_B"]))) * 0.5**0.5
+            own["out_B"] = own["out_B"] * own["W_v"]
+        head = F.pad(own["W_head"], (0, d - own["W_head"].shape[1]))  # [t, d]
         w_q, w_k = self._queries_and_keys()
         weights: Weights = {
             "embed.W_E": F.pad(tokens, (0, d - t)),
@@ -275,7 +109,9 @@ class MicroAdderWeights(WeightMap):
         }
 
         # Values [head, d, d_head] from the token dimensions, output [head, d_head, d], as factors where they are.
-        matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[o.values]()
+        matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[
+            o.values
+        ]()
         values = F.pad(matrix, (0, 0, 0, d - t)).unflatten(1, (h, -1)).transpose(0, 1)
         weights["blocks.0.attn.W_V"] = F.pad(values, (0, d_head - values.shape[2]))
         if o.out_rank is None:
@@ -285,13 +121,13 @@ class MicroAdderWeights(WeightMap):
             left = own["out_A"] if o.values != "direction" else torch.ones_like(own["W_v"][:1])
             left = left.reshape(h, -1, o.out_rank)
             left = F.pad(left, (0, 0, 0, d_head - left.shape[1]))
-            right = F.pad(self.out_B, (0, d - self.out_B.shape[-1])).reshape(1, o.out_rank, d).expand(h, -1, -1)
+            right = F.pad(own["out_B"], (0, d - own["out_B"].shape[-1])).reshape(1, o.out_rank, d).expand(h, -1, -1)
             weights["blocks.0.attn.W_O"] = left * right if o.out_rank == 1 else left @ right
             weights["blocks.0.attn.W_O_left"] = left  # the factors, for the training fast path
             weights["blocks.0.attn.W_O_right"] = right
         weights["blocks.0.ln2.w"] = norms[1]
-        weights["blocks.0.mlp.W_in"] = F.pad(self.W_fc1, (0, d - self.W_fc1.shape[1])).T
-        weights["blocks.0.mlp.W_out"] = head if o.tie_fc2 else self.W_fc2
+        weights["blocks.0.mlp.W_in"] = F.pad(own["W_fc1"], (0, d - own["W_fc1"].shape[1])).T
+        weights["blocks.0.mlp.W_out"] = head if o.tie_fc2 else F.pad(own["W_fc2"], (0, d - own["W_fc2"].shape[1]))
         if o.mlp_bias:
             weights["blocks.0.mlp.b_in"], weights["blocks.0.mlp.b_out"] = self.b_fc1, self.b_fc2
         weights["ln_final.w"] = norms[2]
@@ -306,6 +142,8 @@ class MicroAdderWeights(WeightMap):
         if o.tokens == "table":
             return self.tok_table
         start = ARC["start"] if o.freeze_arc_start else self.arc_start
+        if o.mirror:
+            start = math.pi / 4 - 4.5 * self.arc_stride
         angle = start + self.arc_stride * torch.arange(
             self.config.d_vocab, device=self.arc_A.device, dtype=self.arc_A.dtype
         )
@@ -336,7 +174,12 @@ class MicroAdderWeights(WeightMap):
             return beyond if kind == "spiral" else torch.zeros_like(beyond)
 
         before, after = around[:1], around[-1:]
-        plus, equals, z_hi, eos = place("plus", after), place("equals", before), place("z_hi", after), place("eos", after)
+        plus, equals, z_hi, eos = (
+            place("plus", after),
+            place("equals", before),
+            place("z_hi", after),
+            place("eos", after),
+        )
         return torch.cat((column, plus, column, equals, column, z_hi, eos))
 
     def _queries_and_keys(self) -> tuple[Tensor, Tensor]:
@@ -351,10 +194,16 @@ class MicroAdderWeights(WeightMap):
                 full = torch.eye(rows, columns, device=like.device, dtype=like.dtype)
             elif o.qk == "full":
                 full = own[name]
+            elif o.qk == "circle":
+                n = min(rows, columns, 2)
+                full = own[name] * torch.eye(rows, columns, device=own[name].device, dtype=own[name].dtype)
+                full = torch.cat((full[:, :n], torch.zeros_like(full[:, n:])), 1)
             elif o.qk == "rank 1":
                 full = own[name][:rows, None] * own[name][rows:]
             else:
-                full = {"toeplitz": toeplitz, "circulant": circulant, "axes": scaled_axes}[o.qk](own[name], rows, columns)
+                full = {"toeplitz": toeplitz, "circulant": circulant, "axes": scaled_axes}[o.qk](
+                    own[name], rows, columns
+                )
             return full.unflatten(0, (o.n_heads, o.qk_dim))
 
         def shaped(matrix: Tensor) -> Tensor:
@@ -379,7 +228,7 @@ class MicroAdderWeights(WeightMap):
 
 
 def _token_start(n: int, token_dim: int) -> Tensor:
-    """Where learned token embeddings start: digit d at [cos(2 pi d / 10), sin(2 pi d / 10), d / 9], others in corners."""
+    """Where learned token embeddings start: digit d at [cos 2 pi d / 10, sin 2 pi d / 10, d / 9], others in corners."""
     digits = spiral(*(torch.tensor(x) for x in (1.0, 0.0, 1 / 9, 0.0)), DIGITS)
     corners = torch.tensor([[2.0, 0, -1], [0, 2, -1], [-2, 0, -1], [0, -2, -1]])  # plus, equals, EOS, padding
     return torch.cat((digits, corners))[:n, :token_dim]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from models.microadder import MicroAdderOptions, MicroAdderWeights
+from models.microadder import MicroAdderWeights
+from models.microadder_options import MicroAdderOptions
 from models.registry import ModelSpec, register
 
 
@@ -74,8 +75,8 @@ _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     (
         "d_model 6→5, vocab 14→10, parametric embeddings, 1 head",
-        "With four arc numbers instead of a table the total would be 117. The published total of 133 has the table, and "
-        "the public notes put the arc into the next step.",
+        "With four arc numbers instead of a table the total would be 117. The published total of 133 has the table, "
+        "and the public notes put the arc into the next step.",
         {"position_dim": 3, "n_heads": 1, "head_dim": 5, "qk_dim": 5, "delimiters": False},
     ),
     (

@@ -1,0 +1,207 @@
+"""What a MicroAdder is made of: every switch of the family, and the numbers that each setting costs.
+
+:mod:`models.microadder` turns the numbers into weights; :mod:`models.microadder_ladder` names the settings that the
+paper and its sweeps compare.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_type_hints
+
+from models.config import TransformerConfig
+from models.errors import UserError, unknown_name
+from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
+
+Place = Literal["learned", "spiral", "zero"]
+SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")
+
+
+@dataclass(frozen=True)
+class MicroAdderOptions:
+    """What a model of the family is made of; the defaults are the 57-parameter model (section 2)."""
+
+    token_dim: int = 2
+    position_dim: int = 3
+    n_heads: int = 1
+    head_dim: int = 5
+    qk_dim: int = 4
+    d_mlp: int = 2
+    delimiters: bool = False  # plus, equals, EOS and padding are tokens of their own, 14 in all
+    predict_eos: bool = True  # False: an answer is eleven digits, and no place behind the tenth is ever read
+    # Digits on a circle (3 numbers), on an ellipse (4), or in a table with a row a token.
+    tokens: Literal["arc", "ellipse", "table"] = "arc"
+    freeze_arc_start: bool = False
+    # Everything in the token plane commutes with the reflection that takes digit d to 9 - d, as addition does: the arc
+    # lies around 45 degrees, values and attention output along its tangent (one number), W_fc1, W_fc2 and the head's
+    # matrix are [[a, b], [b, a]].
+    mirror: bool = False
+    # Columns on a spiral (4 numbers unless frozen), or in a table with a row a column.
+    columns: Literal["spiral", "table"] = "spiral"
+    freeze_spiral: bool = True
+    early_spiral: bool = False  # starts small, as all rungs above 74 did
+    period: int = 10  # columns a turn of the spiral
+    # The spiral's column i times 1 + a number of its own ("full", 10 numbers) or 1 + intercept + slope i.
+    correction: Literal["none", "linear", "full"] = "none"
+    # Places outside the columns: three learned numbers, the spiral's next column on that side, or zero.
+    plus: Place = "zero"
+    equals: Place = "learned"
+    z_hi: Place = "learned"
+    eos: Place = "zero"
+    tie_qk: bool = True  # queries are the keys, turned by one learned angle a head
+    q_angle: bool = True
+    start_angle: float = 0.0  # radians, where the angle starts
+    start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
+    # How the numbers of the key matrix fill it; "axes": a number an axis; "circle": one for the first two axes and
+    # none for the third; "fixed": ones, no numbers.
+    qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "circle", "fixed"] = "full"
+    qk_reads: Literal["positions", "all"] = "positions"
+    # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
+    values: Literal["head", "own", "direction"] = "head"
+    out_rank: int | None = 1  # None: a full matrix
+    out_writes: Literal["all", "tokens"] = "all"
+    mlp_reads: Literal["all", "tokens"] = "all"
+    mlp_bias: bool = False
+    tie_fc2: bool = True  # the MLP writes through the head's matrix
+    head_reads: Literal["all", "tokens"] = "all"
+    # Norm gains: three vectors, one for all, one for all that has one number for both sides of the split, one number,
+    # or ones.
+    norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(get_type_hints(type(self))[field.name])
+            if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
+                raise unknown_name(field.name, value, choices)
+        if self.tokens != "table" and self.token_dim != 2:
+            raise UserError(f"An arc lies in two dimensions; token_dim cannot be {self.token_dim}.")
+        if self.columns == "spiral" and self.position_dim < 3:
+            raise UserError(f"A spiral needs three dimensions; position_dim cannot be {self.position_dim}.")
+        if self.columns == "table" and "spiral" in (self.plus, self.equals, self.z_hi, self.eos):
+            raise UserError("Places on the spiral need columns on the spiral.")
+        if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
+            raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
+        if self.values == "direction" and (self.n_heads, self.out_rank) != (1, 1):
+            raise UserError("Values of one direction need one head and out_rank=1.")
+        if self.tie_fc2 and self.d_mlp != self.token_dim:
+            raise UserError(f"The head's matrix has {self.token_dim} rows, so d_mlp cannot be {self.d_mlp}.")
+        if self.mirror and not (
+            (self.tokens, self.values, self.d_mlp) == ("arc", "direction", 2)
+            and self.freeze_arc_start
+            and self.out_writes == self.mlp_reads == self.head_reads == "tokens"
+            and not self.mlp_bias
+        ):
+            raise UserError("A mirrored token plane needs an arc without start, one direction and tokens everywhere.")
+        if self.qk_dim < 1 or self.d_mlp < 1:
+            raise UserError("qk_dim and d_mlp must be at least 1.")
+
+    @property
+    def d_model(self) -> int:
+        return self.token_dim + self.position_dim
+
+    @property
+    def d_head(self) -> int:
+        """Columns of W_Q, W_K and W_V: the wider of values and queries."""
+        return max(self.qk_dim, 1 if self.values == "direction" else self.head_dim)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every free number by name, in a fixed order: the model's budget."""
+        d, t, p, h = self.d_model, self.token_dim, self.position_dim, self.n_heads
+        found: dict[str, tuple[int, ...]] = {}
+        if self.tokens == "table":
+            found["tok_table"] = (14 if self.delimiters else 10, t)
+        else:
+            found["arc_A"] = ()
+            if self.tokens == "ellipse":
+                found["arc_B"] = ()
+            if not self.freeze_arc_start:
+                found["arc_start"] = ()
+            found["arc_stride"] = ()
+        if self.columns == "table":
+            found["pos_columns"] = (DIGITS, p)
+        elif not self.freeze_spiral:
+            found |= {f"spiral_{name}": () for name in SPIRAL_NUMBERS}
+        if self.correction == "full":
+            found["pos_correction"] = (DIGITS,)
+        elif self.correction == "linear":
+            found |= {"pos_correction_slope": (), "pos_correction_intercept": ()}
+        for name in ("plus", "equals", "z_hi", "eos"):
+            if getattr(self, name) == "learned" and (self.predict_eos or name not in ("z_hi", "eos")):
+                found[f"pos_{name}"] = (p,)
+        if self.tie_qk and self.q_angle:
+            found["q_angle"] = () if h == 1 else (h,)
+        rows, columns = h * self.qk_dim, d if self.qk_reads == "all" else p
+        key_shapes: dict[str, tuple[int, ...] | None] = {
+            "full": (rows, columns),
+            "rank 1": (rows + columns,),
+            "toeplitz": (rows + columns - 1,),
+            "circulant": (rows,),
+            "axes": (min(rows, columns),),
+            "circle": (),
+            "fixed": None,
+        }
+        key_shape = key_shapes[self.qk]
+        if key_shape is not None:
+            if not self.tie_qk:
+                found["W_q"] = key_shape
+            found["W_qk"] = key_shape
+        if self.mirror:
+            found |= {"out_B": (), "W_fc1": (2,)} | ({} if self.tie_fc2 else {"W_fc2": (2,)}) | {"W_head": (2,)}
+            return found | self._norm_shapes()
+        width = h * self.head_dim
+        if self.values != "head":
+            found["W_v"] = (width, t) if self.values == "own" else (t,)
+        written = t if self.out_writes == "tokens" else d
+        if self.out_rank is None:
+            found["W_out"] = (width, written)
+        else:
+            if self.values != "direction":
+                found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
+            found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
+        found["W_fc1"] = (self.d_mlp, t if self.mlp_reads == "tokens" else d)
+        if self.mlp_bias:
+            found["b_fc1"] = (self.d_mlp,)
+        if not self.tie_fc2:
+            found["W_fc2"] = (self.d_mlp, d)
+        if self.mlp_bias:
+            found["b_fc2"] = (d,)
+        found["W_head"] = (t, t if self.head_reads == "tokens" else d)
+        return found | self._norm_shapes()
+
+    def _norm_shapes(self) -> dict[str, tuple[int, ...]]:
+        d = self.d_model
+        if self.norm == "separate":
+            return {"norm1_w": (d,), "norm2_w": (d,), "norm_f_w": (d,)}
+        shapes: dict[str, tuple[int, ...]] = {"shared": (d,), "split": (2,), "scalar": ()}
+        return {} if self.norm == "fixed" else {"norm_w": shapes[self.norm]}
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes().values())
+
+    def task(self) -> TenDigitAddition:
+        if not self.predict_eos:
+            return UnendedAddition()
+        return DelimitedAddition() if self.delimiters else TenDigitAddition()
+
+    @property
+    def splits_the_stream(self) -> bool:
+        """Whether attention cannot depend on digits: one norm for all, and queries and keys from positions."""
+        return self.tokens == "arc" and self.qk_reads == "positions" and not self.delimiters
+
+
+def microadder_config(options: MicroAdderOptions) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=1,
+        d_model=options.d_model,
+        n_heads=options.n_heads,
+        d_head=options.d_head,
+        d_mlp=options.d_mlp,
+        d_vocab=14 if options.delimiters else 10,
+        n_ctx=34,
+        act_fn="gelu",
+        normalization_type="RMS",
+        eps=1e-5,
+        attn_scale=math.sqrt(options.qk_dim),
+    )
