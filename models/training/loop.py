@@ -30,6 +30,7 @@ from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
+from models.training.unstacked import UnstackedObjective
 from models.training.validation import LossValidator, Validator
 
 
@@ -147,7 +148,7 @@ class Trainer:
 
     def _worth_compiling(self) -> bool:
         """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
-        if isinstance(self.recipe.problems, SequenceSource):  # matrix products of many lengths: a GPU may gain
+        if isinstance(self.objective, (SequenceObjective, UnstackedObjective)):  # large products: a GPU may gain
             return self.device.type == "cuda" and self.recipe.steps >= 5_000
         if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
             return False
