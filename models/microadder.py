@@ -13,9 +13,9 @@ of the stream depends on the position alone, and so does the attention pattern. 
     y'_t  = y_t + gelu(W1 n(y_t)) F               F is H (57) or a matrix of its own (67, 74)
     logit = (H n(y'_t)) . e(d)
 
-and :class:`models.microadder_options.MicroAdderOptions` says what the others have in place of each part. The rungs of the ladder and the
-variants that were tried below 57 are named in :mod:`models.microadder_ladder`. Queries and keys narrower than
-``d_head`` are padded with zero columns, and ``attn_scale`` is sqrt(qk_dim).
+and :class:`MicroAdderOptions` (:mod:`models.microadder_options`) says what the others have in place of each part. The
+rungs of the ladder and the variants that were tried below 57 are named in :mod:`models.microadder_ladder`. Queries
+and keys narrower than ``d_head`` are padded with zero columns, and ``attn_scale`` is sqrt(qk_dim).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class MicroAdderWeights(WeightMap):
     Other options have other numbers; :meth:`MicroAdderOptions.shapes` lists them.
     """
 
-    def __init__(self, options: MicroAdderOptions = MicroAdderOptions()):
+    def __init__(self, options: MicroAdderOptions | None = None):
+        options = options or MicroAdderOptions()
         super().__init__(microadder_config(options))
         self.options = options
         self.split_stream = options.token_dim if options.splits_the_stream else None
