@@ -81,7 +81,7 @@ TEN_DIGIT = add_recipe(
         betas=(0.9, 0.98),
         problems=AdditionProblems(digit_curriculum=((500, 3), (1_500, 6)), carry_mix=CarryMix(0.5, 3_000, 9_000)),
         eval_every=500,
-        stop_after_perfect=6,
+        stop_after_perfect=None,
         snapshots=24,
     ),
 )
