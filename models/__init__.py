@@ -6,6 +6,7 @@ fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
 import models.addlm
+import models.addlm_adder
 import models.hand_built
 import models.hand_built_multiplication
 import models.hand_built_parity

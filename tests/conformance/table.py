@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import torch
 
 import models
+from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.position_coupling import SMALL, DecoderSize
 from models.toygpt import VARIANTS, ToyGPTVariant
@@ -21,6 +22,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 from tests.toy_task import ToyAddition
 
+ADDLM_ADDERS = [f"addlm-adder-{what}" for what in ADDERS]
 ANY_TWIN = ("HookedTransformer", "TransformerBridge")
 #: The stock class of the installed version: HookedTransformer up to 3.9, the native bridge from 4.0 on.
 STOCK_CLASS = ANY_TWIN[0] if find_spec("transformer_lens.HookedTransformer") else ANY_TWIN[1]
@@ -161,6 +163,7 @@ ROWS = [
     without_twin("FIRE", "positional_embedding_type", positional_embedding_type="fire"),
     without_twin("negative L1, top 3", "attn_scores", attn_scores="neg_l1", attn_top_k=3),
     without_twin("top 3", "attn_top_k", attn_top_k=3),
+    *(Row(name, registered(name), twins=(), refusal="attn_scores") for name in ADDLM_ADDERS),
     without_twin("post-norm", "norm_placement", norm_placement="post", normalization_type="LN"),
     without_twin(
         "norm before and after",
