@@ -125,19 +125,19 @@ def _rows_contiguous(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 and torch.empty_like(x).stride() == x.stride() else x.contiguous()
 
 
-def _in_threads(call: Any, problems: int) -> list[Any]:
-    """``call(first, last)`` over all (batch, head) pairs, split over as many threads as torch has."""
+def _run(function: Any, problems: int, shape: _Shape, arrays: list[ctypes.c_void_p]) -> int:
+    """The largest answer of a C function over all (batch, head) pairs, split over as many threads as torch has."""
     n = min(torch.get_num_threads(), problems)
-    edges = [problems * i // n for i in range(n + 1)]
+    edges = [ctypes.c_int64(problems * i // n) for i in range(n + 1)]
+    call = lambda first, last: function(first, last, ctypes.byref(shape), *arrays)  # noqa: E731
     if n == 1:
-        return [call(0, problems)]
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(call, edges[:-1], edges[1:]))
-
-
-@torch.compiler.disable
-def _apply(kernel: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Tensor:
-    return _Fused.apply(kernel, q, k, v, scale, top_k)
+        found = [call(*edges)]
+    else:
+        with ThreadPoolExecutor(n) as pool:
+            found = list(pool.map(call, edges[:-1], edges[1:]))
+    if min(found) < 0:
+        raise MemoryError("The attention kernel found no memory for its buffers.")
+    return max(found)
 
 
 class _Fused(torch.autograd.Function):
@@ -152,17 +152,10 @@ class _Fused(torch.autograd.Function):
             key, weight = torch.empty(rows, room, dtype=torch.int32), torch.empty(rows, room)
             shape = _shape(q, k, v, z, scale, top_k, room)
             arrays = _pointers(q, k, v, z, key, weight, count)
-            found = _in_threads(
-                lambda first, last, s=shape, a=arrays: kernel.forward(
-                    ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(s), *a
-                ),
-                q.shape[0] * q.shape[1],
-            )
-            if min(found) < 0:
-                raise MemoryError("The attention kernel found no memory for its buffers.")
-            if max(found) <= room:
+            found = _run(kernel.forward, q.shape[0] * q.shape[1], shape, arrays)
+            if found <= room:
                 break
-            room = max(found)  # equal scores: a query chose more than top_k keys
+            room = found  # equal scores: a query chose more than top_k keys
         ctx.save_for_backward(q, k, v, key, weight, count)
         ctx.kernel, ctx.scale, ctx.top_k = kernel, scale, top_k
         return z
@@ -175,13 +168,11 @@ class _Fused(torch.autograd.Function):
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         shape = _shape(q, k, v, d_z, ctx.scale, ctx.top_k, key.shape[1])
         arrays = _pointers(q, k, v, d_z, key, weight, count, d_q, d_k, d_v)
-        _in_threads(
-            lambda first, last: ctx.kernel.backward(
-                ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(shape), *arrays
-            ),
-            q.shape[0] * q.shape[1],
-        )
+        _run(ctx.kernel.backward, q.shape[0] * q.shape[1], shape, arrays)
         return None, d_q, d_k, d_v, None, None
+
+
+_apply: Any = torch.compiler.disable(_Fused.apply)  # torch.compile leaves it alone
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
