@@ -1,12 +1,14 @@
-"""Picture of :class:`interp.dynamics.GrokkingCurves`."""
+"""Pictures of :class:`interp.dynamics.GrokkingCurves` and :class:`interp.grokking.GrokkingComparison`."""
 
 from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from interp.dynamics import GrokkingCurves
 from interp.figures import theme
+from interp.grokking import GrokkingComparison
 
 _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 
@@ -49,3 +51,28 @@ def grokking_curves(result: GrokkingCurves) -> go.Figure:
     figure.update_yaxes(title="exact match on validation problems", range=[-0.02, 1.03])
     figure.update_layout(legend={"orientation": "h", "y": -0.18, "x": 0})
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520)
+
+
+def grokking_comparison(result: GrokkingComparison) -> go.Figure:
+    """A panel a model: exact match on uniform validation problems over steps; seeds that grok bold, the rest grey."""
+    names = list(result.curves)
+    titles = [f"{name}: {result.rate(name).correct} of {result.rate(name).n} seeds" for name in names]
+    figure = make_subplots(cols=len(names), shared_yaxes=True, horizontal_spacing=0.04, subplot_titles=titles)
+    for column, name in enumerate(names, 1):
+        curve, first = result.curves[name], result.first_steps(name)
+        seeds = curve.seed.values.tolist()
+        for seed in sorted(seeds, key=lambda seed: seed in first):
+            grokked = seed in first
+            values = curve.sel(seed=seed).values
+            keep = ~np.isnan(values)
+            figure.add_scatter(
+                x=curve.step.values[keep], y=values[keep].round(4), mode="lines", showlegend=False,
+                line={"color": theme.VERMILION if grokked else theme.GREY, "width": 2 if grokked else 0.8},
+                opacity=0.9 if grokked else 0.35,
+                hovertemplate=f"seed {seed}, step %{{x:,}}: %{{y:.4f}}<extra></extra>", row=1, col=column,
+            )  # fmt: skip
+        figure.update_xaxes(title="training step", rangemode="tozero", row=1, col=column)
+    figure.update_yaxes(range=[-0.02, 1.03])
+    figure.update_yaxes(title="exact match, uniform validation", row=1, col=1)
+    note = "Red: seeds that were once perfect. Grey: the others"
+    return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=520, note=note)

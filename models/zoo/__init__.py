@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -204,6 +205,26 @@ def save_entry(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return folder
+
+
+def set_card_section(entry: str | Path, heading: str, text: str) -> Path:
+    """Put a section (``## heading``) at the end of an entry's card, in place of one of that name; returns the entry.
+
+    Raises:
+        UserError: no such entry or card, or files that do not match their hashes.
+    """
+    folder, config = resolve(entry), read_entry(entry)
+    files = {name: entry_file(folder, name) for name in config["sha256"] if name != config["weights"]}
+    if "card.md" not in files:
+        raise UserError(f"{folder} has no card to add to.")
+    title = f"## {heading}\n"
+    kept = [part for part in re.split(r"(?m)^(?=## )", files["card.md"].decode()) if not part.startswith(title)]
+    card = "".join(part.rstrip("\n") + "\n\n" for part in kept) + f"{title}\n{text.strip()}\n"
+    files["card.md"] = card.encode()
+    stored_half = load_weights(folder / config["weights"])[1].get(STORED_AS) == "float16"
+    return save_entry(
+        folder, load(folder), config["training"], config["score"], files, overwrite=True, half=stored_half
+    )
 
 
 def _swap_in(staging: Path, folder: Path) -> None:

@@ -1,0 +1,264 @@
+"""The 456-parameter adder's tables, figure and circuit: ``interp reproduce adder-456:table4`` and its neighbours.
+
+Tables 1 and 4 are counted on the models. Table 3 scores the zoo's models, and published checkpoints where there are
+any in ``OUT/adder-456/published`` (they are not part of this project). Figure 1 is made from the zoo's stored curves,
+or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--yes``: hours).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+import interp
+import models
+from interp.attention_signal import attention_signal
+from interp.carry_routes import carry_routes
+from interp.experiments import Settings, experiment
+from interp.experiments.page import Section, write_page
+from interp.grokking import GrokkingComparison, curve_of_entry, curve_of_run
+from interp.pattern_ablation import pattern_ablation
+from interp.pattern_dependence import pattern_dependence
+from interp.results import Provenance, Result
+from interp.stress import stress_suites
+from models.errors import UserError
+from models.evaluation import Rate, score
+from models.low_rank_adder import OPTIONS
+from models.tasks.ten_test_sets import test_sets
+from models.training.loop import train
+from models.transformer import ArithmeticTransformer
+from models.zoo import set_card_section
+
+PAPER, MODEL, OTHER = "adder-456", "adder-456", "microadder-57"
+COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
+FIGURE_1 = {"adder-582": 16, "adder-512": 16, "adder-456": 32}  # seeds to train where none are stored
+HEADING = "Tests and circuit"
+
+
+def breakdown(name: str) -> pd.DataFrame:
+    """Table 1 for one model: components, how they are written, and their counts, summed and checked."""
+    model = models.build(name)
+    rows = pd.DataFrame(model.weight_map.parts(), columns=["component", "written as", "parameters"])
+    total = sum(p.numel() for p in model.parameters())
+    if rows.parameters.sum() != total:
+        raise UserError(f"The components of {name} have {rows.parameters.sum()} parameters and the model {total}.")
+    rows.loc[len(rows)] = ["total", "", total]
+    return rows
+
+
+def comparison_table() -> pd.DataFrame:
+    """Table 4: the counts of every model, and which changed the component (LR: low rank, with the rank)."""
+    columns = {name: breakdown(name) for name in ("adder-763", "adder-582", "adder-512", "adder-491", "adder-456")}
+    table = pd.DataFrame({"component": columns["adder-763"].component})
+    for name, rows in columns.items():
+        table[name] = rows.parameters
+    return table
+
+
+def test_set_errors(model: ArithmeticTransformer) -> dict[int, int]:
+    """Wrong answers on each of the paper's ten test sets of 10,000."""
+    return {seed: len(problems) - score(model, problems).correct for seed, problems in test_sets().items()}
+
+
+test_set_errors.__test__ = False
+
+
+def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
+    """The zoo's models of the family, then the published checkpoints that were put beside the run."""
+    found = {f"{name} (zoo)": models.load(name) for name in reversed(OPTIONS) if name in models.zoo_names()}
+    for path in sorted((settings.out / PAPER / "published").glob("*.pt")):
+        model = models.load(path)
+        found[f"{model.name_or_path} ({path.stem}, published)"] = model
+    if not found:
+        folder = settings.out / PAPER / "published"
+        raise UserError(f"The zoo holds no model of the family; put published checkpoints into {folder}.")
+    return found
+
+
+def _zoo_model() -> ArithmeticTransformer:
+    if MODEL not in models.zoo_names():
+        raise UserError(f"The zoo holds no {MODEL}; train it with `interp train {MODEL}` and publish the run.")
+    return models.load(MODEL)
+
+
+def _write(settings: Settings, what: str, title: str, sections: list[Section], data: dict[str, Any]) -> Path:
+    path = settings.out / PAPER / f"{what}.html"
+    return write_page(path, title, sections, data, f"interp reproduce {PAPER}:{what}")
+
+
+@experiment("adder-456:table1", "Parameters of the 456-parameter model by component")
+def table1(settings: Settings) -> Path:
+    table = breakdown(MODEL)
+    settings.say(table.to_string(index=False))
+    text = "Counted on the model's parameters; the effective weights are computed from them at every use."
+    section = Section("Table 1", text, (table,))
+    return _write(settings, "table1", "456 parameters", [section], {"rows": table.to_dict("records")})
+
+
+@experiment("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
+def table4(settings: Settings) -> Path:
+    table = comparison_table()
+    settings.say(table.to_string(index=False))
+    how = pd.DataFrame({"component": breakdown("adder-763").component})
+    for name in table.columns[1:]:
+        how[name] = breakdown(name)["written as"]
+    sections = [
+        Section("Table 4", "Counted on the models. The paper's table leaves out 582, which its Table 2 has.", (table,)),
+        Section("How each component is written", "", (how,)),
+    ]
+    return _write(settings, "table4", "From 763 to 456 parameters", sections, {"rows": table.to_dict("records")})
+
+
+@experiment("adder-456:table3", "Errors on the ten test sets, seed by seed")
+def table3(settings: Settings) -> Path:
+    found = {name: test_set_errors(model) for name, model in scored_models(settings).items()}
+    table = pd.DataFrame(found)
+    table.loc["all"] = table.sum()
+    table = table.rename_axis("test seed").reset_index()
+    settings.say(table.to_string(index=False))
+    rates = []
+    for name, errors in found.items():
+        rate = Rate(100_000, 100_000 - sum(errors.values()))
+        low, high = rate.interval
+        rates.append({"model": name, "right": rate.correct, "of": rate.n, "95% low": low, "95% high": high})
+    text = (
+        "Wrong whole answers of 10,000 in each set (greedy decoding; teacher forcing gives the same verdicts). The "
+        "sets are made from their definition: pairs 5,000 to 14,999 of a generator a seed.\n\nThe pairs are uniform, "
+        "so that long carries hardly occur in them: see adder-456:stress."
+    )
+    section = Section("Tables 2 and 3", text, (table, pd.DataFrame(rates)))
+    return _write(settings, "table3", "Errors on the ten test sets", [section], {"errors": found})
+
+
+def figure_1(settings: Settings) -> GrokkingComparison:
+    """The curves of Figure 1, from the zoo, from runs under ``out``, or trained now with ``--yes``.
+
+    Raises:
+        UserError: nothing is stored and training was not asked for.
+    """
+    curves: dict[str, xr.DataArray] = {}
+    for name, seeds in FIGURE_1.items():
+        folder = settings.out / PAPER / "runs" / name
+        if folder.exists() or (settings.yes and name not in models.zoo_names()):
+            n = seeds if settings.seeds is None else settings.seeds
+            if settings.yes:
+                train(name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes)
+            curves[name] = curve_of_run(folder)
+        elif name in models.zoo_names():
+            curves[name] = curve_of_entry(name)
+        else:
+            settings.say(f"No runs of {name} are stored; --yes trains {seeds} seeds (an hour or more on one core).")
+    if not curves:
+        raise UserError("No training runs of the family are stored; --yes trains them.")
+    return GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+
+
+@experiment("adder-456:fig1", "Grokking curves and the share of seeds that grok")
+def fig1(settings: Settings) -> Path:
+    result = figure_1(settings)
+    settings.say(result.sentence())
+    text = (
+        "Exact match on uniform validation problems. The paper shows five seeds of 456, of which two grok (2 of 5: "
+        f"95% interval {_interval(Rate(5, 2))}), and one seed each of 582 and 512, chosen because they did.\n\n"
+        + result.sentence()
+    )
+    sections = [Section("Figure 1", text, (result.to_dataframe(),), (result.figure(),))]
+    data = {
+        name: {
+            "step": curve.step.values.tolist(),
+            "seed": curve.seed.values.tolist(),
+            "uniform": [[None if x != x else round(x, 4) for x in row] for row in curve.values.tolist()],
+        }
+        for name, curve in result.curves.items()
+    }
+    return _write(settings, "fig1", "Grokking of the 456-parameter family", sections, data)
+
+
+def _interval(rate: Rate) -> str:
+    low, high = rate.interval
+    return f"{low:.0%}-{high:.0%}"
+
+
+@experiment("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
+def stress(settings: Settings) -> Path:
+    n = settings.problems or 20_000
+    found = {name: stress_suites(model, n=n) for name, model in scored_models(settings).items()}
+    found[OTHER] = stress_suites(models.load(OTHER), n=n)
+    for result in found.values():
+        settings.say(result.sentence())
+    sections = [Section(name, r.sentence(), (r.to_dataframe(),), (r.figure(),)) for name, r in found.items()]
+    data = {name: result.to_dataframe().to_dict("records") for name, result in found.items()}
+    return _write(settings, "stress", "Ten-digit adders under stress", sections, data)
+
+
+def circuit_results(model: ArithmeticTransformer) -> dict[str, Result]:
+    """The probes of one model's circuit, by question."""
+    return {
+        "How far attention depends on the problem": pattern_dependence(model),
+        "Whether that part is needed": pattern_ablation(model),
+        "What attention writes": attention_signal(model),
+        "Which way the carry comes": carry_routes(model),
+        "Which units carry it": interp.carry_units(model),
+        "Where the digits look": interp.attention_by_role(model),
+    }
+
+
+@experiment("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
+def circuit(settings: Settings) -> Path:
+    sections, data = [], {}
+    untrained = models.build(MODEL)
+    for name, model in {**scored_models(settings), OTHER: models.load(OTHER)}.items():
+        for question, result in circuit_results(model).items():
+            settings.say(f"{name}: {result}")
+            sections.append(
+                Section(f"{name}: {question[0].lower()}{question[1:]}", str(result), (), (result.figure(),))
+            )
+            data[f"{name}: {question}"] = {"sentence": str(result), "rows": _records(result)}
+    control = pattern_dependence(untrained)
+    sections.append(Section("Control: an untrained model", str(control), (), (control.figure(),)))
+    data["untrained"] = {"sentence": str(control), "rows": _records(control)}
+    return _write(settings, "circuit", "The circuit of the 456-parameter adder", sections, data)
+
+
+def _records(result: Result) -> list[dict[str, Any]]:
+    frame = result.to_dataframe()
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+@experiment("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
+def card(settings: Settings) -> Path:
+    """Write the section into the zoo entry's own card; returns the entry."""
+    model, errors = _zoo_model(), test_set_errors(_zoo_model())
+    found, control = circuit_results(model), pattern_dependence(models.build(MODEL))
+    other = circuit_results(models.load(OTHER))
+    lines = [
+        f"* **Ten test sets** (the paper's Table 3): {sum(errors.values())} errors in 100,000; by test seed "
+        + ", ".join(f"{seed}: {count}" for seed, count in errors.items())
+        + ". Sampled.",
+        f"* **Stress suites:** {stress_suites(model)} `interp reproduce adder-456:stress` has every case.",
+        *(f"* **{question}:** {found[question]}" for question in found),
+        f"* **Control:** {control}",
+        *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {other[question]}" for question in list(other)[:4]),
+    ]
+    settings.say("\n".join(lines))
+    return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\n" + _reading(found))
+
+
+def _reading(found: dict[str, Result]) -> str:
+    """What the numbers add up to, as far as they do."""
+    signal, routes = found["What attention writes"], found["Which way the carry comes"]
+    own = signal.mean("own")[0]  # type: ignore[attr-defined]
+    made = routes.rate("made", "previous operands").accuracy  # type: ignore[attr-defined]
+    passed = routes.rate("passed", "own token in the stream").accuracy  # type: ignore[attr-defined]
+    below = max(routes.rate(kind, "operands below").accuracy for kind in ("made", "passed"))  # type: ignore[attr-defined]
+    return (
+        f"Read together: attention writes the own column's digit sum {own:.1f} times as strongly as that of the column "
+        f"below. A carry made below comes through those operands ({made:.1%} of predictions follow them); a carry "
+        f"passed on by a sum of 9 comes through the last output digit, which the query reads as its own token "
+        f"({passed:.1%} in the residual stream alone). Operands further down decide nothing directly (at most "
+        f"{below:.1%}). The difference of digit sum below and last output is the carry; MicroAdder's attention reads "
+        "that digit as well, and needs both its routes."
+    )
