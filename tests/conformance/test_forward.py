@@ -141,5 +141,6 @@ def test_incl_bwd_caches_the_gradient_of_every_activation(model, tokens):
         hook = ("hook_embed", lambda value, hook: value + step * direction)
         return exact.run_with_hooks(tokens, return_type="loss", fwd_hooks=[hook]).item()
 
-    slope = (loss_at(1e-5) - loss_at(-1e-5)) / 2e-5
+    # A step so small that no ReLU, distance or place among the best keys passes its kink on the way.
+    slope = (loss_at(1e-7) - loss_at(-1e-7)) / 2e-7
     assert (cache["hook_embed_grad"].double() * direction).sum().item() == pytest.approx(slope, rel=1e-3, abs=1e-4)
