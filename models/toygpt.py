@@ -1,9 +1,10 @@
 """ToyGPT: minGPT's adder project at size gpt-micro, two-digit addition (Kapoor, sections 1 to 4).
 
-A GPT-2 decoder whose every weight is free: 4 layers, 4 heads, d_model 128, tanh GELU, biases everywhere but in the head,
-which is untied. The paper compares where positions come from (a learned table, rotation of queries and keys, nowhere)
-and where LayerNorm stands (before each sublayer, after each sum, only before the head): nine models. Counted without the
-head, as minGPT prints it, they have 795,392 parameters with the table and 794,624 without.
+A GPT-2 decoder whose every weight is free: 4 layers, 4 heads, d_model 128, tanh GELU, biases everywhere but in the
+head, which is untied. The paper compares where positions come from (a learned table, rotation of queries and keys,
+nowhere) and where LayerNorm stands (before each sublayer, after each sum, only before the head): nine models. Counted
+without the head, as minGPT prints it, they have 795,392 parameters with the table and pre- or post-norm, and 794,624
+without the table.
 """
 
 from __future__ import annotations

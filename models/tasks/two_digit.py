@@ -123,7 +123,7 @@ class TwoDigitAddition(Task):
         return schoolbook(to_digits(pairs[:, 0], ANSWER_DIGITS), to_digits(pairs[:, 1], ANSWER_DIGITS))
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
-        """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 2 past tens that sum to nine."""
+        """Columns that the longest-travelling carry passes: 0 none, 1 made and consumed, 2 past a tens sum of nine."""
         return self.variables(problems)["chain"].max(1).values
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:

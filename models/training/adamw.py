@@ -47,11 +47,8 @@ class StackedAdamW:
         for old, new in ((self.theta, theta), (self.m, m), (self.v, v)):
             old.copy_(torch.where(keep, new, old))
 
-    def _step_all(
-        self, grad: Float[Tensor, "seed parameter"], step: int, weight_decay: Float[Tensor, " seed"]
-    ) -> None:
-        """The same where every row is active: to the bit, in place and a piece at a time, so that it stays in the cache.
-        """
+    def _step_all(self, grad: Float[Tensor, "seed parameter"], step: int, weight_decay: Float[Tensor, " seed"]) -> None:
+        """The same where every row is active: to the bit, in place and a piece at a time, so that it stays in cache."""
         beta1, beta2 = self.recipe.betas
         lr = self.recipe.lr_at(step)
         scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)

@@ -23,8 +23,10 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
 from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
 from models.training.objective import ParameterLayout
 from models.training.publish_sequences import publish_sequences
+from models.training.publish_two_digit import publish_two_digit
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
@@ -74,6 +76,8 @@ def publish(
     model = build(name)
     if isinstance(model.task, SequenceTask):
         return publish_sequences(list(folders), configs, out, overwrite)
+    if isinstance(model.task, TwoDigitAddition):
+        return publish_two_digit(list(folders), configs, out, overwrite)
     layout = ParameterLayout(model)
     rows, seconds = [], 0.0
     for run in runs:

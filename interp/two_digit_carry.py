@@ -1,0 +1,329 @@
+"""The carry's path through a two-digit adder: interchange interventions between sums that differ in nothing else.
+
+A *base* and a *source* have the same tens digits and the same units digit of the sum, but opposite carries: 12 + 34 and
+17 + 39 both end in 6. One activation of the base's run at one position is replaced by the source's, and the tens digit
+that comes out is the source's (it *follows* the carry), the base's (it *stays*), or another.
+
+    streams     the residual stream before layer 0 ("embed") and behind every attention ("L0 mid") and MLP ("L0 post"):
+                everything a position knows at that depth
+    sublayers   ``attn_out`` and ``mlp_out``: what one sublayer adds there
+    heads       ``attn.hook_z`` of one head
+
+Read along the stream, b0 shows where the carry is *formed* (the sublayer behind which replacing b0 alone first takes
+the carry along) and s0, the position that predicts the tens, shows which sublayer *moves* it there. Both are the
+largest rise of the share that follows.
+
+Bases are all pairs whose units do not sum to 9 (9,000; a sum of 9 has no partner), each with one source drawn uniformly
+from its partners, kept where the model has units and tens of both right. The control for breakage replaces the same
+activation by that of another pair with the same tens digits and the *same* carry: the tens digit should not change.
+Intervals are Clopper-Pearson over bases.
+
+``emitted`` asks whether the carry is recomputed from the units digit that the model has just written: that token is
+replaced by a digit that, compared with either operand's units, says the opposite carry (s0 < a0 exactly if there is
+one), and the tens digit is compared with the right one, with the right carry.
+
+Limits. A stream at s0 also holds the tens digits, but these are the same in base and source. Interchange of one place
+misses what two places hold redundantly. Source: interchange interventions, Geiger et al. (2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.results import Provenance, Result
+from interp.stats import clopper_pearson
+from interp.two_digit_problems import A0, B0, LABELS, S0, batches, resolve_two_digit_task, teacher_forced_logits
+from models.errors import UserError
+from models.tasks.two_digit import TwoDigitAddition, all_problems
+
+STREAM_POSITIONS = (A0, B0, S0)
+SUBLAYER_POSITIONS = (B0, S0)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One activation at one position: a hook's name, what it is called in tables, and the head if it is a head's."""
+
+    kind: str  # "stream", "sublayer" or "head"
+    label: str
+    layer: int
+    hook: str
+    position: int
+    head: int | None = None
+
+
+@dataclass(frozen=True)
+class CarryPairs:
+    """Bases [n, 2] and as many sources with the opposite carry, and as many controls with the same."""
+
+    base: Int[Tensor, "n 2"]
+    source: Int[Tensor, "n 2"]
+    control: Int[Tensor, "n 2"]
+
+
+@dataclass(frozen=True, eq=False)
+class CarryPath(Result):
+    """``table``: a row a site with ``kind``, ``site``, ``layer``, ``position``, ``n``, the counts ``follows``,
+    ``stays`` and ``other``, the ``share`` that follows with ``low`` and ``high``; ``control_changed`` with
+    ``control_share``, ``control_low`` and ``control_high``. ``points``: the streams in order. ``emitted_kept`` of
+    ``emitted_n`` tens digits keep the operands' carry when the written units digit says the opposite. ``bases``:
+    before dropping wrong ones.
+    """
+
+    name: str
+    table: pd.DataFrame
+    points: tuple[str, ...]
+    emitted_kept: int
+    emitted_n: int
+    bases: int
+    provenance: Provenance
+
+    def stream(self, position: str) -> pd.DataFrame:
+        """The streams at one position ("a0", "b0" or "s0"), in order."""
+        table = self.table[(self.table.kind == "stream") & (self.table.position == position)]
+        if table.empty:
+            raise UserError(f"No stream was replaced at {position!r}; there is a0, b0 and s0.")
+        return table.set_index("site").loc[list(self.points)].reset_index()
+
+    def largest_rise(self, position: str) -> tuple[str, float, float]:
+        """The sublayer across which the share that follows rises most at a position: name, share before and after."""
+        share = self.stream(position)["share"].tolist()
+        rises = [after - before for before, after in pairwise(share)]
+        i = max(range(len(rises)), key=rises.__getitem__)
+        layer, half = self.points[i + 1].split()
+        return f"layer {layer[1:]}'s {'attention' if half == 'mid' else 'MLP'}", share[i], share[i + 1]
+
+    def sentence(self) -> str:
+        if not self.provenance.n:
+            return f"{self.name} has no pair of sums with opposite carries both right: there is no path to trace."
+        formed, before, after = self.largest_rise("b0")
+        moved, before_move, after_move = self.largest_rise("s0")
+        control = self.table.control_share.max()
+        low, high = clopper_pearson(self.emitted_kept, self.emitted_n)
+        return (
+            f"{self.name}: replacing the stream at b0 takes the carry along in {before:.1%} of sums before and "
+            f"{after:.1%} after {formed}, which forms it there; at s0 in {before_move:.1%} before and {after_move:.1%} "
+            f"after {moved}, which moves it. Sources with the same carry change the tens digit in at most "
+            f"{control:.1%}. With a units digit written that says the opposite, the tens digit keeps the "
+            f"operands' carry in {self.emitted_kept:,} of {self.emitted_n:,} ([{low:.3f}, {high:.3f}])."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a site."""
+        return self.table.copy()
+
+    def figure(self) -> Any:
+        """The share that follows along the stream, and of every sublayer and head at s0."""
+        from interp.figures.two_digit_carry import carry_path
+
+        return carry_path(self)
+
+
+def carry_pairs(seed: int = 0) -> CarryPairs:
+    """All 9,000 bases, with one source and one control each, uniform among those allowed."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.arange(100) // 10  # units pairs, by 10 a0 + b0
+    right = torch.arange(100) % 10
+    total = left + right
+    partner = (total[:, None] - total).abs() == 10  # [base cell, source cell]
+    same = ((total[:, None] >= 10) == (total >= 10)) & ~torch.eye(100, dtype=torch.bool)
+    problems = all_problems()
+    tens, units = problems // 10, problems % 10
+    cell = units[:, 0] * 10 + units[:, 1]
+    rows = total[cell] != 9
+    tens, cell = tens[rows], cell[rows]
+
+    def drawn(allowed: Bool[Tensor, "cell other"]) -> Int[Tensor, "n 2"]:
+        chosen = torch.multinomial(allowed[cell].float(), 1, generator=generator)[:, 0]
+        return tens * 10 + torch.stack((left[chosen], right[chosen]), 1)
+
+    return CarryPairs(problems[rows], drawn(partner), drawn(same))
+
+
+def sites(layers: int, heads: int) -> list[Site]:
+    """Every activation that is replaced, in a model of this size."""
+    found = [Site("stream", "embed", 0, "blocks.0.hook_resid_pre", p) for p in STREAM_POSITIONS]
+    for layer in range(layers):
+        block = f"blocks.{layer}"
+        for half in ("mid", "post"):
+            found += [
+                Site("stream", f"L{layer} {half}", layer, f"{block}.hook_resid_{half}", p) for p in STREAM_POSITIONS
+            ]
+        for part in ("attn", "mlp"):
+            found += [
+                Site("sublayer", f"L{layer} {part}_out", layer, f"{block}.hook_{part}_out", p)
+                for p in SUBLAYER_POSITIONS
+            ]
+        found += [
+            Site("head", f"L{layer}H{head}", layer, f"{block}.attn.hook_z", p, head)
+            for head in range(heads)
+            for p in SUBLAYER_POSITIONS
+        ]
+    return found
+
+
+def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = None) -> CarryPath:
+    """Trace the carry through a two-digit adder; see the module.
+
+    ``bases``: look at so many bases, drawn with ``seed``, in place of all 9,000.
+
+    Cost: for each of some 70 sites of a four-layer model a pass of 9,000 sums from that layer on, twice; about two
+    minutes of one CPU core.
+
+    Raises:
+        UserError: a model without hooks or MLPs, another task, or more bases than there are.
+    """
+    task = resolve_two_digit_task(model, task)
+    if getattr(model.cfg, "attn_only", False):
+        raise UserError("The carry's path is read between attention and MLP, and this model has no MLPs.")
+    pairs = carry_pairs(seed)
+    if bases is not None:
+        if not 1 <= bases <= len(pairs.base):
+            raise UserError(f"There are {len(pairs.base):,} bases, so that {bases} cannot be drawn.")
+        rows = torch.randperm(len(pairs.base), generator=torch.Generator().manual_seed(seed))[:bases]
+        pairs = CarryPairs(pairs.base[rows], pairs.source[rows], pairs.control[rows])
+    right = _right(model, task)
+    kept = right[_key(pairs.base)] & right[_key(pairs.source)] & right[_key(pairs.control)]
+    base, source, control = (x[kept] for x in (pairs.base, pairs.source, pairs.control))
+    found, points = [], []
+    for site in sites(model.cfg.n_layers, model.cfg.n_heads):
+        if site.kind == "stream" and site.label not in points:
+            points.append(site.label)
+        found.append(_Counter(site))
+    for rows in batches(len(base)):
+        _replace(model, task, base[rows], source[rows], found, control=False)
+        _replace(model, task, base[rows], control[rows], found, control=True)
+    emitted_kept, emitted_n = _emitted(model, task, right, seed)
+    return CarryPath(
+        name=str(getattr(model, "name_or_path", None) or type(model).__name__),
+        table=pd.DataFrame([counter.row(len(base)) for counter in found]),
+        points=tuple(points),
+        emitted_kept=emitted_kept,
+        emitted_n=emitted_n,
+        bases=len(pairs.base),
+        provenance=Provenance(len(base), seed, "pairs with units not summing to 9, both right, one source each"),
+    )
+
+
+class _Counter:
+    """Outcomes at one site."""
+
+    def __init__(self, site: Site):
+        self.site, self.follows, self.stays, self.changed = site, 0, 0, 0
+
+    def row(self, n: int) -> dict[str, Any]:
+        low, high = clopper_pearson(self.follows, n)
+        control_low, control_high = clopper_pearson(self.changed, n)
+        share = lambda count: count / n if n else float("nan")  # noqa: E731
+        return {
+            "kind": self.site.kind,
+            "site": self.site.label,
+            "layer": self.site.layer,
+            "position": LABELS[self.site.position],
+            "n": n,
+            "follows": self.follows,
+            "stays": self.stays,
+            "other": n - self.follows - self.stays,
+            "share": share(self.follows),
+            "low": low,
+            "high": high,
+            "control_changed": self.changed,
+            "control_share": share(self.changed),
+            "control_low": control_low,
+            "control_high": control_high,
+        }
+
+
+def _key(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
+    return problems[:, 0] * 100 + problems[:, 1]
+
+
+def _right(model: Any, task: TwoDigitAddition) -> Bool[Tensor, " n"]:
+    """Whether units and tens are right, for all 10,000 problems."""
+    predicted = teacher_forced_logits(model, task).argmax(-1)
+    return (predicted == task.targets(all_problems()))[:, :2].all(1)
+
+
+def _inputs(model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Int[Tensor, "n pos"]:
+    """Tokens up to s0, at which the tens are predicted."""
+    return task.encode(problems)[:, : S0 + 1].to(model.cfg.device)
+
+
+def _replace(
+    model: Any,
+    task: TwoDigitAddition,
+    base: Int[Tensor, "n 2"],
+    other: Int[Tensor, "n 2"],
+    counters: list[_Counter],
+    control: bool,
+) -> None:
+    """Replace every site of the base runs by the other runs' and count."""
+    hooks = {counter.site.hook for counter in counters}
+    entering = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.cfg.n_layers)]
+    here = task.targets(base)[:, 1].to(model.cfg.device)
+    there = task.targets(other)[:, 1].to(model.cfg.device)
+    with torch.no_grad():
+        _, own = model.run_with_cache(_inputs(model, task, base), names_filter=entering)
+        _, foreign = model.run_with_cache(_inputs(model, task, other), names_filter=list(hooks))
+        for counter in counters:
+            site = counter.site
+            hook: Callable[..., Tensor] = partial(
+                _put, value=foreign[site.hook], position=site.position, head=site.head
+            )
+            logits = model.run_with_hooks(
+                own[entering[site.layer]], start_at_layer=site.layer, fwd_hooks=[(site.hook, hook)]
+            )
+            tens = logits[:, S0].argmax(-1)
+            if control:
+                counter.changed += int((tens != here).sum())
+            else:
+                counter.follows += int((tens == there).sum())
+                counter.stays += int((tens == here).sum())
+
+
+def _put(activation: Tensor, hook: Any, value: Tensor, position: int, head: int | None) -> Tensor:
+    activation = activation.clone()
+    if head is None:
+        activation[:, position] = value[:, position]
+    else:
+        activation[:, position, head] = value[:, position, head]
+    return activation
+
+
+def misleading_digits(problems: Int[Tensor, "n 2"], generator: torch.Generator) -> Int[Tensor, " n"]:
+    """A units digit that says the opposite carry by comparison with either operand's units; -1 where there is none.
+
+    With a carry the digit is one from max(a0, b0) on, without one a digit below min(a0, b0); uniform among them.
+    """
+    units = problems % 10
+    high, low = units.max(1).values, units.min(1).values
+    carry = units.sum(1) >= 10
+    digit = torch.arange(10)
+    allowed = torch.where(carry[:, None], digit >= high[:, None], digit < low[:, None])
+    possible = allowed.any(1)
+    weights = torch.where(possible[:, None], allowed, True).float()
+    return torch.where(possible, torch.multinomial(weights, 1, generator=generator)[:, 0], -1)
+
+
+def _emitted(model: Any, task: TwoDigitAddition, right: Bool[Tensor, " n"], seed: int) -> tuple[int, int]:
+    """Tens digits that keep the operands' carry when the written units digit says the opposite, and of how many."""
+    problems = all_problems()
+    digit = misleading_digits(problems, torch.Generator().manual_seed(seed + 1))
+    rows = (digit >= 0) & right
+    problems, digit, kept = problems[rows], digit[rows], 0
+    with torch.no_grad():
+        for part in batches(len(problems)):
+            tokens = _inputs(model, task, problems[part])
+            tokens = torch.cat((tokens[:, :S0], digit[part, None].to(tokens.device)), 1)
+            tens = task.targets(problems[part])[:, 1]
+            kept += int((model(tokens)[:, S0].argmax(-1).cpu() == tens).sum())
+    return kept, len(problems)

@@ -1,0 +1,113 @@
+"""Two-digit addition in minGPT's format: 10,000 problems, 500 of them held out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.errors import UserError
+from models.tasks.two_digit import TwoDigitAddition, all_problems, held_out_problems, training_problems
+from models.training.two_digit_problems import TwoDigitProblems
+
+TASK = TwoDigitAddition()
+NUMBER = st.integers(0, 99)
+CPU = torch.device("cpu")
+
+
+def test_a_sequence_is_both_operands_and_the_sum_reversed():
+    assert TASK.encode([(42, 47)]).tolist() == [[4, 2, 4, 7, 9, 8]]
+    assert TASK.targets([(42, 47)]).tolist() == [[9, 8, 0]]
+    assert TASK.encode("7+99").tolist() == [[0, 7, 9, 9, 6, 0]]
+    assert TASK.targets("7+99").tolist() == [[6, 0, 1]]
+
+
+@given(NUMBER, NUMBER)
+def test_the_targets_spell_the_sum_and_the_variables_are_those_of_column_addition(a: int, b: int):
+    problem = [(a, b)]
+    assert TASK.decode(TASK.targets(problem)) == [a + b]
+    found = {name: values[0].tolist() for name, values in TASK.variables(problem).items()}
+    assert found["carry_out"][0] == int(a % 10 + b % 10 >= 10) == found["carry_in"][1]
+    assert found["carry_out"][1] == int(a + b >= 100) == found["s"][2]
+    assert found["digit_sum"] == [a % 10 + b % 10, a // 10 + b // 10, 0]
+    passed_on = found["carry_out"][0] and a // 10 + b // 10 == 9
+    assert TASK.chain_length(problem).item() == (2 if passed_on else int(any(found["carry_out"])))
+
+
+def test_the_permutation_with_seed_1337_splits_all_problems():
+    order = torch.randperm(10_000, generator=torch.Generator().manual_seed(1337))
+    pairs = torch.stack((order // 100, order % 100), 1)
+    assert torch.equal(held_out_problems(), pairs[:500])
+    assert torch.equal(training_problems(), pairs[500:])
+    assert len(set(map(tuple, all_problems().tolist()))) == 10_000
+    assert torch.equal(TASK.test_set()[1], held_out_problems())
+
+
+def test_neither_training_nor_validation_sees_a_held_out_pair():
+    held_out = set(map(tuple, held_out_problems().tolist()))
+    drawn = [TwoDigitProblems().draw(3, step, 64, CPU) for step in range(200)]
+    assert not held_out & set(map(tuple, torch.cat(drawn).tolist()))
+    assert not held_out & set(map(tuple, TASK.validation_problems(9_500, 0).tolist()))
+
+
+def test_training_draws_depend_on_seed_and_step_alone_and_reach_everywhere():
+    source = TwoDigitProblems()
+    assert torch.equal(source.draw(1, 7, 64, CPU), source.draw(1, 7, 64, CPU))
+    assert not torch.equal(source.draw(1, 7, 64, CPU), source.draw(2, 7, 64, CPU))
+    assert not torch.equal(source.draw(1, 7, 64, CPU), source.draw(1, 8, 64, CPU))
+    many = source.draw(0, 0, 200_000, CPU)
+    assert len(set(map(tuple, many.tolist()))) == 9_500
+
+
+def test_the_second_half_of_the_validation_problems_is_the_harder_one():
+    problems = TASK.validation_problems(256, 0)
+    chain = TASK.chain_length(problems)
+    assert (chain[128:] == 2).all() and (chain[:128] == 0).any()
+
+
+def test_rows_for_training_are_the_encoding():
+    problems = all_problems()
+    tokens, targets = TASK.encode_rows(problems)
+    assert torch.equal(tokens.T.long(), TASK.encode(problems))
+    assert torch.equal(targets.T.long(), TASK.targets(problems))
+
+
+def test_every_visible_position_has_one_role_towards_a_target():
+    assert [role.label for role in TASK.roles] == ["a1", "a0", "b1", "b0", "s0", "s1", "s2"]
+    for target, query in enumerate(TASK.query_positions):
+        groups = TASK.relative_roles(target)
+        assert sorted(p for group in groups.values() for p in group) == list(range(query + 1))
+        for name, column in (("own operands", target), ("previous operands", target - 1)):
+            assert all(TASK.roles[p].column == column for p in groups[name])
+        assert [TASK.roles[p].label for p in groups["previous output"]] == ([f"s{target - 1}"] if target else [])
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ([(100, 3)], r"0\.\.99, and 100 does not"),
+        (torch.tensor([[3, -1]]), r"0\.\.99, and -1 does not"),
+        (np.array([[1.5, 2.0]]), "must be integers"),
+        ([(1, 2, 3)], "two operands"),
+        ("1234+1", r"0\.\.99"),
+        ("one+two", "not an addition"),
+        ([], "empty"),
+    ],
+)
+def test_what_is_no_problem_is_refused(problem: object, message: str):
+    with pytest.raises(UserError, match=message):
+        TASK.encode(problem)
+
+
+@pytest.mark.parametrize("n", [0, 9_501])
+def test_there_are_only_so_many_validation_problems(n: int):
+    with pytest.raises(UserError, match="9,500 pairs"):
+        TASK.validation_problems(n, 0)
+
+
+def test_tokens_are_digits():
+    assert TASK.token_text(torch.tensor([4, 2])) == "42" and TASK.token_id(" 7 ") == 7
+    with pytest.raises(UserError, match="digits 0 to 9"):
+        TASK.token_id("+")
