@@ -6,6 +6,7 @@
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp report                                report.html on the zoo's ten-digit adders
+    interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
@@ -14,6 +15,7 @@ Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -37,8 +39,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def _use_data(path: Path | None) -> None:
+    """Read texts from ``path`` in this process."""
+    from models.data import VARIABLE
+
+    if path is not None:
+        os.environ[VARIABLE] = str(path)
+
+
 def command(cls: type) -> type:
-    COMMANDS[cls.__name__.lower()] = cls
+    COMMANDS[re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()] = cls  # FetchData is fetch-data
     return cls
 
 
@@ -82,6 +92,11 @@ class List:
             if name in zoo:
                 entry = models.zoo.read_entry(name)
                 made, score = entry["training"], entry["score"]
+                if "loss" in score:
+                    loss = f"loss {score['loss']:.3f}"
+                    row = [loss, score["problems"], str(made["seeds_tried"]), "", f"{made['seconds'] / 60:.0f} min"]
+                    rows.append((name, f"{n:,}", *row))
+                    continue
                 low, high = (100 * x for x in made["grok_interval_95"])
                 row = [
                     f"{score['correct']:,} / {score['n']:,}",
@@ -126,6 +141,8 @@ class Train:
     """CPU threads; these models are too small for more."""
     minutes: float | None = None
     """Stop (and save) after so many minutes, to go on later."""
+    data: Path | None = None
+    """A local copy of the text, for models of text."""
     data_parallel: bool = False
     """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
 
@@ -135,6 +152,7 @@ class Train:
         from models.training import train
 
         torch.set_num_threads(self.threads)
+        _use_data(self.data)
         out = self.out or Path("runs") / self.name
         try:
             result = train(
@@ -151,6 +169,17 @@ class Train:
         except KeyboardInterrupt:
             print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
             return 130
+        by_loss = [state for state in result.seeds if state.best_loss is not None]
+        for state in by_loss:
+            print(
+                f"seed {state.seed}: {state.status}, validation loss {state.validation_loss:.4f}, "
+                f"best {state.best_loss:.4f} at step {state.best_step}"
+            )
+        if by_loss:
+            print(f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}")
+            if not result.complete:
+                print("Not finished; the same command goes on.")
+            return 0
         for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
             print(
                 f"seed {state.seed}: {state.status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
@@ -184,6 +213,29 @@ class Publish:
         _one_thread()
         folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
         print(f"{folder}\n{result}")
+        return 0
+
+
+@command
+@dataclass(frozen=True)
+class FetchData:
+    """Download the text that AddLM is trained on (1.1 MB), check its SHA-256, and keep it in the user's cache."""
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = "tinyshakespeare"
+    """Which text."""
+    out: Path | None = None
+    """Where to put it; by default where training looks for it."""
+    data: Path | None = None
+    """Take a local copy instead of the download."""
+
+    def run(self) -> int:
+        from models.data import VARIABLE, cache_path, fetch, get_corpus
+
+        corpus = get_corpus(self.name)
+        path = fetch(corpus, self.out, self.data)
+        print(f"{path}: {corpus.characters:,} characters, SHA-256 as it should be")
+        if path != cache_path(corpus):
+            print(f"To train on it, set {VARIABLE}={path} or give --data.")
         return 0
 
 
@@ -230,7 +282,14 @@ class Score:
         from models.checkpoint import write_json_atomic
 
         _one_thread()
-        result = models.score(_load(self.model), method=self.method)
+        model = _load(self.model)
+        if model.task.compared_by == "loss":
+            loss = models.text_loss(model)
+            print(f"{self.model}: {loss}")
+            if self.json:
+                write_json_atomic(self.json, loss.to_dict())
+            return 0
+        result = models.score(model, method=self.method)
         print(result)
         print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
         if self.json:
@@ -282,6 +341,8 @@ class Reproduce:
     """Stop (and save) after so many minutes, to go on later."""
     yes: bool = False
     """Start even if it takes days on this CPU."""
+    data: Path | None = None
+    """A local copy of the text, for AddLM."""
 
     def run(self) -> int:
         import torch
@@ -290,6 +351,7 @@ class Reproduce:
         from interp.reproduce import PAPER, Reproduction
 
         torch.set_num_threads(self.threads)
+        _use_data(self.data)
         if self.figure.partition(":")[0] != PAPER:
             chosen = find_experiment(self.figure)
             settings = Settings(self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes)

@@ -12,19 +12,21 @@ import models.hand_built_multiplication
 import models.hand_built_parity
 import models.low_rank_adder
 import models.microadder_ladder
-import models.position_coupling_figures  # noqa: F401  registers the decoders of Position Coupling
-import models.toygpt
+import models.position_coupling_figures
+import models.toygpt  # noqa: F401  these register their models
 from models import tasks, zoo
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.evaluation import Score, score
 from models.registry import build, get_spec, names, register
+from models.text_scores import TextLoss, text_loss
 from models.transformer import ArithmeticTransformer
 from models.zoo import load, save_entry, zoo_names
 
 __all__ = [
     "ArithmeticTransformer",
     "Score",
+    "TextLoss",
     "TransformerConfig",
     "UserError",
     "build",
@@ -35,6 +37,7 @@ __all__ = [
     "save_entry",
     "score",
     "tasks",
+    "text_loss",
     "zoo",
     "zoo_names",
 ]

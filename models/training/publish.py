@@ -23,9 +23,11 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
 from models.tasks.sequences import SequenceTask
+from models.text_scores import TextLoss
 from models.tasks.two_digit import TwoDigitAddition
 from models.training.objective import ParameterLayout
 from models.training.publish_sequences import publish_sequences
+from models.training.publish_text import publish_text
 from models.training.publish_two_digit import publish_two_digit
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -51,7 +53,7 @@ class SeedRow:
 
 def publish(
     folders: list[Path], out: Path | None = None, overwrite: bool = False, repeats: Sequence[Path] = ()
-) -> tuple[Path, Score | Rate]:
+) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
     ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
@@ -76,6 +78,8 @@ def publish(
     model = build(name)
     if isinstance(model.task, SequenceTask):
         return publish_sequences(list(folders), configs, out, overwrite)
+    if model.task.compared_by == "loss":
+        return publish_text(list(folders), configs, out, overwrite)
     if isinstance(model.task, TwoDigitAddition):
         return publish_two_digit(list(folders), configs, out, overwrite)
     layout = ParameterLayout(model)

@@ -14,12 +14,17 @@ from importlib.util import find_spec
 import torch
 
 import models
+<<<<<<< Updated upstream
 from models.addlm_adder import ADDERS
+=======
+from models import addlm as addlm_models
+>>>>>>> Stashed changes
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.position_coupling import SMALL, DecoderSize
 from models.toygpt import VARIANTS, ToyGPTVariant
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
+from models.weight_maps.ternary import TernaryWeights
 from tests.toy_task import ToyAddition
 
 ADDLM_ADDERS = [f"addlm-adder-{what}" for what in ADDERS]
@@ -103,6 +108,21 @@ def decoder(positions: str) -> Callable[[int], ArithmeticTransformer]:
     return build
 
 
+def addlm(suffix: str) -> Callable[[int], ArithmeticTransformer]:
+    """A variant of AddLM, small and on the six-token task."""
+
+    def build(seed: int = 0) -> ArithmeticTransformer:
+        variant = addlm_models.VARIANTS["0.8m"][suffix]
+        size = variant.config(addlm_models.SIZES["0.8m"])
+        cfg = size.replace(n_layers=2, d_model=12, n_heads=2, d_head=6, d_mlp=10, d_vocab=10, n_ctx=8)
+        cfg = cfg if cfg.attn_top_k is None else cfg.replace(attn_top_k=3)
+        weight_map = TernaryWeights(cfg, variant.ternary)
+        weight_map.initialise(torch.Generator().manual_seed(seed))
+        return randomised(ArithmeticTransformer(weight_map, ToyAddition()), seed + 1)
+
+    return build
+
+
 def without_twin(name: str, refusal: str, **switches: object) -> Row:
     return Row(name, dense(**switches), twins=(), refusal=refusal)
 
@@ -157,6 +177,13 @@ ROWS = [
         twins=(),
         refusal="positional_embedding_type",
     ),
+    Row("AddLM's float baseline", addlm("-float")),
+    Row("AddLM, ternary only", addlm("-ternary")),
+    Row("AddLM, L1 only", addlm("-l1"), twins=(), refusal="attn_scores"),
+    Row("AddLM", addlm(""), twins=(), refusal="attn_scores"),
+    Row("AddLM, all keys", addlm("-top-all"), twins=(), refusal="attn_scores"),
+    Row("AddLM, max-plus", addlm("-max-plus"), twins=(), refusal="attn_scores"),
+    without_twin("max-plus", "attn_scores", attn_scores="max_plus"),
     without_twin(
         "coupled positions", "positional_embedding_type", positional_embedding_type="coupled", n_position_levels=2
     ),

@@ -1,0 +1,91 @@
+"""How well a language model predicts text: its mean loss over held-out windows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.errors import UserError
+from models.fast_forward import logits_from, supports
+from models.tasks.characters import CharacterLanguage
+from models.transformer import ArithmeticTransformer
+
+ROWS = 32  # windows at a time: their activations stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class TextLoss:
+    """Mean cross-entropy of the next character, in nats, teacher-forced.
+
+    Attributes:
+        n: characters predicted; ``correct`` of them were the most likely one.
+        windows: how many windows they lie in. Each starts without context, as in training.
+        standard_error: of the loss, from the spread of the windows' means, as if windows were drawn at random. It says
+            what another text of this kind might give; on this text the loss is what it is.
+    """
+
+    loss: float
+    standard_error: float
+    n: int
+    correct: int
+    windows: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95%, by the normal approximation over windows."""
+        return self.loss - 1.96 * self.standard_error, self.loss + 1.96 * self.standard_error
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(self.loss).exp())
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"interval": list(self.interval)}
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"loss {self.loss:.4f} nats a character (95% interval over windows {low:.3f}-{high:.3f}), "
+            f"{self.correct:,} of {self.n:,} characters right, {self.windows} windows"
+        )
+
+
+def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
+    """The loss on windows of the model's text, by default on its whole validation part, once.
+
+    Raises:
+        UserError: not a model of text, no text at hand, fewer than two windows.
+    """
+    if not isinstance(model.task, CharacterLanguage):
+        raise UserError(f"{model.name_or_path} is not a model of text; score it on its task's problems.")
+    problems = model.task.validation_windows() if problems is None else model.task.as_problems(problems)
+    if len(problems) < 2:
+        raise UserError("A loss with its standard error takes at least two windows.")
+    losses, correct = window_losses(model, problems)
+    means = losses.double().mean(1)
+    return TextLoss(
+        loss=float(means.mean()),
+        standard_error=float(means.std() / len(means) ** 0.5),
+        n=losses.numel(),
+        correct=correct,
+        windows=len(means),
+    )
+
+
+@torch.no_grad()
+def window_losses(model: ArithmeticTransformer, problems: Int[Tensor, "n 1"]) -> tuple[Float[Tensor, "n target"], int]:
+    """The loss of every character of every window, and how many were predicted rightly; hooks on the model fire not."""
+    weights, losses, correct = model.effective_weights(), [], 0
+    for part in problems.split(ROWS):
+        tokens, targets = model.task.encode(part).to(model.device), model.task.targets(part).to(model.device)
+        logits = logits_from(model, tokens, 0, weights) if supports(model) else model(tokens, weights=weights)
+        losses.append(
+            F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
+        )
+        correct += int((logits.argmax(-1) == targets).sum())
+    return torch.cat(losses).cpu(), correct
