@@ -137,7 +137,7 @@ class AttentionByRole(Result):
             text = f"{name} puts {float(mass.max()):.3f} of its weight on {top}, averaged over targets"
         if self.position_only:
             return f"{text}; it was the same on every input (largest standard deviation {self.max_spread:.0e})."
-        return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2f})."
+        return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a layer, head, target and role, with a normal 95% interval of the mean weight over inputs."""

@@ -7,6 +7,7 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from interp.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.low_rank_adder import OPTIONS
-from models.tasks.ten_test_sets import test_sets
+from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer import ArithmeticTransformer
 from models.zoo import set_card_section
@@ -58,12 +59,9 @@ def comparison_table() -> pd.DataFrame:
     return table
 
 
-def test_set_errors(model: ArithmeticTransformer) -> dict[int, int]:
+def errors_by_test_seed(model: ArithmeticTransformer) -> dict[int, int]:
     """Wrong answers on each of the paper's ten test sets of 10,000."""
-    return {seed: len(problems) - score(model, problems).correct for seed, problems in test_sets().items()}
-
-
-test_set_errors.__test__ = False
+    return {seed: len(problems) - score(model, problems).correct for seed, problems in ten_test_sets().items()}
 
 
 def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
@@ -114,7 +112,7 @@ def table4(settings: Settings) -> Path:
 
 @experiment("adder-456:table3", "Errors on the ten test sets, seed by seed")
 def table3(settings: Settings) -> Path:
-    found = {name: test_set_errors(model) for name, model in scored_models(settings).items()}
+    found = {name: errors_by_test_seed(model) for name, model in scored_models(settings).items()}
     table = pd.DataFrame(found)
     table.loc["all"] = table.sum()
     table = table.rename_axis("test seed").reset_index()
@@ -189,8 +187,8 @@ def stress(settings: Settings) -> Path:
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
     for result in found.values():
         settings.say(result.sentence())
-    sections = [Section(name, r.sentence(), (r.to_dataframe(),), (r.figure(),)) for name, r in found.items()]
-    data = {name: result.to_dataframe().to_dict("records") for name, result in found.items()}
+    sections = [Section(name, "", (r.to_dataframe(),), (r.figure(),)) for name, r in found.items()]
+    data = {name: _records(result) for name, result in found.items()}
     return _write(settings, "stress", "Ten-digit adders under stress", sections, data)
 
 
@@ -213,25 +211,25 @@ def circuit(settings: Settings) -> Path:
     for name, model in {**scored_models(settings), OTHER: models.load(OTHER)}.items():
         for question, result in circuit_results(model).items():
             settings.say(f"{name}: {result}")
-            sections.append(
-                Section(f"{name}: {question[0].lower()}{question[1:]}", str(result), (), (result.figure(),))
-            )
+            sections.append(Section(f"{name}: {question[0].lower()}{question[1:]}", "", (), (result.figure(),)))
             data[f"{name}: {question}"] = {"sentence": str(result), "rows": _records(result)}
     control = pattern_dependence(untrained)
-    sections.append(Section("Control: an untrained model", str(control), (), (control.figure(),)))
+    sections.append(Section("Control: an untrained model", "", (), (control.figure(),)))
     data["untrained"] = {"sentence": str(control), "rows": _records(control)}
     return _write(settings, "circuit", "The circuit of the 456-parameter adder", sections, data)
 
 
 def _records(result: Result) -> list[dict[str, Any]]:
-    frame = result.to_dataframe()
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    """The result's table as JSON can hold it: None where a number is not finite."""
+    rows = result.to_dataframe().to_dict("records")
+    finite = lambda x: None if isinstance(x, float) and not math.isfinite(x) else x  # noqa: E731
+    return [{str(key): finite(value) for key, value in row.items()} for row in rows]
 
 
 @experiment("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
 def card(settings: Settings) -> Path:
     """Write the section into the zoo entry's own card; returns the entry."""
-    model, errors = _zoo_model(), test_set_errors(_zoo_model())
+    model, errors = _zoo_model(), errors_by_test_seed(_zoo_model())
     found, control = circuit_results(model), pattern_dependence(models.build(MODEL))
     other = circuit_results(models.load(OTHER))
     lines = [

@@ -89,7 +89,7 @@ def _title(result: AttentionByRole, layer: int, head: int) -> str:
 def _note(result: AttentionByRole) -> str:
     if result.position_only:
         return f"The same on every input (largest standard deviation {result.max_spread:.0e})"
-    return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2f})"
+    return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
 
 
 def attention_pattern(result: AttentionByRole, layer: int, head: int) -> go.Figure:

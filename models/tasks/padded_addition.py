@@ -28,9 +28,9 @@ class PaddedAddition(FixedWidthAddition):
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """The paper's ten test sets, 100,000 problems."""
-        from models.tasks.ten_test_sets import test_sets  # which needs this package
+        from models.tasks.ten_test_sets import ten_test_sets  # which needs this package
 
-        return "the ten test sets", torch.cat(list(test_sets().values()))
+        return "the ten test sets", torch.cat(list(ten_test_sets().values()))
 
     def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
         """Half uniform, half with a carry of any length, none in a test set in either order."""

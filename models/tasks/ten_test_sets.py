@@ -31,7 +31,7 @@ def stream(seed: int) -> Int[Tensor, "n 2"]:
 
 
 @cache
-def test_sets() -> dict[int, Int[Tensor, "10000 2"]]:
+def ten_test_sets() -> dict[int, Int[Tensor, "10000 2"]]:
     """Test seed -> 10,000 problems."""
     return {seed: stream(seed)[SKIPPED:] for seed in SEEDS}
 
@@ -47,7 +47,7 @@ def fingerprint(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
 
 @cache
 def _fingerprints() -> Int[Tensor, " n"]:
-    pairs = torch.cat(list(test_sets().values()))
+    pairs = torch.cat(list(ten_test_sets().values()))
     return torch.cat((fingerprint(pairs), fingerprint(pairs.flip(1)))).unique()
 
 

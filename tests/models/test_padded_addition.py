@@ -1,0 +1,113 @@
+"""The 456-parameter adder's format, against Python's own text, and the ten test sets of its paper."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from models.errors import UserError
+from models.tasks.addition import LIMIT
+from models.tasks.carries import problems_of_chain_length
+from models.tasks.padded_addition import PaddedAddition
+from models.tasks.ten_test_sets import SEEDS, held_out_fingerprints, in_test_sets, is_listed, stream, ten_test_sets
+
+TASK = PaddedAddition()
+operand = st.one_of(st.integers(0, LIMIT - 1), st.integers(0, 99), st.integers(0, 10).map(lambda k: 10**k - 1))
+problem_list = st.lists(st.tuples(operand, operand), min_size=1, max_size=20)
+
+
+@given(problem_list)
+def test_a_sequence_reads_as_the_paper_writes_it(problems: list[tuple[int, int]]) -> None:
+    for (a, b), tokens, targets in zip(problems, TASK.encode(problems), TASK.targets(problems), strict=True):
+        answer = str(a + b).zfill(11)[::-1]
+        assert TASK.token_text(tokens) == f"{a:010}+{b:010}={answer}"
+        assert TASK.token_text(targets) == f"{answer}<EOS>"
+    assert TASK.decode(TASK.targets(problems)) == [a + b for a, b in problems]
+
+
+@given(problem_list)
+def test_fast_rows_are_the_encoded_problems(problems: list[tuple[int, int]]) -> None:
+    tokens, targets = TASK.encode_rows(TASK.as_problems(problems))
+    assert tokens.dtype == targets.dtype == torch.uint8
+    assert torch.equal(tokens.T.long(), TASK.encode(problems)) and torch.equal(targets.T.long(), TASK.targets(problems))
+
+
+@given(problem_list)
+def test_roles_point_at_the_digits_that_the_variables_name(problems: list[tuple[int, int]]) -> None:
+    tokens, variables = TASK.encode(problems), TASK.variables(problems)
+    for position, role in enumerate(TASK.roles[:33]):
+        if role.kind == "operand":
+            assert torch.equal(tokens[:, position], variables["ab"[role.index]][:, role.column])
+            assert TASK.operand_position(role.index, role.column) == position
+        elif role.kind == "answer":
+            assert torch.equal(tokens[:, position], variables["s"][:, role.column])
+
+
+@pytest.mark.parametrize("target", range(12))
+def test_relative_roles_partition_what_a_query_sees(target: int) -> None:
+    groups = TASK.relative_roles(target)
+    assert sorted(p for group in groups.values() for p in group) == list(range(TASK.query_positions[target] + 1))
+    if 1 <= target <= 9:
+        names = [TASK.roles[p].label for p in (*groups["own operands"], *groups["previous operands"])]
+        assert names == [f"a{target}", f"b{target}", f"a{target - 1}", f"b{target - 1}"]
+
+
+def test_an_answer_with_a_token_that_is_no_digit_spells_no_number() -> None:
+    targets = TASK.targets([(57, 48), (1, 2)])
+    targets[1, 3] = TASK.token_id("+")
+    assert TASK.decode(targets) == [105, -1]
+
+
+@pytest.mark.parametrize("token", range(14))
+def test_token_text_and_id_are_inverse(token: int) -> None:
+    assert TASK.token_id(TASK.token_text(torch.tensor(token))) == token
+
+
+@pytest.mark.parametrize("text", ["", "12", "x", "<BOS>"])
+def test_other_text_is_no_token(text: str) -> None:
+    with pytest.raises(UserError, match="not a token"):
+        TASK.token_id(text)
+
+
+# ---- the ten test sets
+
+
+def test_the_test_sets_are_ten_disjoint_sets_of_ten_thousand_new_pairs() -> None:
+    sets = ten_test_sets()
+    assert tuple(sets) == SEEDS and all(len(problems) == 10_000 for problems in sets.values())
+    assert len(torch.cat(list(sets.values())).unique(dim=0)) == 100_000
+    for seed in SEEDS:  # the public code leaves out repeats in these streams; there are none
+        assert len(stream(seed).unique(dim=0)) == 15_000
+    name, problems = TASK.test_set()
+    assert len(problems) == 100_000 and "ten" in name
+
+
+def test_the_published_weights_make_the_paper_s_errors_on_every_test_set(checkpoint) -> None:
+    model = models.load(checkpoint("adder456_s43.pt"))
+    problems = ten_test_sets()[31415]
+    assert models.score(model, problems).correct == 10_000  # Table 3
+
+
+@pytest.mark.slow
+def test_the_published_weights_make_the_paper_s_errors_in_all(checkpoint) -> None:
+    for file, errors in (("adder456_s43.pt", 0), ("adder512_s42.pt", 12)):  # Table 2
+        model = models.load(checkpoint(file))
+        assert sum(10_000 - models.score(model, problems).correct for problems in ten_test_sets().values()) == errors
+
+
+def test_validation_touches_no_test_set_and_is_half_carry_heavy() -> None:
+    problems = TASK.validation_problems(4_000, seed=0)
+    assert not in_test_sets(problems).any()
+    chain = TASK.chain_length(problems)
+    assert (chain[:2_000] >= 5).sum() < 10 < (chain[2_000:] >= 5).sum()
+    drawn = ten_test_sets()[41][:50]
+    assert in_test_sets(drawn).all() and in_test_sets(drawn.flip(1)).all()
+    assert is_listed(held_out_fingerprints()[:100], held_out_fingerprints()).all()
+
+
+def test_carry_chains_can_be_asked_of_this_format_too() -> None:
+    problems = problems_of_chain_length(7, 50, torch.Generator().manual_seed(0))
+    assert (TASK.chain_length(problems) == 7).all()
