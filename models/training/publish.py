@@ -23,8 +23,8 @@ from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
 from models.tasks.sequences import SequenceTask
-from models.text_scores import TextLoss
 from models.tasks.two_digit import TwoDigitAddition
+from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
 from models.training.publish_sequences import publish_sequences
 from models.training.publish_text import publish_text

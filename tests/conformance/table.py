@@ -14,11 +14,8 @@ from importlib.util import find_spec
 import torch
 
 import models
-<<<<<<< Updated upstream
-from models.addlm_adder import ADDERS
-=======
 from models import addlm as addlm_models
->>>>>>> Stashed changes
+from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.position_coupling import SMALL, DecoderSize
 from models.toygpt import VARIANTS, ToyGPTVariant
