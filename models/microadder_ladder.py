@@ -7,12 +7,14 @@ Each rung says in ``note`` what was chosen and where table and checkpoints disag
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from models.errors import UserError
 from models.microadder import MicroAdderWeights
 from models.microadder_options import MicroAdderOptions
-from models.registry import ModelSpec, register
+from models.registry import ModelSpec, get_spec, register
 
 
 @dataclass(frozen=True)
@@ -146,43 +148,60 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
     "fixed norm": {"norm": "fixed"},
 }
 
-_AXES: dict[str, Any] = {"qk": "axes", "qk_dim": 3}
-_SMALL: dict[str, Any] = {"values": "direction", "out_writes": "tokens"}
+_PLACED: dict[str, Any] = {
+    # Nothing behind the tenth column is read, plus and equals stand on the spiral, where eleven columns make a turn:
+    # the column before the first and the one behind the last are one place.
+    "predict_eos": False,
+    "plus": "spiral",
+    "equals": "spiral",
+    "period": 11,
+    # Attention as all trained models of the family have it, up to the choice of axes (W^T W of the circle is a multiple
+    # of the identity in each of them): a number an axis, started at their angle and sharpness.
+    "qk": "axes",
+    "qk_dim": 3,
+    "start_angle": 0.45,
+    "start_axes": 3.75,
+}
+_PLANE: dict[str, Any] = {"values": "direction", "out_writes": "tokens"}
+_TOKENS: dict[str, Any] = _PLANE | {"mlp_reads": "tokens", "head_reads": "tokens"}
+_MIRROR: dict[str, Any] = _TOKENS | {"mirror": True, "freeze_arc_start": True, "qk": "circle", "qk_dim": 2}
 
 #: Below 57: changes to the 57-parameter model.
 BELOW: dict[str, dict[str, Any]] = {
-    "z-hi-zero": {"z_hi": "zero"},
-    "z-hi-spiral": {"z_hi": "spiral"},
-    "scalar-norm": {"norm": "scalar"},
-    "split-norm": {"norm": "split"},
-    "toeplitz": {"qk": "toeplitz"},
-    "circulant": {"qk": "circulant"},
-    "axes": _AXES,
-    "direction": {"values": "direction"},
-    "written-to-tokens": {"out_writes": "tokens"},
-    "small-output": _SMALL,
-    "axes-small-output": _AXES | _SMALL,
-    "fixed-axes-small-output": {"qk": "fixed", "qk_dim": 3} | _SMALL,
+    "z_hi at zero": {"z_hi": "zero"},
+    "z_hi on the spiral": {"z_hi": "spiral"},
+    "no EOS": {"predict_eos": False},
+    "scalar norm": {"norm": "scalar"},
+    "values of one direction": {"values": "direction"},
+    "output to tokens only": {"out_writes": "tokens"},
+    "Toeplitz W_qk": {"qk": "toeplitz"},
+    "circulant W_qk": {"qk": "circulant"},
+    "a number an axis": {"qk": "axes", "qk_dim": 3},
+    "placed": _PLACED,
+    "placed, plane output": _PLACED | _PLANE,
+    "placed, tokens only": _PLACED | _TOKENS,
+    "mirrored, separate fc2": _PLACED | _MIRROR | {"norm": "scalar", "tie_fc2": False},
+    "mirrored": _PLACED | _MIRROR | {"norm": "scalar"},
 }
 
 
-def variant_name(base: int, what: str, changes: dict[str, Any]) -> str:
+def variant_name(base: int, what: str) -> str:
     """ "microadder-57-scalar-norm": the rung that it changes, and how."""
-    return f"microadder-{base}-{what.replace(' ', '-').replace('/', '-').lower()}"
+    words = re.sub(r"[^a-z0-9_]+", "-", what.lower()).strip("-")
+    return f"microadder-{base}-{words}"
 
 
 def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
     """A rung with one constraint more, or None where the rung has it already or cannot have it."""
     options = rung(base).options
-    if changes.get("values") == "head" and options.n_heads * options.head_dim != options.d_model:
+    try:
+        found = replace(options, **changes)
+    except UserError:  # a tied matrix has another shape
         return None
-    if changes.get("columns", "spiral") == "table":
-        return None
-    found = replace(options, **changes)
     return None if found == options else found
 
 
-def _register(name: str, options: MicroAdderOptions, recipe: str, sweep: bool = False) -> None:
+def _register(name: str, options: MicroAdderOptions, recipe: str | None, sweep: bool = False) -> None:
     register(
         ModelSpec(
             name=name,
@@ -198,4 +217,9 @@ def _register(name: str, options: MicroAdderOptions, recipe: str, sweep: bool = 
 for _rung in LADDER:
     _register(_rung.name, _rung.options, "microadder" if _rung.n_parameters <= 67 else "microadder-74")
 for _what, _changes in BELOW.items():
-    _register(variant_name(57, _what, _changes), replace(rung(57).options, **_changes), "microadder", sweep=True)
+    _register(variant_name(57, _what), replace(rung(57).options, **_changes), "microadder-search", sweep=True)
+for _base in (170, 74, 67, 57):
+    for _what, _changes in (CONSTRAINTS | DEAD_ENDS).items():
+        _options = changed(_base, _changes)
+        if _options is not None:
+            _register(variant_name(_base, _what), _options, get_spec(f"microadder-{_base}").recipe, sweep=True)
