@@ -187,8 +187,12 @@ BELOW: dict[str, dict[str, Any]] = {
 
 def variant_name(base: int, what: str) -> str:
     """ "microadder-57-scalar-norm": the rung that it changes, and how."""
-    words = re.sub(r"[^a-z0-9_]+", "-", what.lower()).strip("-")
-    return f"microadder-{base}-{words}"
+    return f"microadder-{base}-{slug(what)}"
+
+
+def slug(words: str) -> str:
+    """Words as part of a name or path."""
+    return re.sub(r"[^a-z0-9_]+", "-", words.lower()).strip("-")
 
 
 def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
