@@ -4,23 +4,26 @@ A *base* and a *source* have the same tens digits and the same units digit of th
 17 + 39 both end in 6. One activation of the base's run at one position is replaced by the source's, and the tens digit
 that comes out is the source's (it *follows* the carry), the base's (it *stays*), or another.
 
-    streams     the residual stream before layer 0 ("embed") and behind every attention ("L0 mid") and MLP ("L0 post"):
-                everything a position knows at that depth
+    streams     the residual stream before layer 0 ("embed") and after every layer ("L0", "L1", ...): everything a
+                position knows at that depth
     sublayers   ``attn_out`` and ``mlp_out``: what one sublayer adds there
     heads       ``attn.hook_z`` of one head
 
-Read along the stream, b0 shows where the carry is *formed* (the sublayer behind which replacing b0 alone first takes
-the carry along) and s0, the position that predicts the tens, shows which sublayer *moves* it there. Both are the
-largest rise of the share that follows.
+Read along the stream, b0 shows which layer *gathers* there what decides the carry, and s0, the position that predicts
+the tens, which layer *moves* it on: the largest rise of the share that follows. It is the layer's attention each time:
+an MLP works on each position by itself, so that replacing a stream before or after it comes to the same. That the MLP
+makes a carry of two digits is for :mod:`interp.two_digit_probes` to see.
 
 Bases are all pairs whose units do not sum to 9 (9,000; a sum of 9 has no partner), each with one source drawn uniformly
 from its partners, kept where the model has units and tens of both right. The control for breakage replaces the same
-activation by that of another pair with the same tens digits and the *same* carry: the tens digit should not change.
+activation by that of another pair with the same tens digits and the *same* carry: the tens digit should not change
+(streams and sublayers only; a head is a part of one). At "embed" it may: b0's digit alone does not have a carry.
 Intervals are Clopper-Pearson over bases.
 
-``emitted`` asks whether the carry is recomputed from the units digit that the model has just written: that token is
-replaced by a digit that, compared with either operand's units, says the opposite carry (s0 < a0 exactly if there is
-one), and the tens digit is compared with the right one, with the right carry.
+``emitted`` asks whether the carry is recomputed from the units digit that the model has just written (s0 < a0 exactly
+if there is one, and s0 < b0 likewise): that token is replaced by another digit that says the *opposite* carry by either
+comparison, and as a control by a wrong digit that says the *same*. If it is recomputed, the first flips the tens digit
+to that of the other carry and the second does not.
 
 Limits. A stream at s0 also holds the tens digits, but these are the same in base and source. Interchange of one place
 misses what two places hold redundantly. Source: interchange interventions, Geiger et al. (2021).
@@ -42,21 +45,24 @@ from torch import Tensor
 from interp.results import Provenance, Result
 from interp.stats import clopper_pearson
 from interp.two_digit_problems import A0, B0, LABELS, S0, batches, resolve_two_digit_task, teacher_forced_logits
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 STREAM_POSITIONS = (A0, B0, S0)
 SUBLAYER_POSITIONS = (B0, S0)
+CONTROL_COLUMNS = ("control_changed", "control_share", "control_low", "control_high")
 
 
 @dataclass(frozen=True)
 class Site:
-    """One activation at one position: a hook's name, what it is called in tables, and the head if it is a head's."""
+    """One activation at one position: what it is called in tables, its hook, and the layer from which a run with it
+    replaced must be computed; the head, if it is a head's."""
 
     kind: str  # "stream", "sublayer" or "head"
     label: str
     layer: int
     hook: str
+    enter: int
     position: int
     head: int | None = None
 
@@ -74,16 +80,15 @@ class CarryPairs:
 class CarryPath(Result):
     """``table``: a row a site with ``kind``, ``site``, ``layer``, ``position``, ``n``, the counts ``follows``,
     ``stays`` and ``other``, the ``share`` that follows with ``low`` and ``high``; ``control_changed`` with
-    ``control_share``, ``control_low`` and ``control_high``. ``points``: the streams in order. ``emitted_kept`` of
-    ``emitted_n`` tens digits keep the operands' carry when the written units digit says the opposite. ``bases``:
-    before dropping wrong ones.
+    ``control_share``, ``control_low``, ``control_high``. ``points``: the streams in order. ``emitted``: for a written
+    units digit that says the "opposite" and the "same" carry, tens digits that are ``kept`` and ``flipped``, of ``n``.
+    ``bases``: before dropping wrong ones.
     """
 
     name: str
     table: pd.DataFrame
     points: tuple[str, ...]
-    emitted_kept: int
-    emitted_n: int
+    emitted: dict[str, dict[str, int]]
     bases: int
     provenance: Provenance
 
@@ -94,27 +99,38 @@ class CarryPath(Result):
             raise UserError(f"No stream was replaced at {position!r}; there is a0, b0 and s0.")
         return table.set_index("site").loc[list(self.points)].reset_index()
 
-    def largest_rise(self, position: str) -> tuple[str, float, float]:
-        """The sublayer across which the share that follows rises most at a position: name, share before and after."""
+    def largest_rise(self, position: str) -> tuple[int, float, float]:
+        """The layer across which the share that follows rises most at a position, and the share before and after."""
         share = self.stream(position)["share"].tolist()
         rises = [after - before for before, after in pairwise(share)]
         i = max(range(len(rises)), key=rises.__getitem__)
-        layer, half = self.points[i + 1].split()
-        return f"layer {layer[1:]}'s {'attention' if half == 'mid' else 'MLP'}", share[i], share[i + 1]
+        return i, share[i], share[i + 1]
+
+    def at(self, site: str, position: str) -> pd.Series:
+        """The row of one site. Raises UserError if it was not replaced."""
+        rows = self.table[(self.table.site == site) & (self.table.position == position)]
+        if rows.empty:
+            raise unknown_name(f"site at {position}", site, set(self.table.site))
+        return rows.iloc[0]
 
     def sentence(self) -> str:
         if not self.provenance.n:
             return f"{self.name} has no pair of sums with opposite carries both right: there is no path to trace."
-        formed, before, after = self.largest_rise("b0")
-        moved, before_move, after_move = self.largest_rise("s0")
-        control = self.table.control_share.max()
-        low, high = clopper_pearson(self.emitted_kept, self.emitted_n)
+        gathers, before, after = self.largest_rise("b0")
+        moves, before_move, after_move = self.largest_rise("s0")
+        controls = [self.at(f"L{layer}", p).control_share for layer, p in ((gathers, "b0"), (moves, "s0"))]
+        alone = self.at(f"L{moves} attn_out", "s0").share
+        written = {key: counts["flipped"] for key, counts in self.emitted.items()}
+        low, high = clopper_pearson(written["opposite"], self.emitted["opposite"]["n"])
         return (
-            f"{self.name}: replacing the stream at b0 takes the carry along in {before:.1%} of sums before and "
-            f"{after:.1%} after {formed}, which forms it there; at s0 in {before_move:.1%} before and {after_move:.1%} "
-            f"after {moved}, which moves it. Sources with the same carry change the tens digit in at most "
-            f"{control:.1%}. With a units digit written that says the opposite, the tens digit keeps the "
-            f"operands' carry in {self.emitted_kept:,} of {self.emitted_n:,} ([{low:.3f}, {high:.3f}])."
+            f"{self.name}: the stream at b0, replaced alone, takes the carry along in {before:.1%} of sums before "
+            f"layer {gathers} and {after:.1%} after it, whose attention gathers the units digits there; at s0 in "
+            f"{before_move:.1%} before layer {moves} and {after_move:.1%} after it, whose attention moves the carry "
+            f"(its output at s0 alone: {alone:.1%}). From sums with the same carry the same replacements change the "
+            f"tens digit in {controls[0]:.1%} and {controls[1]:.1%}. A written units digit that says the opposite "
+            f"carry flips the tens digit to that carry in {written['opposite']:,} of {self.emitted['opposite']['n']:,} "
+            f"([{low:.3f}, {high:.3f}]), one that is wrong but says the same in {written['same']:,} of "
+            f"{self.emitted['same']['n']:,}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -151,20 +167,21 @@ def carry_pairs(seed: int = 0) -> CarryPairs:
 
 def sites(layers: int, heads: int) -> list[Site]:
     """Every activation that is replaced, in a model of this size."""
-    found = [Site("stream", "embed", 0, "blocks.0.hook_resid_pre", p) for p in STREAM_POSITIONS]
+    found = [Site("stream", "embed", 0, "blocks.0.hook_resid_pre", 0, p) for p in STREAM_POSITIONS]
     for layer in range(layers):
         block = f"blocks.{layer}"
-        for half in ("mid", "post"):
-            found += [
-                Site("stream", f"L{layer} {half}", layer, f"{block}.hook_resid_{half}", p) for p in STREAM_POSITIONS
-            ]
+        hook, enter = f"{block}.hook_resid_post", layer
+        if layer + 1 < layers:  # the same stream, from where less is left to compute
+            hook, enter = f"blocks.{layer + 1}.hook_resid_pre", layer + 1
+        found += [Site("stream", f"L{layer}", layer, hook, enter, p) for p in STREAM_POSITIONS]
         for part in ("attn", "mlp"):
+            name = f"{part}_out"
             found += [
-                Site("sublayer", f"L{layer} {part}_out", layer, f"{block}.hook_{part}_out", p)
+                Site("sublayer", f"L{layer} {name}", layer, f"{block}.hook_{name}", layer, p)
                 for p in SUBLAYER_POSITIONS
             ]
         found += [
-            Site("head", f"L{layer}H{head}", layer, f"{block}.attn.hook_z", p, head)
+            Site("head", f"L{layer}H{head}", layer, f"{block}.attn.hook_z", layer, p, head)
             for head in range(heads)
             for p in SUBLAYER_POSITIONS
         ]
@@ -176,8 +193,8 @@ def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = 
 
     ``bases``: look at so many bases, drawn with ``seed``, in place of all 9,000.
 
-    Cost: for each of some 70 sites of a four-layer model a pass of 9,000 sums from that layer on, twice; about two
-    minutes of one CPU core.
+    Cost: for each of 63 sites of a four-layer model a pass of 9,000 sums from that layer on, and for streams and
+    sublayers a second; about a minute and a half of one CPU core.
 
     Raises:
         UserError: a model without hooks or MLPs, another task, or more bases than there are.
@@ -202,13 +219,11 @@ def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = 
     for rows in batches(len(base)):
         _replace(model, task, base[rows], source[rows], found, control=False)
         _replace(model, task, base[rows], control[rows], found, control=True)
-    emitted_kept, emitted_n = _emitted(model, task, right, seed)
     return CarryPath(
         name=str(getattr(model, "name_or_path", None) or type(model).__name__),
         table=pd.DataFrame([counter.row(len(base)) for counter in found]),
         points=tuple(points),
-        emitted_kept=emitted_kept,
-        emitted_n=emitted_n,
+        emitted={key: _emitted(model, task, right, key == "opposite", seed) for key in ("opposite", "same")},
         bases=len(pairs.base),
         provenance=Provenance(len(base), seed, "pairs with units not summing to 9, both right, one source each"),
     )
@@ -222,8 +237,11 @@ class _Counter:
 
     def row(self, n: int) -> dict[str, Any]:
         low, high = clopper_pearson(self.follows, n)
-        control_low, control_high = clopper_pearson(self.changed, n)
         share = lambda count: count / n if n else float("nan")  # noqa: E731
+        asked = self.site.kind != "head"
+        control = (
+            (self.changed, share(self.changed), *clopper_pearson(self.changed, n)) if asked else (float("nan"),) * 4
+        )
         return {
             "kind": self.site.kind,
             "site": self.site.label,
@@ -236,11 +254,7 @@ class _Counter:
             "share": share(self.follows),
             "low": low,
             "high": high,
-            "control_changed": self.changed,
-            "control_share": share(self.changed),
-            "control_low": control_low,
-            "control_high": control_high,
-        }
+        } | dict(zip(CONTROL_COLUMNS, control, strict=True))
 
 
 def _key(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
@@ -276,11 +290,13 @@ def _replace(
         _, foreign = model.run_with_cache(_inputs(model, task, other), names_filter=list(hooks))
         for counter in counters:
             site = counter.site
+            if control and site.kind == "head":
+                continue
             hook: Callable[..., Tensor] = partial(
                 _put, value=foreign[site.hook], position=site.position, head=site.head
             )
             logits = model.run_with_hooks(
-                own[entering[site.layer]], start_at_layer=site.layer, fwd_hooks=[(site.hook, hook)]
+                own[entering[site.enter]], start_at_layer=site.enter, fwd_hooks=[(site.hook, hook)]
             )
             tens = logits[:, S0].argmax(-1)
             if control:
@@ -299,31 +315,38 @@ def _put(activation: Tensor, hook: Any, value: Tensor, position: int, head: int 
     return activation
 
 
-def misleading_digits(problems: Int[Tensor, "n 2"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """A units digit that says the opposite carry by comparison with either operand's units; -1 where there is none.
+def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torch.Generator) -> Int[Tensor, " n"]:
+    """A wrong units digit that says the opposite carry, or the same, by comparison with either operand's units.
 
-    With a carry the digit is one from max(a0, b0) on, without one a digit below min(a0, b0); uniform among them.
+    Digits from max(a0, b0) on say that there is no carry, digits below min(a0, b0) that there is one; uniform among
+    them, -1 where there is none.
     """
     units = problems % 10
-    high, low = units.max(1).values, units.min(1).values
-    carry = units.sum(1) >= 10
-    digit = torch.arange(10)
-    allowed = torch.where(carry[:, None], digit >= high[:, None], digit < low[:, None])
+    digit, total = torch.arange(10), units.sum(1)
+    no_carry, carry = digit >= units.max(1).values[:, None], digit < units.min(1).values[:, None]
+    says_carry = (total >= 10) != opposite
+    allowed = torch.where(says_carry[:, None], carry, no_carry) & (digit != (total % 10)[:, None])
     possible = allowed.any(1)
     weights = torch.where(possible[:, None], allowed, True).float()
     return torch.where(possible, torch.multinomial(weights, 1, generator=generator)[:, 0], -1)
 
 
-def _emitted(model: Any, task: TwoDigitAddition, right: Bool[Tensor, " n"], seed: int) -> tuple[int, int]:
-    """Tens digits that keep the operands' carry when the written units digit says the opposite, and of how many."""
+def _emitted(
+    model: Any, task: TwoDigitAddition, right: Bool[Tensor, " n"], opposite: bool, seed: int
+) -> dict[str, int]:
+    """Tens digits that keep the operands' carry, and that flip to the other, with another units digit written."""
     problems = all_problems()
-    digit = misleading_digits(problems, torch.Generator().manual_seed(seed + 1))
+    digit = written_digits(problems, opposite, torch.Generator().manual_seed(seed + 1))
     rows = (digit >= 0) & right
-    problems, digit, kept = problems[rows], digit[rows], 0
+    problems, digit = problems[rows], digit[rows]
+    counts = {"n": len(problems), "kept": 0, "flipped": 0}
     with torch.no_grad():
         for part in batches(len(problems)):
             tokens = _inputs(model, task, problems[part])
             tokens = torch.cat((tokens[:, :S0], digit[part, None].to(tokens.device)), 1)
-            tens = task.targets(problems[part])[:, 1]
-            kept += int((model(tokens)[:, S0].argmax(-1).cpu() == tens).sum())
-    return kept, len(problems)
+            claimed = model(tokens)[:, S0].argmax(-1).cpu()
+            variables = task.variables(problems[part])
+            tens, carry = variables["s"][:, 1], variables["carry_out"][:, 0]
+            counts["kept"] += int((claimed == tens).sum())
+            counts["flipped"] += int((claimed == (tens + 1 - 2 * carry) % 10).sum())
+    return counts

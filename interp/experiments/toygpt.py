@@ -258,7 +258,7 @@ def carry(settings: Settings) -> Path | None:
         "probes": _records(probes.table),
         "path": _records(path.table),
         "points": list(path.points),
-        "emitted": {"kept": path.emitted_kept, "n": path.emitted_n},
+        "emitted": path.emitted,
         "sentences": [errors.sentence(), probes.sentence(), path.sentence()],
     }
     return _write(settings, "carry", "ToyGPT: the carry", sections, data)
@@ -270,7 +270,8 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
         f"{row.share:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in table.itertuples()
     ]
     shown["control changes [95%]"] = [
-        f"{row.control_share:.3f} [{row.control_low:.3f}, {row.control_high:.3f}]" for row in table.itertuples()
+        "–" if row.kind == "head" else f"{row.control_share:.3f} [{row.control_low:.3f}, {row.control_high:.3f}]"
+        for row in table.itertuples()
     ]
     return shown
 

@@ -22,7 +22,10 @@ def carry_path(result: CarryPath) -> go.Figure:
         rows=2,
         row_heights=[0.5, 0.5],
         vertical_spacing=0.17,
-        subplot_titles=("the residual stream replaced at one position", "one sublayer's or head's output replaced"),
+        subplot_titles=(
+            "the residual stream after a layer replaced at one position",
+            "one sublayer's or head's output replaced",
+        ),
     )
     for position, (colour, dash, symbol) in LINES.items():
         stream = result.stream(position)
@@ -57,24 +60,25 @@ def carry_path(result: CarryPath) -> go.Figure:
             name=f"at {position}",
             showlegend=False,
             marker={"color": LINES[position][0], "pattern": {"shape": "" if position == "b0" else "/"}},
-            customdata=rows[["follows", "n", "control_share"]],
-            hovertemplate=f"%{{x}} at {position}: %{{customdata[0]:,}} of %{{customdata[1]:,}} follow (%{{y:.1%}}); "
-            "same-carry control changes %{customdata[2]:.1%}<extra></extra>",
+            customdata=rows[["follows", "n"]],
+            hovertemplate=f"%{{x}} at {position}: %{{customdata[0]:,}} of %{{customdata[1]:,}} follow (%{{y:.1%}})"
+            "<extra></extra>",
             row=2,
             col=1,
         )  # fmt: skip
     figure.update_yaxes(range=[-0.02, 1.04], tickformat=".0%", title="tens digits that follow")
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_layout(legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom"})
-    formed, *_ = result.largest_rise("b0")
-    moved, before, after = result.largest_rise("s0")
+    gathers, *_ = result.largest_rise("b0")
+    moves, before, after = result.largest_rise("s0")
     title = (
-        f"{result.name}: {formed} forms the carry at b0, {moved} moves it to where the tens are predicted "
-        f"({before:.1%} of tens digits follow the source before, {after:.1%} after)"
+        f"{result.name}: layer {gathers} gathers the units digits at b0, layer {moves} moves the carry to where the "
+        f"tens are predicted ({before:.1%} of tens digits follow the source before, {after:.1%} after)"
     )
+    control = result.at(f"L{moves}", "s0").control_share
     note = (
-        f"Sources with the same carry change at most {result.table.control_share.max():.1%} of the tens digits. "
-        f"{result.bases:,} bases before dropping those that the model gets wrong"
+        f"Sources with the same carry change {control:.1%} of the tens digits there. {result.bases:,} bases before "
+        "dropping those that the model gets wrong"
     )
     return theme.finish(figure, title, result.provenance, width=1050, height=820, note=note)
 
