@@ -303,7 +303,7 @@ def carry_mix(settings: Settings) -> Path | None:
             label,
             name,
             recipe.replace(problems=AdditionProblems(carry_mix=mix)),
-            f"carry-mix/{label.replace(' ', '-')}",
+            f"carry-mix/{slug(label)}",
         )
         for label, mix in chosen.items()
     ]
@@ -316,7 +316,7 @@ def carry_mix(settings: Settings) -> Path | None:
     unfinished = [sweep for sweep in sweeps if not sweep.finished]
     if unfinished:  # compared at equal steps
         until = min(sweep.steps for sweep in unfinished)
-        text += f" A run is unfinished, so that all are shown up to step {until:,}; the step fade is not over before 45,000."
+        text += f" A run is unfinished, so that all are shown up to step {until:,}; the step fade ends at 45,000."
         root = settings.out / "microadder"
         sweeps = [read_entry_sweep(name, STEP_FADE, until)] + [
             read_arm(root / arm.folder, arm, until) for arm in arms if any(arm.label == s.label for s in sweeps)
