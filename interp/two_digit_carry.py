@@ -191,7 +191,7 @@ def sites(layers: int, heads: int) -> list[Site]:
 def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = None) -> CarryPath:
     """Trace the carry through a two-digit adder; see the module.
 
-    ``bases``: look at so many bases, drawn with ``seed``, in place of all 9,000.
+    ``bases``: look at so many bases, and written digits of so many sums, drawn with ``seed``, in place of all.
 
     Cost: for each of 63 sites of a four-layer model a pass of 9,000 sums from that layer on, and for streams and
     sublayers a second; about a minute and a half of one CPU core.
@@ -206,10 +206,9 @@ def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = 
     if bases is not None:
         if not 1 <= bases <= len(pairs.base):
             raise UserError(f"There are {len(pairs.base):,} bases, so that {bases} cannot be drawn.")
-        rows = torch.randperm(len(pairs.base), generator=torch.Generator().manual_seed(seed))[:bases]
+        rows = _some(len(pairs.base), bases, seed)
         pairs = CarryPairs(pairs.base[rows], pairs.source[rows], pairs.control[rows])
-    right = _right(model, task)
-    kept = right[_key(pairs.base)] & right[_key(pairs.source)] & right[_key(pairs.control)]
+    kept = _right(model, task, pairs.base) & _right(model, task, pairs.source) & _right(model, task, pairs.control)
     base, source, control = (x[kept] for x in (pairs.base, pairs.source, pairs.control))
     found, points = [], []
     for site in sites(model.cfg.n_layers, model.cfg.n_heads):
@@ -219,11 +218,14 @@ def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = 
     for rows in batches(len(base)):
         _replace(model, task, base[rows], source[rows], found, control=False)
         _replace(model, task, base[rows], control[rows], found, control=True)
+    written = all_problems()
+    written = written if bases is None else written[_some(len(written), bases, seed)]
+    written = written[_right(model, task, written)]
     return CarryPath(
         name=str(getattr(model, "name_or_path", None) or type(model).__name__),
         table=pd.DataFrame([counter.row(len(base)) for counter in found]),
         points=tuple(points),
-        emitted={key: _emitted(model, task, right, key == "opposite", seed) for key in ("opposite", "same")},
+        emitted={key: _emitted(model, task, written, key == "opposite", seed) for key in ("opposite", "same")},
         bases=len(pairs.base),
         provenance=Provenance(len(base), seed, "pairs with units not summing to 9, both right, one source each"),
     )
@@ -257,14 +259,15 @@ class _Counter:
         } | dict(zip(CONTROL_COLUMNS, control, strict=True))
 
 
-def _key(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
-    return problems[:, 0] * 100 + problems[:, 1]
+def _some(n: int, count: int, seed: int) -> Int[Tensor, " count"]:
+    """``count`` of ``n`` rows, without replacement."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:count]
 
 
-def _right(model: Any, task: TwoDigitAddition) -> Bool[Tensor, " n"]:
-    """Whether units and tens are right, for all 10,000 problems."""
-    predicted = teacher_forced_logits(model, task).argmax(-1)
-    return (predicted == task.targets(all_problems()))[:, :2].all(1)
+def _right(model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+    """Whether units and tens are right."""
+    predicted = teacher_forced_logits(model, task, problems).argmax(-1)
+    return (predicted == task.targets(problems))[:, :2].all(1)
 
 
 def _inputs(model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Int[Tensor, "n pos"]:
@@ -332,13 +335,11 @@ def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torc
 
 
 def _emitted(
-    model: Any, task: TwoDigitAddition, right: Bool[Tensor, " n"], opposite: bool, seed: int
+    model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"], opposite: bool, seed: int
 ) -> dict[str, int]:
     """Tens digits that keep the operands' carry, and that flip to the other, with another units digit written."""
-    problems = all_problems()
     digit = written_digits(problems, opposite, torch.Generator().manual_seed(seed + 1))
-    rows = (digit >= 0) & right
-    problems, digit = problems[rows], digit[rows]
+    problems, digit = problems[digit >= 0], digit[digit >= 0]
     counts = {"n": len(problems), "kept": 0, "flipped": 0}
     with torch.no_grad():
         for part in batches(len(problems)):

@@ -71,11 +71,11 @@ class CarryErrors(Result):
         return sum(self.kinds.values())
 
     def sentence(self) -> str:
-        low, high = self.test.interval
-        text = (
-            f"{self.name}: {self.all.correct:,} of {self.all.n:,} sums right, {self.test.correct} of {self.test.n} "
-            f"held out ({self.test.accuracy:.3f} [{low:.3f}, {high:.3f}])"
-        )
+        text = f"{self.name}: {self.all.correct:,} of {self.all.n:,} sums right"
+        if self.test.n:
+            low, high = self.test.interval
+            rate = f"{self.test.accuracy:.3f} [{low:.3f}, {high:.3f}]"
+            text += f", {self.test.correct} of {self.test.n} held out ({rate})"
         wrong = self.all.n - self.all.correct
         if not wrong:
             return f"{text}."
@@ -104,7 +104,7 @@ class CarryErrors(Result):
 
 
 def compute_carry_errors(
-    logits: Float[Tensor, "n target d_vocab"],
+    logits: Float[Tensor, "rows target d_vocab"],
     problems: Int[Tensor, "n 2"],
     held_out: Int[Tensor, "m 2"],
     name: str,

@@ -69,7 +69,7 @@ def test_what_a_page_stores_makes_the_same_comparison_again():
 
 def test_figures_show_every_seed():
     result = compared()
-    assert len(result.figure().data) == 5 and result.figure().data[0].y[-1] == 1.0
+    assert len(result.figure().data) == 6 and result.figure().data[0].y[-1] == 1.0
     assert len(result.loss_figure().data) == 6
     crosses = [trace for trace in result.seeds_figure().data if trace.name == "the paper's run"]
     assert [trace.x[0] for trace in crosses] == [0.9, 0.7]
