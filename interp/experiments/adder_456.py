@@ -8,6 +8,7 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,16 +193,16 @@ def stress(settings: Settings) -> Path:
     return _write(settings, "stress", "Ten-digit adders under stress", sections, data)
 
 
-def circuit_results(model: ArithmeticTransformer) -> dict[str, Result]:
-    """The probes of one model's circuit, by question."""
-    return {
-        "How far attention depends on the problem": pattern_dependence(model),
-        "Whether that part is needed": pattern_ablation(model),
-        "What attention writes": attention_signal(model),
-        "Which way the carry comes": carry_routes(model),
-        "Which units carry it": interp.carry_units(model),
-        "Where the digits look": interp.attention_by_role(model),
-    }
+#: The probes of a model's circuit by question; the first four are also asked of MicroAdder for the card.
+PROBES: dict[str, Callable[[Any], Result]] = {
+    "How far attention depends on the problem": pattern_dependence,
+    "Whether that part is needed": pattern_ablation,
+    "What attention writes": attention_signal,
+    "Which way the carry comes": carry_routes,
+    "Which units carry it": interp.carry_units,
+    "Where the digits look": interp.attention_by_role,
+}
+COMPARED = 4
 
 
 @experiment("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
@@ -209,7 +210,8 @@ def circuit(settings: Settings) -> Path:
     sections, data = [], {}
     untrained = models.build(MODEL)
     for name, model in {**scored_models(settings), OTHER: models.load(OTHER)}.items():
-        for question, result in circuit_results(model).items():
+        for question, probe in PROBES.items():
+            result = probe(model)
             settings.say(f"{name}: {result}")
             sections.append(Section(f"{name}: {question[0].lower()}{question[1:]}", "", (), (result.figure(),)))
             data[f"{name}: {question}"] = {"sentence": str(result), "rows": _records(result)}
@@ -230,8 +232,9 @@ def _records(result: Result) -> list[dict[str, Any]]:
 def card(settings: Settings) -> Path:
     """Write the section into the zoo entry's own card; returns the entry."""
     model, errors = _zoo_model(), errors_by_test_seed(_zoo_model())
-    found, control = circuit_results(model), pattern_dependence(models.build(MODEL))
-    other = circuit_results(models.load(OTHER))
+    found = {question: probe(model) for question, probe in PROBES.items()}
+    control, microadder = pattern_dependence(models.build(MODEL)), models.load(OTHER)
+    other = {question: probe(microadder) for question, probe in list(PROBES.items())[:COMPARED]}
     lines = [
         f"* **Ten test sets** (the paper's Table 3): {sum(errors.values())} errors in 100,000; by test seed "
         + ", ".join(f"{seed}: {count}" for seed, count in errors.items())
@@ -239,7 +242,7 @@ def card(settings: Settings) -> Path:
         f"* **Stress suites:** {stress_suites(model)} `interp reproduce adder-456:stress` has every case.",
         *(f"* **{question}:** {found[question]}" for question in found),
         f"* **Control:** {control}",
-        *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {other[question]}" for question in list(other)[:4]),
+        *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),
     ]
     settings.say("\n".join(lines))
     return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\n" + _reading(found))
