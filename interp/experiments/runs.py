@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,12 +29,6 @@ class SeedRun:
     seed: int
     recipe: Recipe
     folder: Path
-
-    @property
-    def steps_done(self) -> int:
-        """Steps of the last checkpoint; 0 without one."""
-        loaded = RunFolder(self.folder).load_checkpoint()
-        return 0 if loaded is None else loaded[0]
 
     def has(self, step: int) -> bool:
         return self._snapshot(step).exists()
@@ -88,9 +81,6 @@ class SeedRun:
         """(step, loss of that step's training batch) of every evaluation."""
         for line in RunFolder(self.folder).metrics():
             yield line["step"], line["loss"][0]
-
-    def config(self) -> dict[str, Any]:
-        return {"model": self.name, "seed": self.seed, "recipe": self.recipe.to_dict()}
 
 
 def train_all(runs: Sequence[SeedRun], stops: Sequence[int], device: str, minutes: float | None) -> None:

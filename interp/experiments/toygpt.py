@@ -99,14 +99,13 @@ def comparison(question: str, settings: Settings) -> tuple[SeedComparison, list[
     for run in runs:
         if run.folder.exists():
             rows += measured(run)
-            pairs = [(step, loss) for step, loss in run.losses() if run.has(step) or step <= run.steps_done]
-            losses += [{"model": run.name, "seed": run.seed, "step": step, "loss": loss} for step, loss in pairs]
+            losses += [{"model": run.name, "seed": run.seed, "step": step, "loss": x} for step, x in run.losses()]
     return compute_seed_comparison(what, variants, CLAIMS, rows, losses), rows
 
 
 def data_of(result: SeedComparison, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What a page stores: enough to make it again without training (:func:`comparison_of`)."""
-    losses: dict[str, dict[str, list[float]]] = {}
+    losses: dict[str, dict[str, Any]] = {}
     for (model, seed), one in result.losses.groupby(["model", "seed"]):
         curve = {"step": one.step.tolist(), "loss": [round(x, 4) for x in one.loss]}
         losses.setdefault(str(model), {})[str(seed)] = curve

@@ -67,10 +67,14 @@ def attention_maps(result: AttentionMaps) -> go.Figure:
 
 
 def _panel(result: AttentionMaps, view: int, layer: int, head: int) -> dict[str, Any]:
-    at = {"layer": layer, "head": head}
-    z = result.pattern.isel(view=view, **at).values
+    z = result.pattern.isel(view=view, layer=layer, head=head).values
     text = [["" if np.isnan(w) or w < 0.095 else f"{w:.1f}".lstrip("0") for w in row] for row in z]
-    return {"z": z, "text": text, "texttemplate": "%{text}", "customdata": result.spread.isel(**at).values}
+    return {
+        "z": z,
+        "text": text,
+        "texttemplate": "%{text}",
+        "customdata": result.spread.isel(layer=layer, head=head).values,
+    }
 
 
 def _menu(result: AttentionMaps, layers: int, heads: int) -> dict[str, Any]:
