@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import models
@@ -23,7 +24,7 @@ from interp.figures.seed_sweeps import seeds_by_variant
 from interp.seed_sweeps import SeedSweep, compare, seeds_needed, table
 from models.checkpoint import parse_weights
 from models.errors import UserError
-from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, variant_name
+from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build, get_spec
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.loop import train
@@ -100,8 +101,8 @@ def _complete(folder: Path) -> bool:
     return loaded is not None and not any(seed["status"] == "training" for seed in loaded[2]["seeds"])
 
 
-def read_arm(folder: Path, arm: Arm, until: int | None = None) -> SeedSweep:
-    """What a run says of its seeds, up to a step; those that were perfect on validation are scored on the test set."""
+def read_arm(folder: Path, arm: Arm) -> SeedSweep:
+    """What a run says of its seeds; those that were perfect on validation are scored on the test set."""
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None:
         raise UserError(f"{folder} holds no run yet.")
@@ -112,10 +113,10 @@ def read_arm(folder: Path, arm: Arm, until: int | None = None) -> SeedSweep:
     for theta, seed in zip(tensors["best_theta"], seeds, strict=True):
         layout.load_into(model, theta)
         on_test.append(models.score(model).correct if seed["best_exact"] == 1.0 else None)
-    lines = [line for line in RunFolder(folder).metrics() if until is None or line["step"] <= until]
+    lines = [line for line in RunFolder(folder).metrics() if line["step"] <= step]
     exact, token = (np.array([line[key] for line in lines]).T for key in ("exact", "token"))
     planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
-    return _sweep(arm.label, model, lines[-1]["step"], planned, seeds, exact, token, on_test)
+    return _sweep(arm.label, model, step, planned, seeds, exact, token, on_test)
 
 
 def _sweep(
@@ -128,9 +129,7 @@ def _sweep(
     token: np.ndarray,
     on_test: Sequence[int | None],
 ) -> SeedSweep:
-    """``exact`` and ``token`` are [seed, evaluation]; what happened after ``step`` is left out."""
-    first = [seed["first_perfect_step"] for seed in seeds]
-    first = [None if when is None or when > step else when for when in first]
+    """``exact`` and ``token`` are [seed, evaluation]."""
     return SeedSweep(
         label=label,
         model=str(model.name_or_path),
@@ -140,22 +139,19 @@ def _sweep(
         seeds=tuple(seed["seed"] for seed in seeds),
         best_exact=tuple(float(x) for x in np.nanmax(exact, 1)),
         token=tuple(float(row[~np.isnan(row)][-1]) for row in token),
-        first_perfect=tuple(first),
-        on_test=tuple(right if when is not None else None for right, when in zip(on_test, first, strict=True)),
+        first_perfect=tuple(seed["first_perfect_step"] for seed in seeds),
+        on_test=tuple(on_test),
         n_test=len(model.task.test_set()[1]),
     )
 
 
-def read_entry_sweep(name: str, label: str, until: int | None = None) -> SeedSweep:
-    """The seeds behind a zoo entry, from the curves stored in it, up to a step."""
+def read_entry_sweep(name: str, label: str) -> SeedSweep:
+    """The seeds behind a zoo entry, from the curves stored in it."""
     curves, _ = parse_weights(entry_file(name, "curves.safetensors"), f"curves of {name}")
     rows = json.loads(entry_file(name, "seeds.json"))
-    last = int(curves["step"][-1])
-    kept = curves["step"] <= (last if until is None else until)
-    exact, token = (curves[key][:, kept].float().numpy() for key in ("exact", "token"))
-    on_test = [row["exact_on_test"] for row in rows]
-    step = int(curves["step"][kept][-1])
-    return _sweep(label, build(name), step, step, rows, exact, token, on_test)
+    exact, token = (curves[key].float().numpy() for key in ("exact", "token"))
+    step = int(curves["step"][-1])
+    return _sweep(label, build(name), step, step, rows, exact, token, [row["exact_on_test"] for row in rows])
 
 
 def store(name: str, sweeps: Sequence[SeedSweep]) -> dict[str, Any]:
@@ -172,14 +168,14 @@ def _page(settings: Settings, name: str, title: str, sections: Sequence[Section]
 def _sweep_page(
     settings: Settings, name: str, title: str, sweeps: Sequence[SeedSweep], text: str, pairs: Sequence[tuple[str, str]]
 ) -> Path | None:
-    """A table, a picture and the comparisons of pairs of labels that were both trained."""
+    """A table, a picture and the comparisons of pairs of labels that were both trained to the end."""
     if not sweeps:
         return None
-    by_label = {sweep.label: sweep for sweep in sweeps}
+    by_label = {sweep.label: sweep for sweep in sweeps if sweep.finished}
     compared = [compare(by_label[a], by_label[b]) for a, b in pairs if a in by_label and b in by_label]
     sections = [Section("Every variant", text, [table(sweeps)], [seeds_by_variant(sweeps, title)])]
     if compared:
-        note = "Two-sided tests over seeds; no correction for the number of comparisons."
+        note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
         sections.append(Section("Comparisons", note, [pd.DataFrame([one.row() for one in compared])]))
     data = store(name, sweeps) | {"comparisons": [one.__dict__ for one in compared]}
     return _page(settings, name, title, sections, data)
@@ -313,14 +309,6 @@ def carry_mix(settings: Settings) -> Path | None:
         "fade 1 in 10 (75 parameters). Here the same 67-parameter model under each. To tell 10% from 100% takes "
         f"{seeds_needed(0.1, 1.0)} seeds a recipe, 2% from 10% {seeds_needed(0.02, 0.1)}."
     )
-    unfinished = [sweep for sweep in sweeps if not sweep.finished]
-    if unfinished:  # compared at equal steps
-        until = min(sweep.steps for sweep in unfinished)
-        text += f" A run is unfinished, so that all are shown up to step {until:,}; the step fade ends at 45,000."
-        root = settings.out / "microadder"
-        sweeps = [read_entry_sweep(name, STEP_FADE, until)] + [
-            read_arm(root / arm.folder, arm, until) for arm in arms if any(arm.label == s.label for s in sweeps)
-        ]
     pairs = [(STEP_FADE, label) for label in MIXES] + [("plain sampling", "80% carries, metric fade")]
     return _sweep_page(settings, "carry-mix", "Carry mix and its fade", sweeps, text, pairs)
 

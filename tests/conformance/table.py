@@ -17,6 +17,7 @@ import models
 from models import addlm as addlm_models
 from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
+from models.microadder_ladder import LADDER
 from models.position_coupling import SMALL, DecoderSize
 from models.toygpt import VARIANTS, ToyGPTVariant
 from models.transformer import ArithmeticTransformer
@@ -132,9 +133,7 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 
 
 ROWS = [
-    Row("microadder-57", registered("microadder-57")),
-    Row("microadder-67", registered("microadder-67")),
-    Row("microadder-74", registered("microadder-74")),
+    *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),

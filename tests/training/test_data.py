@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.evaluation import Rate
-from models.tasks.addition import TenDigitAddition
-from models.training.addition_problems import AdditionProblems, CarryMix, carry_rich_problems
+from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, carry_rich_problems
 from models.training.counter import mix, signed, uniform
 from models.training.data import TrainingStream
 
@@ -80,6 +80,43 @@ def test_after_the_fade_all_problems_areuniform():
 @pytest.mark.parametrize(("step", "share"), [(0, 0.8), (15_000, 0.8), (30_000, 0.4), (45_000, 0.0), (59_999, 0.0)])
 def test_the_carry_mix_fades_linearly(step: int, share: float):
     assert CarryMix().at(step) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("token", "share"), [(0.0, 0.8), (0.7, 0.8), (0.8, 0.4), (0.9, 0.0), (1.0, 0.0)])
+def test_the_metric_fade_follows_token_accuracy(token: float, share: float):
+    after = AdditionProblems(carry_mix=MetricCarryMix()).after(token)
+    assert after.share_at(20_000) == pytest.approx(share)
+    assert after.share_at(100_001) == 0.0  # for good
+
+
+def test_the_metric_fade_is_each_seed_s_own():
+    """Carries go where a seed is good, come back where it falls behind, and leave the other seeds' problems alone."""
+    source = AdditionProblems(carry_mix=MetricCarryMix())
+    stream = TrainingStream(TASK, source, ROWS, [3, 4], CPU)
+    with_carries = stream.batch(20_000)
+    stream.observe([0.95, 0.5])
+    adapted = stream.batch(20_000)
+    plain = TrainingStream(TASK, AdditionProblems(carry_mix=None), ROWS, [3, 4], CPU).batch(20_000)
+    for i in (0, 1):  # tokens, targets
+        assert torch.equal(adapted[i][0], plain[i][0]) and not torch.equal(adapted[i][0], with_carries[i][0])
+        assert torch.equal(adapted[i][1], with_carries[i][1])
+    stream.observe([0.5, 0.5])
+    assert torch.equal(stream.batch(20_000)[0], with_carries[0])
+
+
+def test_a_fade_by_steps_does_not_adapt():
+    stream = TrainingStream(TASK, SOURCE, ROWS, [3], CPU)
+    before = stream.batch(20_000)
+    stream.observe([1.0])
+    assert torch.equal(stream.batch(20_000)[0], before[0])
+
+
+@pytest.mark.parametrize("task", [DelimitedAddition(), UnendedAddition()], ids=lambda task: task.name)
+def test_batches_are_written_as_the_task_writes_them(task: TenDigitAddition):
+    tokens, targets = TrainingStream(task, SOURCE, ROWS, [5], CPU).batch(20_000)
+    problems = SOURCE.draw(5, 20_000, ROWS, CPU)
+    assert torch.equal(tokens[0].T.long(), task.encode(problems))
+    assert torch.equal(targets[0].T.long(), task.targets(problems))
 
 
 def pattern_of(a: int, b: int, nd: int) -> set[str]:

@@ -14,6 +14,7 @@ import torch
 import models
 from models.errors import UserError
 from models.training import train
+from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.loop import Trainer, resolve_device
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
@@ -206,6 +207,33 @@ def test_adaptive_decay_falls_once_for_each_threshold_and_never_rises(tmp_path: 
         trainer._judge(0, report, 1.0)
         decays.append(trainer.weight_decay_of(0))
     assert decays == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+
+
+def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same_bits(tmp_path: Path):
+    whole = tiny(tmp_path / "whole", seeds=4)
+    tokens = [line["token"] for line in RunFolder(tmp_path / "whole").metrics()]
+    threshold = sorted(tokens[1])[2]  # two of the four are below it at step 20
+    some = tiny(tmp_path / "some", seeds=4, recipe=TINY.replace(give_up=((20, threshold),)))
+    kept = [i for i, token in enumerate(tokens[1]) if token >= threshold]
+    assert [s.status for s in some.seeds] == ["finished" if i in kept else "hopeless" for i in range(4)]
+    assert all(s.stopped_at == 20 for i, s in enumerate(some.seeds) if i not in kept)
+    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("whole", "some")]
+    torch.testing.assert_close(thetas[0][kept], thetas[1][kept], rtol=1e-3, atol=1e-4)
+    assert RunFolder(tmp_path / "some").load_checkpoint()[2]["group_size"] == 2  # half of the places were spare
+    assert whole.complete and some.complete
+
+
+def test_the_metric_fade_survives_a_stop(tmp_path: Path):
+    """Shares follow each seed's last validation, which is part of what a checkpoint keeps."""
+    recipe = TINY.replace(problems=AdditionProblems(carry_mix=MetricCarryMix(fade_token=0.0, zero_token=0.2)))
+    tiny(tmp_path / "whole", recipe=recipe)
+    tiny(tmp_path / "parts", recipe=recipe, stop_at_step=30)
+    tiny(tmp_path / "parts", recipe=recipe)
+    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("whole", "parts")]
+    assert torch.equal(*thetas)
+    plain = tmp_path / "plain"
+    tiny(plain)
+    assert not torch.equal(thetas[0], RunFolder(plain).load_checkpoint()[1]["theta"])
 
 
 def test_metrics_are_json_lines_and_snapshots_are_log_spaced(tmp_path: Path):
