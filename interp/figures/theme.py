@@ -20,7 +20,7 @@ def finish(
     figure: go.Figure, title: str, provenance: Provenance, width: int = 1000, height: int = 560, note: str = ""
 ) -> go.Figure:
     """Title (wrapped to the width), provenance as subtitle, and the common look."""
-    lines = textwrap.wrap(title, width=max(30, round(width / 8.6)))
+    lines = textwrap.wrap(title, width=max(30, round(width / 8.6)), break_on_hyphens=False)
     small = textwrap.wrap(
         ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round(width / 6.6))
     )
