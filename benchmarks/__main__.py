@@ -4,13 +4,14 @@ import sys
 
 import torch
 
-from benchmarks import decoding, scoring, sequence_training, training
+from benchmarks import decoding, scoring, sequence_training, training, tropical_attention
 
 ALL = {
     "training": training.main,
     "scoring": scoring.main,
     "sequence-training": sequence_training.main,
     "decoding": decoding.main,
+    "tropical-attention": tropical_attention.main,
 }
 
 if __name__ == "__main__":
