@@ -298,9 +298,9 @@ def paper_claim(ours: SeedSweep) -> str:
     against = fisher_exact([[3, 0], [ours.grokked, ours.n - ours.grokked]])[1]
     low, high = ours.interval
     return (
-        "The paper: faded by steps from 80%, all of 3 seeds grokked (74 parameters); faded by a metric from 30%, 1 in 10 "
-        f"(75 parameters). Their 95% intervals begin at {100 * step_low:.0f}% and end at {100 * metric_high:.0f}% (Fisher's "
-        f"test: p = {own:.3f}), and share, fade and model differ at once. The paper's recipe for 74 parameters here: "
+        "The paper: faded by steps from 80%, all of 3 seeds grokked (74 parameters); faded by a metric from 30%, 1 in "
+        f"10 (75 parameters). Their 95% intervals begin at {100 * step_low:.0f}% and end at {100 * metric_high:.0f}% "
+        f"(Fisher's test: p = {own:.3f}), and share, fade and model differ at once. Its recipe for 74 parameters here: "
         f"{ours.grokked} of {ours.n} seeds (95%: {100 * low:.0f}-{100 * high:.0f}%; against 3 of 3, p = {against:.3f})."
     )
 
