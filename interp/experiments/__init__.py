@@ -16,7 +16,15 @@ from pathlib import Path
 from models.errors import UserError, unknown_name
 
 #: Imported when an experiment is looked up, so that ``import interp`` stays quick.
-_MODULES: tuple[str, ...] = ("adder_456", "addlm_adder", "addlm_inside", "microadder", "toygpt")
+_MODULES: tuple[str, ...] = (
+    "adder_456",
+    "addlm",
+    "addlm_adder",
+    "addlm_claims",
+    "addlm_inside",
+    "microadder",
+    "toygpt",
+)
 
 
 @dataclass(frozen=True)

@@ -268,6 +268,8 @@ def test_every_stored_model_is_what_its_config_says(name: str) -> None:
     model = models.load(name)
     for file in config["sha256"]:
         zoo.entry_file(name, file)
+    if model.task.compared_by == "loss":
+        return  # needs the text: tests/models/test_characters.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
     if name.startswith("microadder"):
