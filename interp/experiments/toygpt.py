@@ -248,7 +248,8 @@ def carry(settings: Settings) -> Path | None:
     sections = [
         Section("Errors", errors.sentence(), (failures,), (errors.figure(),)),
         Section("Where the carry can be read", probes.sentence(), (), (probes.figure(),)),
-        Section("Where it is used", path.sentence(), (_rounded(path.table),), (path.figure(),)),
+        Section("Where it is used", path.sentence(), (), (path.figure(),)),
+        Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (_rounded(path.table),)),
     ]
     data = {
         "model": errors.name,
