@@ -126,14 +126,14 @@ def compare(a: SeedSweep, b: SeedSweep) -> SweepComparison:
 def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0.05) -> int:
     """Seeds a variant to tell two grok rates apart: two-sided, normal approximation in arcsine units.
 
-    ``n = ((z_{1 - level/2} + z_power) / (2 asin sqrt rate - 2 asin sqrt other))^2``. Raises UserError for equal rates.
+    ``n = 2 ((z_{1 - level/2} + z_power) / (2 asin sqrt rate - 2 asin sqrt other))^2`` (Cohen, 1988). Raises UserError for equal rates.
     """
     from scipy.stats import norm
 
     distance = 2 * (math.asin(math.sqrt(rate)) - math.asin(math.sqrt(other)))
     if distance == 0:
         raise UserError("Equal rates cannot be told apart.")
-    return math.ceil(((norm.ppf(1 - level / 2) + norm.ppf(power)) / distance) ** 2)
+    return math.ceil(2 * ((norm.ppf(1 - level / 2) + norm.ppf(power)) / distance) ** 2)
 
 
 def table(sweeps: Sequence[SeedSweep]) -> pd.DataFrame:
