@@ -17,8 +17,8 @@ import xarray as xr
 
 import interp
 import models
-from interp.attention_signal import attention_signal
-from interp.carry_routes import carry_routes
+from interp.attention_signal import AttentionSignal, attention_signal
+from interp.carry_routes import CarryRoutes, carry_routes
 from interp.experiments import Settings, experiment
 from interp.experiments.page import Section, write_page
 from interp.grokking import GrokkingComparison, curve_of_entry, curve_of_run
@@ -203,6 +203,7 @@ PROBES: dict[str, Callable[[Any], Result]] = {
     "Where the digits look": interp.attention_by_role,
 }
 COMPARED = 4
+OWN_TOKEN = ("own token in the stream", "own token by all its routes")
 
 
 @experiment("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
@@ -241,25 +242,39 @@ def card(settings: Settings) -> Path:
         + ". Sampled.",
         f"* **Stress suites:** {stress_suites(model)} `interp reproduce adder-456:stress` has every case.",
         *(f"* **{question}:** {found[question]}" for question in found),
-        f"* **Control:** {control}",
+        f"* **The same of an untrained model of this size:** {control}",
         *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),
     ]
     settings.say("\n".join(lines))
-    return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\n" + _reading(found))
+    return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\n" + _reading(found, other))
 
 
-def _reading(found: dict[str, Result]) -> str:
-    """What the numbers add up to, as far as they do."""
-    signal, routes = found["What attention writes"], found["Which way the carry comes"]
-    own = signal.mean("own")[0]  # type: ignore[attr-defined]
-    made = routes.rate("made", "previous operands").accuracy  # type: ignore[attr-defined]
-    passed = routes.rate("passed", "own token in the stream").accuracy  # type: ignore[attr-defined]
-    below = max(routes.rate(kind, "operands below").accuracy for kind in ("made", "passed"))  # type: ignore[attr-defined]
+def _reading(found: dict[str, Result], other: dict[str, Result]) -> str:
+    """What the numbers add up to, in words; every number is a measured one."""
+    what, way = "What attention writes", "Which way the carry comes"
+    own, last = (_signal(found[what]).mean(term)[0] for term in ("own", "last"))
+    routes, others = _routes(found[way]), _routes(other[way])
+    made, below = routes.rate("made", "previous operands"), routes.rate("passed", "operands below")
+    stream, token = (routes.rate("passed", route) for route in OWN_TOKEN)
+    other_stream, other_token = (others.rate("passed", route) for route in OWN_TOKEN)
     return (
         f"Read together: attention writes the own column's digit sum {own:.1f} times as strongly as that of the column "
-        f"below. A carry made below comes through those operands ({made:.1%} of predictions follow them); a carry "
-        f"passed on by a sum of 9 comes through the last output digit, which the query reads as its own token "
-        f"({passed:.1%} in the residual stream alone). Operands further down decide nothing directly (at most "
-        f"{below:.1%}). The difference of digit sum below and last output is the carry; MicroAdder's attention reads "
-        "that digit as well, and needs both its routes."
+        f"below, and the last output digit {last:.2f} times. A carry made below comes through those operands: "
+        f"{made.accuracy:.1%} of the predictions follow them. A carry passed on by a sum of 9 shows only in the last "
+        f"output digit, which is the query's own token: {token.accuracy:.1%} follow it by all its routes, "
+        f"{stream.accuracy:.1%} in the residual stream alone; {below.accuracy:.1%} follow the operands further down. "
+        "So the carry is the digit sum below less the last output digit, as in MicroAdder. What differs is where that "
+        f"digit is read: {OTHER}'s attention writes it {_signal(other[what]).mean('last')[0]:.2f} times as strongly as "
+        f"the column below, and there {other_token.accuracy:.1%} follow the token by all its routes and "
+        f"{other_stream.accuracy:.1%} in the residual stream alone."
     )
+
+
+def _signal(result: Result) -> AttentionSignal:
+    assert isinstance(result, AttentionSignal)
+    return result
+
+
+def _routes(result: Result) -> CarryRoutes:
+    assert isinstance(result, CarryRoutes)
+    return result
