@@ -55,8 +55,8 @@ class PatchingCheck(Result):
         """One row a step and kind.
 
         ``spearman``: rank correlation over all (head, window) pairs, ``spearman_heads``: of the heads' means over
-        windows, with its permutation ``p``; ``ratio``, the least-squares factor from estimate to real effect through the origin;
-        ``same_sign``, share of pairs; ``mean_real`` and ``mean_estimate``, nats.
+        windows, with its permutation ``p``; ``ratio``, the least-squares factor from estimate to real effect through
+        the origin; ``same_sign``, share of pairs; ``mean_real`` and ``mean_estimate``, nats.
         """
         rows = []
         for step in self.effects.step.values.tolist():
