@@ -41,6 +41,17 @@ def edit_config(entry: Path, change: Callable[[dict[str, Any]], object]) -> None
     (entry / "config.json").write_text(json.dumps(config))
 
 
+def test_a_card_s_section_is_replaced_and_the_rest_of_the_entry_stays(
+    entry: Path, model: models.ArithmeticTransformer
+) -> None:
+    for text in ("first", "second"):
+        zoo.set_card_section(entry, "Measured", text)
+    zoo.set_card_section(entry, "More", "third")
+    assert zoo.entry_file(entry, "card.md").decode() == "# A card\n\n## Measured\n\nsecond\n\n## More\n\nthird\n"
+    assert same_parameters(models.load(entry), model) and zoo.read_entry(entry)["training"] == {"seed": 11}
+    assert zoo.entry_file(entry, "snapshots/000100.bin") == b"\x00\x01"
+
+
 # ---- saving and loading
 
 
