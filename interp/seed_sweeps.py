@@ -84,7 +84,8 @@ class SeedSweep:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> SeedSweep:
-        return SeedSweep(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+        values: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
+        return SeedSweep(**values)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,10 @@ def compare(a: SeedSweep, b: SeedSweep) -> SweepComparison:
 def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0.05) -> int:
     """Seeds a variant to tell two grok rates apart: two-sided, normal approximation in arcsine units.
 
-    ``n = 2 ((z_{1 - level/2} + z_power) / (2 asin sqrt rate - 2 asin sqrt other))^2`` (Cohen, 1988). Raises UserError for equal rates.
+    ``n = 2 ((z_{1 - level/2} + z_power) / (2 asin sqrt rate - 2 asin sqrt other))^2`` (Cohen, 1988).
+
+    Raises:
+        UserError: equal rates.
     """
     from scipy.stats import norm
 

@@ -44,6 +44,30 @@ class MicroAdderWeights(WeightMap):
     Other options have other numbers; :meth:`MicroAdderOptions.shapes` lists them.
     """
 
+    # Those of these that the options name are there.
+    arc_A: Tensor
+    arc_B: Tensor
+    arc_start: Tensor
+    arc_stride: Tensor
+    tok_table: Tensor
+    pos_columns: Tensor
+    pos_correction: Tensor
+    pos_correction_slope: Tensor
+    pos_correction_intercept: Tensor
+    q_angle: Tensor
+    W_out: Tensor
+    out_B: Tensor
+    W_fc1: Tensor
+    b_fc1: Tensor
+    W_fc2: Tensor
+    b_fc2: Tensor
+    W_head: Tensor
+    norm_w: Tensor
+    spiral_amp: Tensor
+    spiral_phase: Tensor
+    spiral_slope: Tensor
+    spiral_offset: Tensor
+
     def __init__(self, options: MicroAdderOptions | None = None):
         options = options or MicroAdderOptions()
         super().__init__(microadder_config(options))
@@ -230,6 +254,6 @@ class MicroAdderWeights(WeightMap):
 
 def _token_start(n: int, token_dim: int) -> Tensor:
     """Where learned token embeddings start: digit d at [cos 2 pi d / 10, sin 2 pi d / 10, d / 9], others in corners."""
-    digits = spiral(*(torch.tensor(x) for x in (1.0, 0.0, 1 / 9, 0.0)), DIGITS)
+    digits = spiral(*(torch.tensor(x) for x in (1.0, 0.0, 1 / 9, 0.0)), n=DIGITS)
     corners = torch.tensor([[2.0, 0, -1], [0, 2, -1], [-2, 0, -1], [0, -2, -1]])  # plus, equals, EOS, padding
     return torch.cat((digits, corners))[:n, :token_dim]

@@ -91,8 +91,10 @@ class AdditionProblems(DigitCurriculum):
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
-        kernel = library("addition_batches.c", "-ffp-contract=off") if isinstance(task, TenDigitAddition) else None
-        if kernel is None or seeds.is_cuda:
+        if not isinstance(task, TenDigitAddition) or seeds.is_cuda:
+            return None
+        kernel = library("addition_batches.c", "-ffp-contract=off")
+        if kernel is None:
             return None
         tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
         targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
