@@ -92,7 +92,7 @@ def _early(early: dict[str, float]) -> Iterator[Claim]:
         yield (
             "Scores are -L1(q, k), without a scale (table of the architecture)",
             f"After {SHORT} steps, one seed: {reference:.3f} unscaled, {scaled:.3f} divided by sqrt(d_head).",
-            "The formula as printed is the better one." if reference < scaled else "The scaled form is better.",
+            "The formula as printed does better there." if reference < scaled else "The scaled form does better there.",
         )
 
 
