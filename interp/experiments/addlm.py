@@ -37,7 +37,8 @@ the same part both selects and reports, there being no other.
 
 Recipe: AdamW, learning rate 3e-4 throughout, decay 0.01, batches of 32 windows, no dropout, torch's default
 initialisation, as in the paper's public settings. One thing is ours: matrix products are computed in bfloat16, for
-time; distances, softmax, norms, latent weights and optimiser are float32, and so is the validation. Scores are unscaled unless a name says "scaled"; the paper's formula has no scale."""
+time; distances, softmax, norms, latent weights and optimiser are float32, and so is the validation.
+Scores are unscaled unless a name says "scaled"; the paper's formula has no scale."""
 
 
 def provenance() -> Provenance:
