@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
-
 import numpy as np
 import pytest
 import torch
@@ -69,21 +66,17 @@ def test_the_rank_of_integers_is_numpys(rank):
     assert integer_rank(torch.from_numpy(matrix)) == np.linalg.matrix_rank(matrix.astype(float)) <= rank
 
 
-def test_a_planted_composition_stands_out_from_shuffles():
+def test_a_head_that_reads_only_where_the_earlier_one_does_not_write_composes_with_it_not_at_all():
     model = small()
-    with torch.no_grad():  # head 1 of layer 1 reads by value just where head 0 of layer 0 writes
+    written = (torch.arange(24) < 12).float()
+    with torch.no_grad():
         parameters = dict(model.weight_map.named_parameters())
-        written = torch.zeros(24)
-        written[:12] = 1.0
         parameters["blocks/0/attn/W_O"][0] *= written
-        parameters["blocks/1/attn/W_V"][1] *= written[:, None]
-    found = value_composition(model, draws=30)
-    table = found.to_dataframe().set_index(["early", "late"])
+        parameters["blocks/1/attn/W_V"][1] *= 1 - written[:, None]
+    table = value_composition(model, draws=5).to_dataframe().set_index(["early", "late"])
     assert len(table) == 4  # two heads into two heads
-    planted = table.loc[("L0H0", "L1H1")]
-    assert planted["score"] > planted["chance"] + 3 * planted["spread"]
-    other = table.loc[("L0H1", "L1H0")]
-    assert abs(other["score"] - other["chance"]) < 5 * other["spread"]
+    assert table.loc[("L0H0", "L1H1"), "score"] == 0 and table.loc[("L0H0", "L1H1"), "chance"] > 0
+    assert (table.drop(("L0H0", "L1H1"))["score"] > 0).all()
 
 
 def test_flips_count_entries_that_changed_their_ternary_value(model):
@@ -198,12 +191,3 @@ def test_every_result_says_what_it_found_and_draws_it(model, text):
     results += [read_scores(model, text[0], "text"), check_patching(model, *text, "text")]
     for result in results:
         assert result.sentence().endswith(".") and len(result.to_dataframe()) and result.figure().data
-
-
-def test_the_stored_numbers_are_of_every_head_and_kind():
-    stored = json.loads((files("interp") / "data/experiments/addlm-inside.json").read_text())
-    circuits = stored["circuits"]["rows"]
-    assert len(circuits) == 16 and {row[3] for row in circuits} == {32}
-    assert len(stored["composition"]["rows"]) == 6 * 16  # pairs of heads in different layers
-    assert {len(part["rows"]) for part in stored["heads"].values()} == {16}
-    assert len(stored["patching"]["rows"]) == 2 * 2 * 2 * 4  # models, corruptions, steps, kinds
