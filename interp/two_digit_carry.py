@@ -50,6 +50,7 @@ from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 STREAM_POSITIONS = (A0, B0, S0)
 SUBLAYER_POSITIONS = (B0, S0)
+LEAST_RISE = 0.05  # of the share that follows, for a layer to be said to gather
 CONTROL_COLUMNS = ("control_changed", "control_share", "control_low", "control_high")
 
 
@@ -106,6 +107,13 @@ class CarryPath(Result):
         i = max(range(len(rises)), key=rises.__getitem__)
         return i, share[i], share[i + 1]
 
+    def gathering(self) -> str:
+        """Which layer's attention brings the units digits together at b0, in words; none if the share never rises."""
+        layer, before, after = self.largest_rise("b0")
+        if after - before < LEAST_RISE:
+            return "no layer gathers the units digits there"
+        return f"layer {layer}'s attention gathers the units digits there"
+
     def at(self, site: str, position: str) -> pd.Series:
         """The row of one site. Raises UserError if it was not replaced."""
         rows = self.table[(self.table.site == site) & (self.table.position == position)]
@@ -116,18 +124,18 @@ class CarryPath(Result):
     def sentence(self) -> str:
         if not self.provenance.n:
             return f"{self.name} has no pair of sums with opposite carries both right: there is no path to trace."
-        gathers, before, after = self.largest_rise("b0")
-        moves, before_move, after_move = self.largest_rise("s0")
-        controls = [self.at(f"L{layer}", p).control_share for layer, p in ((gathers, "b0"), (moves, "s0"))]
+        moves, *_ = self.largest_rise("s0")
+        control = self.at(f"L{moves}", "s0").control_share
         alone = self.at(f"L{moves} attn_out", "s0").share
+        shares = {p: ", ".join(f"{x:.1%}" for x in self.stream(p)["share"]) for p in ("b0", "s0")}
         written = {key: counts["flipped"] for key, counts in self.emitted.items()}
         low, high = clopper_pearson(written["opposite"], self.emitted["opposite"]["n"])
         return (
-            f"{self.name}: the stream at b0, replaced alone, takes the carry along in {before:.1%} of sums before "
-            f"layer {gathers} and {after:.1%} after it, whose attention gathers the units digits there; at s0 in "
-            f"{before_move:.1%} before layer {moves} and {after_move:.1%} after it, whose attention moves the carry "
-            f"(its output at s0 alone: {alone:.1%}). From sums with the same carry the same replacements change the "
-            f"tens digit in {controls[0]:.1%} and {controls[1]:.1%}. A written units digit that says the opposite "
+            f"{self.name}: the stream replaced at b0 alone takes the carry along in {shares['b0']} of sums "
+            f"(embeddings, then after each layer), so that {self.gathering()}; at s0 in {shares['s0']}, most of it moved there by "
+            f"layer {moves}'s attention (its output at s0 alone: {alone:.1%}). A "
+            f"source with the same carry changes the tens digit in {control:.1%}. A written units digit that says the "
+            "opposite "
             f"carry flips the tens digit to that carry in {written['opposite']:,} of {self.emitted['opposite']['n']:,} "
             f"([{low:.3f}, {high:.3f}]), one that is wrong but says the same in {written['same']:,} of "
             f"{self.emitted['same']['n']:,}."

@@ -69,11 +69,11 @@ def carry_path(result: CarryPath) -> go.Figure:
     figure.update_yaxes(range=[-0.02, 1.04], tickformat=".0%", title="tens digits that follow")
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_layout(legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom"})
-    gathers, *_ = result.largest_rise("b0")
     moves, before, after = result.largest_rise("s0")
+    gathering = result.gathering().replace("there", "at b0")
     title = (
-        f"{result.name}: layer {gathers} gathers the units digits at b0, layer {moves} moves the carry to where the "
-        f"tens are predicted ({before:.1%} of tens digits follow the source before, {after:.1%} after)"
+        f"{result.name}: {gathering}; most of the carry is moved to s0 by layer {moves}'s attention "
+        f"({before:.1%} of tens digits follow the source before, {after:.1%} after)"
     )
     control = result.at(f"L{moves}", "s0").control_share
     note = (
