@@ -132,8 +132,8 @@ class CarryPath(Result):
         low, high = clopper_pearson(written["opposite"], self.emitted["opposite"]["n"])
         return (
             f"{self.name}: the stream replaced at b0 alone takes the carry along in {shares['b0']} of sums "
-            f"(embeddings, then after each layer), so that {self.gathering()}; at s0 in {shares['s0']}, most of it moved there by "
-            f"layer {moves}'s attention (its output at s0 alone: {alone:.1%}). A "
+            f"(embeddings, then after each layer), so that {self.gathering()}; at s0 in {shares['s0']}, most of it "
+            f"moved there by layer {moves}'s attention (its output at s0 alone: {alone:.1%}). A "
             f"source with the same carry changes the tens digit in {control:.1%}. A written units digit that says the "
             "opposite "
             f"carry flips the tens digit to that carry in {written['opposite']:,} of {self.emitted['opposite']['n']:,} "
