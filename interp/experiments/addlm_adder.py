@@ -6,6 +6,7 @@ is trained to its last step and none is chosen, so the rows are what the recipe 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,11 @@ def multiplication_table() -> pd.DataFrame:
 @experiment("addlm:adder", "Adders in AddLM's algebra")
 def adder(settings: Settings) -> Path | None:
     """Train what is missing, try every model, write the page."""
-    runs = runs_of(settings)
+    runs, started = runs_of(settings), time.monotonic()
     try:
         for run in runs:
-            train_all([run], [run.recipe.steps], settings.device, settings.minutes)
+            left = None if settings.minutes is None else settings.minutes - (time.monotonic() - started) / 60
+            train_all([run], [run.recipe.steps], settings.device, left)
     except OutOfTime:
         settings.say("Out of time; the same command goes on.")
     rows = []

@@ -34,6 +34,7 @@ from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
 
 SECOND_VALIDATION = 20_000
+SNAPSHOT_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,15 @@ def _metrics(row: SeedRow) -> bytes:
 
 
 def _snapshots(row: SeedRow) -> bytes:
-    """The chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], and their steps."""
+    """The chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], and their steps.
+
+    Of a larger model every second, third, ... one, counted from the last, so that they take at most two megabytes.
+    """
     end = row.state["stopped_at"]
     kept = {step: tensors for step, tensors in RunFolder(row.run).snapshots().items() if step <= end}
+    most = max(1, SNAPSHOT_BYTES // (4 * row.theta.numel()))
     steps = sorted(kept)
+    steps = sorted(steps[:: -max(1, -(-len(steps) // most))])
     stacked = {key: torch.stack([kept[step][key][row.row] for step in steps]) for key in kept[steps[0]]}
     return format_weights(stacked | {"step": torch.tensor(steps)})
 

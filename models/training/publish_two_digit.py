@@ -1,9 +1,9 @@
-"""Zoo entries of two-digit adders (ToyGPT).
+"""Zoo entries of two-digit adders (ToyGPT, and AddLM's algebra on the same task).
 
 There are only 10,000 problems, so the entry's score is exhaustive: all of them, with the 500 held-out pairs apart. What
-is stored is the paper's budget, the parameters after 1,000 iterations, of the seed that answers most *training* pairs
-(ties: the lower seed); the held-out pairs decide nothing. Every seed is on the card, since the best of several is no
-typical one.
+is stored is the parameters after the registered recipe's steps (ToyGPT: the paper's 1,000 iterations) of the seed that
+answers most *training* pairs (ties: the lower seed); the held-out pairs decide nothing. Every seed is on the card, since
+the best of several is no typical one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from models.checkpoint import load_weights
 from models.decoding import greedy
 from models.errors import UserError
 from models.evaluation import Rate
-from models.registry import build
+from models.registry import build, get_spec
 from models.tasks.two_digit import all_problems, held_out_problems
+from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
 
-BUDGET = 1_000
 ROWS = 500  # decoded at a time; their activations stay in the processor's cache
 
 
@@ -54,7 +54,8 @@ def publish_two_digit(
     """
     name = configs[0]["model"]
     model = build(name)
-    step = min(BUDGET, configs[0]["recipe"]["steps"])
+    budget = get_recipe(get_spec(name).recipe or "").steps
+    step = min(budget, configs[0]["recipe"]["steps"])
     rows, seconds = [], 0.0
     for folder, config in zip(folders, configs, strict=True):
         run = RunFolder(Path(folder))
@@ -152,7 +153,7 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[Two
     commands = "\n".join(f"    {command}" for command in training["commands"])
     return f"""# {model.name_or_path}
 
-{n_parameters:,} free parameters, stored in float16; trained by this project on {model.task.name} for the paper's
+{n_parameters:,} free parameters, stored in float16; trained by this project on {model.task.name} for
 {training["step"]:,} iterations.
 
 * **Score:** {total:,} of all 10,000 pairs, greedy decoding, rung: exhaustive; of the 500 pairs held out

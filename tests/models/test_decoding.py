@@ -58,6 +58,9 @@ def test_both_ways_of_decoding_are_the_loop(kind, layers):
         {"positional_embedding_type": "fire", "fire_L0": 3.0},
         {"norm_placement": "post"},
         {"d_mlp": 0, "normalization_type": None},
+        {"attn_scores": "neg_l1", "attn_top_k": 2, "attn_scale": 1.0, "act_fn": "relu"},
+        {"attn_scores": "max_plus"},
+        {"attn_top_k": 3},
     ],
     ids=str,
 )
@@ -141,5 +144,6 @@ def test_bad_input_is_refused():
     with pytest.raises(UserError, match="this model has 8"):
         greedy(absolute, torch.zeros(1, 4, dtype=torch.int64), 6)
     with pytest.raises(UserError, match="use_cache=False"):
-        greedy(dense(attn_scores="neg_l1")(0), torch.zeros(1, 4, dtype=torch.int64), 2)
+        odd = dense(attn_scores="neg_l1", positional_embedding_type="fire")(0)
+        greedy(odd, torch.zeros(1, 4, dtype=torch.int64), 2)
     assert greedy(model, prompts_of(model), 0).shape == (3, 0)

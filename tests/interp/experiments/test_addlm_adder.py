@@ -37,7 +37,7 @@ def test_from_nothing_to_a_page_with_every_pair_tried(two_steps, tmp_path: Path)
     first = page.read_bytes()
     find_experiment("addlm:adder").run(settings)  # nothing is left to train
     assert page.read_bytes() == first
-    assert all(run.steps_done == 2 for run in runs_of(settings))
+    assert all(run.has(2) for run in runs_of(settings))
 
 
 def test_only_samples_have_an_interval():
