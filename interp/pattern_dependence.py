@@ -175,10 +175,10 @@ def pattern_dependence(
     values = {name: x.numpy() for name, x in task.variables(sample.problems).items()}
     previous = {name: np.pad(x[:, :-1], ((0, 0), (1, 0)), constant_values=-1) for name, x in values.items()}
     pair = lambda part: 20 * part["a"] + part["b"]  # noqa: E731
-    factors = dict(
+    factors: dict[str, Any] = dict(
         zip(
             FACTORS,
-            (values["carry_in"], (previous["digit_sum"] == 9), previous["s"], pair(values), pair(previous)),
+            (values["carry_in"], np.equal(previous["digit_sum"], 9), previous["s"], pair(values), pair(previous)),
             strict=True,
         )
     )

@@ -163,12 +163,11 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
     found: list[tuple[str, str, Rung, Tensor]] = []
     found.append(("uniform", "ten digits", "sampled", torch.randint(LIMIT, (n, 2), generator=generator)))
     drawn: Callable[[int], Tensor] = lambda length: problems_of_chain_length(length, part, generator)  # noqa: E731
-    found += [("carry-chain length", str(length), "sampled", drawn(length)) for length in range(DIGITS + 1)]
+    for length in range(DIGITS + 1):
+        found.append(("carry-chain length", str(length), "sampled", drawn(length)))
     found.append(("full carry chains", "all ten columns", "sampled", full_chains(n, generator)))
-    found += [
-        ("runs of nines", f"{k} nine{'s' * (k > 1)}", "sampled", runs_of_nines(k, part, generator))
-        for k in range(1, DIGITS + 1)
-    ]
+    for k in range(1, DIGITS + 1):
+        found.append(("runs of nines", f"{k} nine{'s' * (k > 1)}", "sampled", runs_of_nines(k, part, generator)))
     found += [("digit counts", f"{k} digit{'s' * (k > 1)}", *below(k)) for k in range(1, DIGITS + 1)]
     edges = torch.tensor(edge_numbers())
     found.append(("edge cases", "every ordered pair", "exhaustive", torch.cartesian_prod(edges, edges)))

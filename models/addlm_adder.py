@@ -2,8 +2,8 @@
 
 The same decoder as :mod:`models.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000 problems can be
 tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication; what still multiplies is
-listed by :func:`interp.multiplications.count_multiplications`: norms, softmax, mixing values by the pattern, one scale a
-matrix, and the head. The float twin ("-float") has the same shape.
+norms, softmax, mixing values by the pattern, one scale a matrix, and the head: ``interp reproduce addlm:adder`` counts.
+The float twin ("-float") has the same shape.
 """
 
 from __future__ import annotations

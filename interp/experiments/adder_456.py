@@ -28,7 +28,7 @@ from interp.results import Provenance, Result
 from interp.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
-from models.low_rank_adder import OPTIONS
+from models.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer import ArithmeticTransformer
@@ -43,6 +43,7 @@ HEADING = "Tests and circuit"
 def breakdown(name: str) -> pd.DataFrame:
     """Table 1 for one model: components, how they are written, and their counts, summed and checked."""
     model = models.build(name)
+    assert isinstance(model.weight_map, LowRankAdderWeights)
     rows = pd.DataFrame(model.weight_map.parts(), columns=["component", "written as", "parameters"])
     total = sum(p.numel() for p in model.parameters())
     if rows.parameters.sum() != total:

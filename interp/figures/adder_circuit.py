@@ -108,7 +108,8 @@ def carry_routes(result: CarryRoutes) -> go.Figure:
         figure.add_bar(
             y=list(ROUTES), x=values, orientation="h", name=name, marker_color=colour,
             error_x=_error_bars(values, ends),
-            text=[f"{value:.1%}" if value > 0.002 else "" for value in values], textposition="outside", textfont={"size": 10},
+            text=[f"{value:.1%}" if value > 0.002 else "" for value in values],
+            textposition="outside", textfont={"size": 10},
             hovertemplate=f"{name}, %{{y}}: %{{x:.3f}}<extra></extra>",
         )  # fmt: skip
     figure.update_yaxes(autorange="reversed")

@@ -2,7 +2,7 @@
 
 There are only 10,000 problems, so the entry's score is exhaustive: all of them, with the 500 held-out pairs apart. What
 is stored is the parameters after the registered recipe's steps (ToyGPT: the paper's 1,000 iterations) of the seed that
-answers most *training* pairs (ties: the lower seed); the held-out pairs decide nothing. Every seed is on the card, since
+answers most *training* pairs (ties: the lower seed); the held-out pairs decide nothing. Every seed is on the card, as
 the best of several is no typical one.
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
+
 import numpy as np
 import pytest
 import torch
@@ -191,3 +194,12 @@ def test_every_result_says_what_it_found_and_draws_it(model, text):
     results += [read_scores(model, text[0], "text"), check_patching(model, *text, "text")]
     for result in results:
         assert result.sentence().endswith(".") and len(result.to_dataframe()) and result.figure().data
+
+
+def test_the_stored_numbers_are_of_every_head_and_kind():
+    stored = json.loads((files("interp") / "data/experiments/addlm-inside.json").read_text())
+    circuits = stored["circuits"]["rows"]
+    assert len(circuits) == 16 and {row[3] for row in circuits} == {32}
+    assert len(stored["composition"]["rows"]) == 6 * 16  # pairs of heads in different layers
+    assert {len(part["rows"]) for part in stored["heads"].values()} == {16}
+    assert len(stored["patching"]["rows"]) == 2 * 2 * 2 * 4  # models, corruptions, steps, kinds
