@@ -303,7 +303,7 @@ class Report:
     """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
 
     models: ModelNames = ()
-    """Zoo names or paths; every ten-digit adder of the zoo by default."""
+    """Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default."""
     out: Path = Path("report.html")
     """The page to write."""
 

@@ -53,8 +53,8 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         attention=attention_by_role(model, n=n, seed=seed),
         units=carry_units(model, n=n, seed=seed),
         untrained=(attention_by_role(fresh, n=n, seed=seed), carry_units(fresh, n=n, seed=seed)),
-        circle=circle_fit(model.W_E),
-        spectrum=fourier_spectrum(model.W_E),
+        circle=circle_fit(model.W_E[:10]),  # the digits; the 456 family has four more tokens
+        spectrum=fourier_spectrum(model.W_E[:10]),
         helix=helix_fit(model.W_pos[:DIGITS]),
         positions_learned=_depends_on_parameters(model, model.W_pos[:DIGITS]),
         curves=grokking_curves(name) if entry else None,
@@ -93,7 +93,7 @@ def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
         row = {
             "model": model.name,
             "parameters": str(model.n_parameters),
-            "AdderBoard": f"{test.correct:,} of {test.n:,}",
+            "right on its test set": f"{test.correct:,} of {test.n:,}",
             "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% ({test.rung})",
             "seeds grokked / tried": "",
             "training time, all seeds": "",
