@@ -1,11 +1,12 @@
 """Losses of a stack of seeds: parameters carry a leading seed axis, and so do the losses.
 
 :class:`GeneralObjective` runs the model's own forward under ``torch.func.vmap`` and serves every model.
-:class:`models.training.position_only.PositionOnlyObjective` is the same function, computed with the algebra that a
-split residual stream allows; :mod:`models.training.objectives` picks.
+Others compute the same function faster where a model allows it; :mod:`models.training.objectives` picks.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from jaxtyping import Float, Integer
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from models.parts.weights import Weights
+from models.training.native import LANES
 from models.transformer import ArithmeticTransformer
 
 Parameters = dict[str, Tensor]  # name -> [seed, ...]
@@ -53,8 +55,8 @@ class GeneralObjective:
     group_size = 16
     #: And on a GPU.
     cuda_group_size = 256
-    #: Whether a native kernel does most of the work.
-    has_kernel = False
+    #: The native kernel that does most of the work, where there is one.
+    kernel: Any = None
 
     def __init__(self, model: ArithmeticTransformer):
         self.model = model
@@ -63,6 +65,20 @@ class GeneralObjective:
     def compile(self) -> None:
         """Hand the loss to torch.compile (seconds to a minute, once a shape)."""
         self.loss = torch.compile(self.loss, dynamic=False)  # type: ignore[method-assign]
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.kernel is not None
+
+    def takes_kernel(self, tokens: Tensor) -> bool:
+        """Whether the kernel can take these rows, [..., row]."""
+        return (
+            self.kernel is not None
+            and not tokens.is_cuda
+            and tokens.dtype == torch.uint8
+            and tokens.shape[-1] % LANES == 0
+            and self.model.dtype == torch.float32
+        )
 
     def effective_weights(self, parameters: Parameters) -> Weights:
         """Effective weights with a leading seed axis."""

@@ -61,7 +61,6 @@ class OneLayerObjective(GeneralObjective):
         weights = {key: value[None] for key, value in model.effective_weights().items()}
         self.has_biases = any(is_bias(key) for key in weights)
         self.kernel = self._kernel(self.fold(weights))
-        self.has_kernel = self.kernel is not None
         if self.has_kernel:
             self.group_size = 64  # one seed at a time in the kernel: stacking hides the overhead of the rest
 
@@ -141,16 +140,6 @@ class OneLayerObjective(GeneralObjective):
             b_in=b_in,
             b_out=bias(f"{mlp}.b_out", cfg.d_model),
             b_u=b_u,
-        )
-
-    def takes_kernel(self, tokens: Tensor) -> bool:
-        """Whether the kernel can take these rows."""
-        return (
-            self.kernel is not None
-            and not tokens.is_cuda
-            and tokens.dtype == torch.uint8
-            and tokens.shape[-1] % LANES == 0
-            and self.model.dtype == torch.float32
         )
 
     def loss(

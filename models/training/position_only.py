@@ -52,10 +52,7 @@ class PositionOnlyObjective(GeneralObjective):
         self.kernel = self._kernel(n_pos or model.task.input_length)
         self._tables_for_loss = self.tables
         if self.kernel is not None:
-            self.has_kernel, self.group_size = (
-                True,
-                64,
-            )  # the kernel takes one seed at a time, so only the overhead of the rest counts
+            self.group_size = 64  # the kernel takes one seed at a time, so only the overhead of the rest counts
 
     def compile(self) -> None:
         """torch.compile what the kernel leaves; evaluation keeps the plain functions."""
@@ -149,16 +146,6 @@ class PositionOnlyObjective(GeneralObjective):
             return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
         tables = self._tables_for_loss(parameters, tokens.shape[1])
         return _FusedLoss.apply(self.kernel, self.model.config.eps, tokens, targets, *tables)
-
-    def takes_kernel(self, tokens: Tensor) -> bool:
-        """Whether the fused kernel can take these rows."""
-        return (
-            self.kernel is not None
-            and not tokens.is_cuda
-            and tokens.dtype == torch.uint8
-            and tokens.shape[-1] % LANES == 0
-            and self.model.dtype == torch.float32
-        )
 
     def _kernel(self, n_pos: int) -> Any:
         """The fused kernel for this model's shapes, or None where it does not apply or cannot be built."""
