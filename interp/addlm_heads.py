@@ -90,10 +90,10 @@ def key_measures(
     if scores.shape[-2] <= first:
         raise UserError(f"No query of {scores.shape[-2]} has more than {first} earlier keys.")
     entropy = -torch.special.xlogy(pattern, pattern).sum(-1)
-    kept = (scores.softmax(-1) * (pattern > 0)).sum(-1)
+    dropped = (scores.softmax(-1) * (pattern == 0)).sum(-1)  # the sum of the small part: 1 - kept would be rounding
     near = pattern.diagonal(dim1=-2, dim2=-1).clone()
     near[..., 1:] += pattern.diagonal(-1, -2, -1)
-    measures = {"effective_keys": entropy.exp(), "dropped_mass": 1 - kept, "previous": near}
+    measures = {"effective_keys": entropy.exp(), "dropped_mass": dropped, "previous": near}
     return {name: value[..., first:].mean(-1) for name, value in measures.items()}
 
 
