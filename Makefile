@@ -20,7 +20,7 @@ help:
 	@echo "make test-all   all tests"
 	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
-	@echo "make bench      measure the training speed"
+	@echo "make bench      measure speed: training, scoring, decoding, patching"
 	@echo "make lint       ruff and pyright"
 
 report: $(VENV)/.runtime

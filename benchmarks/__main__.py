@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from benchmarks import decoding, scoring, sequence_training, training, tropical_attention
+from benchmarks import certifying, decoding, patching, scoring, sequence_training, training, tropical_attention
 
 ALL = {
     "training": training.main,
@@ -12,6 +12,8 @@ ALL = {
     "sequence-training": sequence_training.main,
     "decoding": decoding.main,
     "tropical-attention": tropical_attention.main,
+    "patching": patching.main,
+    "certifying": certifying.main,
 }
 
 if __name__ == "__main__":

@@ -17,29 +17,102 @@
     interp.exact_match_grid(summer).figure()     how often it is right, by digits and operands
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
+    interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
+
+    pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
+    interp.activation_patching(adder, pairs, "resid_pre").figure()   which activation carries the difference
+    interp.path_patching(adder, pairs).figure()  along which edge
+    interp.smallest_circuit(adder, pairs).figure()   and which edges are enough
+    interp.component_ablation(adder).figure()    what breaks without a head, a unit, an attention edge
+    interp.parameter_ablation(adder).figure()    or without a parameter, or two
+    interp.double_dissociation(adder)            which unit is needed for which signal
+    interp.which_algorithm(adder).figure()       which symbolic algorithm its answers follow
+    interp.causal_scrubbing(adder, chained_claims())  and whether that hypothesis keeps the loss
+    interp.logit_lens(adder).figure()            what each stream would answer
+    interp.logit_attribution(adder).figure()     who writes the answer, by role and unit
+    interp.linear_probes(adder).figure()         what can be read where
+    interp.training_dynamics("adder-456").figure()   and when in training all of this came
+
+:mod:`interp.patching`, :mod:`interp.edges`, :mod:`interp.circuits`, :mod:`interp.ablation`, :mod:`interp.interchange`
+and :mod:`interp.lens` have the rest of the causal toolkit.
+
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
+from interp.ablation import (
+    ComponentAblation,
+    DoubleDissociation,
+    ParameterAblation,
+    component_ablation,
+    double_dissociation,
+    parameter_ablation,
+)
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
 from interp.carry import CarryUnits, carry_units, compute_carry_units
-from interp.compare_coupled import CoupledComparison, compute_coupled_comparison, coupled_comparison
-from interp.coupled_attention import NeededAttention, compute_needed_attention, needed_attention
-from interp.coupled_causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
-from interp.coupled_errors import FirstErrors, compute_first_errors, first_errors
-from interp.coupled_growth import AttendedGrowth, attended_growth, compute_attended_growth
-from interp.coupled_roles import HeadRoles, compute_head_roles, head_roles
-from interp.coupled_writes import HeadWrites, compute_head_writes, head_writes
-from interp.dynamics import GrokkingCurves, grokking_curves
+from interp.certificates import Certificate, certify
+from interp.circuits import Circuit, smallest_circuit
+from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
+from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
+from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
+from interp.coupled.errors import FirstErrors, compute_first_errors, first_errors
+from interp.coupled.growth import AttendedGrowth, attended_growth, compute_attended_growth
+from interp.coupled.roles import HeadRoles, compute_head_roles, head_roles
+from interp.coupled.writes import HeadWrites, compute_head_writes, head_writes
+from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
+from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
-from interp.heatmap_panels import GridPanel, GridPanels
-from interp.heatmaps import ExactMatchGrid, exact_match_grid
+from interp.heatmaps.grid import ExactMatchGrid, exact_match_grid
+from interp.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
+from interp.heatmaps.panels import GridPanel, GridPanels
 from interp.helices import HelixFit, helix_fit
-from interp.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
+from interp.interchange import (
+    CausalScrubbing,
+    InterchangeSweep,
+    WhichAlgorithm,
+    causal_scrubbing,
+    chained_claims,
+    interchange_sweep,
+    which_algorithm,
+)
+from interp.lens import LinearProbes, LogitAttribution, LogitLens, linear_probes, logit_attribution, logit_lens
+from interp.patching import PatchingSweep, activation_patching, patch_sweep
 from interp.results import Provenance, Result
 from interp.stress import StressSuites, stress_suites
 
 __all__ = [
+    "certify",
+    "Certificate",
+    "smallest_circuit",
+    "Circuit",
+    "component_ablation",
+    "ComponentAblation",
+    "double_dissociation",
+    "DoubleDissociation",
+    "parameter_ablation",
+    "ParameterAblation",
+    "training_dynamics",
+    "TrainingDynamics",
+    "edge_attribution",
+    "EdgeAttribution",
+    "path_patching",
+    "PathPatching",
+    "causal_scrubbing",
+    "chained_claims",
+    "CausalScrubbing",
+    "interchange_sweep",
+    "InterchangeSweep",
+    "which_algorithm",
+    "WhichAlgorithm",
+    "linear_probes",
+    "LinearProbes",
+    "logit_attribution",
+    "LogitAttribution",
+    "logit_lens",
+    "LogitLens",
+    "activation_patching",
+    "patch_sweep",
+    "PatchingSweep",
     "exact_match_grid",
     "ExactMatchGrid",
     "GridPanel",

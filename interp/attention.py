@@ -263,7 +263,7 @@ def _shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, s
     return (1 + at_least) / (permutations + 1)
 
 
-def _visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
+def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
     """A target's roles with every position up to its query in one of them: those of no role are "rest"."""
     visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
     taken = {position for positions in visible.values() for position in positions}
@@ -310,7 +310,7 @@ def attention_by_role(
     length = sample.tokens.shape[1]
     return compute_attention_by_role(
         patterns(),
-        [_visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
+        [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
         [role.label for role in task.target_roles],
         [role.label for role in task.roles][:length],
         sample.provenance,

@@ -34,12 +34,14 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from interp import carry_measures as measures
+from interp.ablation.components import Neuron
+from interp.ablation.strata import answer_columns, column_variables
+from interp.carry_measures import CAUSAL
 from interp.problems import Sample, chunks, draw, resolve_task
 from interp.results import Provenance, Result
 from models.errors import UserError
 
 SEPARATES = 0.95  # auroc_apart from which a unit is called a detector
-CAUSAL = 0.1  # effect_apart from which a detector is called causal
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,19 @@ class CarryUnits(Result):
         """:meth:`verdict` of every unit, one row each."""
         units = [(i, u) for i in self.table.layer.values.tolist() for u in self.table.unit.values.tolist()]
         return pd.DataFrame([self.verdict(*unit) for unit in units])
+
+    def count_kinds(self, signal: str) -> dict[str, int]:
+        """How many units carry a signal, by kind of verdict in words, the strongest kind first; without empty kinds."""
+        verdicts = self.verdicts()
+        kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
+        named = {
+            "switch": ("exact switch", "exact switches"),
+            "detector": ("detector", "detectors"),
+            "correlate": ("correlated only",) * 2,
+            "not ablated": ("not ablated",) * 2,
+        }
+        counts = {kind: kinds.count(kind) for kind in named if kind in kinds}
+        return {named[kind][n > 1]: n for kind, n in counts.items()}
 
     def describe(self, layer: int, unit: int) -> str:
         """One unit in a sentence."""
@@ -279,21 +294,14 @@ def carry_units(
     if not model.cfg.d_mlp:
         raise UserError("This model has no MLP, so it has no units to ask about.")
     sample = draw(task, problems, n, seed, carry_heavy)
-    variables = {name: values.numpy() for name, values in task.variables(sample.problems).items()}
-    missing = [name for name in ("carry_in", "carry_out", "digit_sum", "s") if name not in variables]
-    if missing:
-        raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which carry_units compares units with.")
-    targets = [
-        index
-        for index, role in enumerate(task.target_roles)
-        if role.kind == "answer" and role.column is not None and task.relative_roles(index).get("own operands")
-    ]
-    columns = [task.target_roles[index].column for index in targets]
-    queries = [task.query_positions[index] for index in targets]
-    right = task.targets(sample.problems)[:, targets]
+    places = answer_columns(task)
+    found = column_variables(
+        task, sample.problems, places.columns, ("carry_in", "carry_out", "digit_sum", "s"), "carry_units"
+    )
+    variables, queries = {name: values.numpy() for name, values in found.items()}, places.queries
+    right = task.targets(sample.problems)[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)
-    variables = {name: values[:, columns] for name, values in variables.items()}
     chosen = _most_separating(pre, variables, seed, max_ablated)
     ablated = {unit: _correct(model, sample, queries, right, unit) for unit in chosen}
     return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance)
@@ -325,12 +333,9 @@ def _correct(
 ) -> np.ndarray:
     """Whether each answer digit is right [n, column], with a (layer, unit) set to zero if one is given."""
 
-    def zero(values: torch.Tensor, hook: Any) -> torch.Tensor:
-        keep = torch.ones(values.shape[-1], dtype=values.dtype, device=values.device)
-        keep[unit[1]] = 0  # type: ignore[index]
-        return values * keep
-
-    hooks = hooks if unit is None else [(f"blocks.{unit[0]}.mlp.hook_post", zero)]
+    if unit is not None:
+        neuron = Neuron(*unit)
+        hooks = [(neuron.hook, lambda values, hook: neuron.replace(values, None))]
     predicted = []
     with torch.no_grad():
         for tokens in chunks(sample.tokens, model):

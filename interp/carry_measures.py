@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from interp.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
 
+CAUSAL = 0.1  # effect_apart from which a detector is called causal
 RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with one another: each is held fixed in turn
 NAMES = {
     "carry_in": "carry in",
@@ -131,7 +132,7 @@ def ablations(
     for unit, right in ablated.items():
         drop = clean.astype(float) - right
         accuracy[unit] = _accuracies(right, labels, problem)
-        effect[:3, unit] = _effect_interval(drop, labels, problem)
+        effect[:3, unit] = effect_interval(drop, labels, problem)
         sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
         held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in RIVALS]
         effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names)[0][0]
@@ -160,7 +161,7 @@ def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> F
     return found
 
 
-def _effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:
+def effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:
     """[3, signal]: mean drop with minus without each signal, and its 95% interval.
 
     Normal, with the variance of the difference of two ratios linearised between problems (Cochran 1977, section 6.3).

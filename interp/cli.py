@@ -5,51 +5,29 @@
     interp publish runs/microadder-57            make a zoo entry of finished runs
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
+    interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
     interp report                                report.html on the zoo's ten-digit adders
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
-Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted.
+Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
+undecided.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from interp.training_commands import FetchData, ModelName, Publish, Reproduce, Train, one_thread, train_class
 from models.errors import UserError, unknown_name
 
-COMMANDS: dict[str, Any] = {}
-
-ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-
-
-def _one_thread() -> None:
-    """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _use_data(path: Path | None) -> None:
-    """Read texts from ``path`` in this process."""
-    from models.data import VARIABLE
-
-    if path is not None:
-        os.environ[VARIABLE] = str(path)
-
-
-def command(cls: type) -> type:
-    COMMANDS[re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()] = cls  # FetchData is fetch-data
-    return cls
 
 
 def _load(name: str) -> Any:
@@ -60,10 +38,9 @@ def _load(name: str) -> Any:
     return models.build(name) if name in constructed else models.load(name)
 
 
-@command
 @dataclass(frozen=True)
 class List:
-    """Every model that can be built, and how the zoo's were trained."""
+    """Every model that can be built, paper by paper, and how the zoo's were trained."""
 
     markdown: bool = False
     """Print the table as Markdown, as in the README."""
@@ -72,6 +49,7 @@ class List:
 
     def run(self) -> int:
         import models
+        from models.registry import by_paper
 
         header = (
             "model",
@@ -83,7 +61,7 @@ class List:
             "training time",
         )
         rows, zoo = [], models.zoo_names()
-        for name in models.names(sweeps=True):
+        for name in by_paper(models.names(sweeps=True)):
             if models.get_spec(name).sweep and name not in zoo and not self.all:
                 continue
             n = sum(p.numel() for p in models.build(name).parameters())
@@ -97,12 +75,11 @@ class List:
                     row = [loss, score["problems"], str(made["seeds_tried"]), "", f"{made['seconds'] / 60:.0f} min"]
                     rows.append((name, f"{n:,}", *row))
                     continue
-                low, high = (100 * x for x in made["grok_interval_95"])
                 row = [
                     f"{score['correct']:,} / {score['n']:,}",
                     score["problems"],
                     str(made["seeds_tried"]),
-                    f"{made['seeds_grokked']} ({low:.1f}-{high:.1f}%)",
+                    models.zoo.grokked_seeds(made),
                     f"{made['seconds'] / 60:.0f} min",
                 ]
             rows.append((name, f"{n:,}", *row))
@@ -120,126 +97,6 @@ class List:
         return 0
 
 
-@command
-@dataclass(frozen=True)
-class Train:
-    """Train a model, or go on with the run in --out. Every flag of the recipe is listed for the model named."""
-
-    name: ModelName
-    """A registered model, e.g. microadder-57."""
-    seeds: int = 1
-    """How many seeds to train, stacked."""
-    first_seed: int = 0
-    """The first of them."""
-    out: Path | None = None
-    """Run folder; runs/NAME by default."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    compile: bool | None = None
-    """torch.compile the step; by default where a compiler is found and the run is long."""
-    threads: int = 1
-    """CPU threads; these models are too small for more."""
-    minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
-    data: Path | None = None
-    """A local copy of the text, for models of text."""
-    data_parallel: bool = False
-    """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
-
-    def run(self) -> int:
-        import torch
-
-        from models.training import train
-
-        torch.set_num_threads(self.threads)
-        _use_data(self.data)
-        out = self.out or Path("runs") / self.name
-        try:
-            result = train(
-                self.name,
-                out,
-                self.seeds,
-                self.first_seed,
-                getattr(self, "recipe"),  # noqa: B009 (a field of the subclass that _train_class makes)
-                self.device,
-                self.compile,
-                minutes=self.minutes,
-                data_parallel=self.data_parallel,
-            )
-        except KeyboardInterrupt:
-            print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
-            return 130
-        by_loss = [state for state in result.seeds if state.best_loss is not None]
-        for state in by_loss:
-            print(
-                f"seed {state.seed}: {state.status}, validation loss {state.validation_loss:.4f}, "
-                f"best {state.best_loss:.4f} at step {state.best_step}"
-            )
-        if by_loss:
-            print(f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}")
-            if not result.complete:
-                print("Not finished; the same command goes on.")
-            return 0
-        for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
-            print(
-                f"seed {state.seed}: {state.status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
-            )
-        print(
-            f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem "
-            f"({result.steps_done:,} steps, {result.seconds:.0f} s, {out})"
-        )
-        if not result.complete:
-            print("Not finished; the same command goes on.")
-        return 0
-
-
-@command
-@dataclass(frozen=True)
-class Publish:
-    """Make a zoo entry of one or more finished runs of a model."""
-
-    runs: RunFolders
-    """Run folders."""
-    out: Path | None = None
-    """The entry's folder; the package's zoo by default."""
-    overwrite: bool = False
-    """Replace an entry that is there."""
-    repeats: tuple[Path, ...] = ()
-    """Runs of the same seeds on a build that rounds differently; counted apart."""
-
-    def run(self) -> int:
-        from models.training.publish import publish
-
-        _one_thread()
-        folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
-        print(f"{folder}\n{result}")
-        return 0
-
-
-@command
-@dataclass(frozen=True)
-class FetchData:
-    """Download the text that AddLM is trained on (1.1 MB), check its SHA-256, and keep it in the user's cache."""
-
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = "tinyshakespeare"
-    """Which text."""
-    out: Path | None = None
-    """Where to put it; by default where training looks for it."""
-    data: Path | None = None
-    """Take a local copy instead of the download."""
-
-    def run(self) -> int:
-        from models.data import VARIABLE, cache_path, fetch, get_corpus
-
-        corpus = get_corpus(self.name)
-        path = fetch(corpus, self.out, self.data)
-        print(f"{path}: {corpus.characters:,} characters, SHA-256 as it should be")
-        if path != cache_path(corpus):
-            print(f"To train on it, set {VARIABLE}={path} or give --data.")
-        return 0
-
-
-@command
 @dataclass(frozen=True)
 class Solve:
     """Let a model answer problems, digit by digit, and say where it is wrong."""
@@ -265,7 +122,6 @@ class Solve:
         return 0
 
 
-@command
 @dataclass(frozen=True)
 class Score:
     """Score a model on its task's test set (AdderBoard's 10,010 problems, say), by carry-chain length."""
@@ -281,7 +137,7 @@ class Score:
         import models
         from models.checkpoint import write_json_atomic
 
-        _one_thread()
+        one_thread()
         model = _load(self.model)
         if model.task.compared_by == "loss":
             loss = models.text_loss(model)
@@ -297,7 +153,40 @@ class Score:
         return 0
 
 
-@command
+@dataclass(frozen=True)
+class Certify:
+    """Prove a one-layer adder right on all 10^20 pairs of ten-digit numbers, or find a pair that it gets wrong.
+
+    Exit status: 0 certified (or, with --check, a certificate that holds), 1 refuted, 3 undecided.
+    """
+
+    model: ModelName
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    arithmetic: Literal["float", "interval", "float32"] = "float32"
+    """A grid in floats (no proof), ball arithmetic over the reals, or with a bound for every float32 operation."""
+    json: Path | None = None
+    """Also write the certificate here."""
+    check: Path | None = None
+    """Verify this certificate against the model instead of making one."""
+
+    def run(self) -> int:
+        from interp.certificates.certificate import EXIT_STATUS, load_certificate
+        from interp.certificates.certify import certify, check_certificate
+
+        one_thread()
+        model = _load(self.model)
+        if self.check is not None:
+            certificate = load_certificate(self.check)
+            check_certificate(certificate, model)
+            print(f"holds: {certificate.sentence()}")
+        else:
+            certificate = certify(model, self.arithmetic)
+            print(certificate.sentence())
+        if self.json is not None:
+            certificate.save(self.json)
+        return EXIT_STATUS[certificate.status]
+
+
 @dataclass(frozen=True)
 class Report:
     """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
@@ -310,89 +199,23 @@ class Report:
     def run(self) -> int:
         from interp.report import write_report
 
-        _one_thread()
+        one_thread()
         write_report(self.models, self.out)
         print(f"wrote {self.out}")
         return 0
 
 
-@command
-@dataclass(frozen=True)
-class Reproduce:
-    """Train what a figure or table of a paper needs, measure, write one HTML page; the same command goes on."""
-
-    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
-    """For example position-coupling:fig1; a wrong name lists the others."""
-    size: Literal["small", "paper"] = "small"
-    """Models that two CPU cores train in minutes, or the paper's own."""
-    seeds: int | None = None
-    """Seeds a model, 1 for Position Coupling, whose figures show their median and with 1 use stored small models."""
-    problems: int | None = None
-    """Problems (a size, for Position Coupling: 200 in small, 1,000 in the paper's)."""
-    offsets: str = "start 1"
-    """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
-    out: Path = Path("runs/reproduce")
-    """Runs, grids and pages."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    threads: int = 1
-    """CPU threads."""
-    minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
-    yes: bool = False
-    """Start even if it takes days on this CPU."""
-    data: Path | None = None
-    """A local copy of the text, for AddLM."""
-
-    def run(self) -> int:
-        import torch
-
-        from interp.experiments import Settings, find_experiment
-        from interp.reproduce import PAPER, Reproduction
-
-        torch.set_num_threads(self.threads)
-        _use_data(self.data)
-        if self.figure.partition(":")[0] != PAPER:
-            chosen = find_experiment(self.figure)
-            settings = Settings(self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes)
-            page = chosen.run(settings)
-            print(f"wrote {page}" if page else "Not finished; the same command goes on.")
-            return 0
-        Reproduction(
-            self.figure,
-            self.size,
-            1 if self.seeds is None else self.seeds,
-            self.problems,
-            self.offsets,
-            self.out,
-            self.device,
-            self.minutes,
-            self.yes,
-        ).run()
-        return 0
-
-
-def _train_class(arguments: list[str]) -> type:
-    """``Train`` with the named model's recipe as further flags, its values as their defaults."""
-    from dataclasses import field
-
-    from models.registry import get_spec, names
-    from models.training.recipes import Recipe, get_recipe
-
-    # The name may stand after flags and their values; a first word that is no name is taken for a misspelt one.
-    name = next((a for a in arguments if a in names(sweeps=True)), None)
-    if name is None and arguments and not arguments[0].startswith("-"):
-        name = arguments[0]
-    recipe = Recipe()
-    if name is not None:
-        spec = get_spec(name)
-        if spec.recipe is None:
-            raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(spec.recipe)
-    annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
-    extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)
-    extended.__doc__ = Train.__doc__
-    return extended
+COMMANDS: dict[str, Any] = {
+    "list": List,
+    "train": Train,
+    "publish": Publish,
+    "fetch-data": FetchData,
+    "solve": Solve,
+    "score": Score,
+    "certify": Certify,
+    "report": Report,
+    "reproduce": Reproduce,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -405,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         name, rest = arguments[0], arguments[1:]
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
-        cls = _train_class(rest) if name == "train" else COMMANDS[name]
+        cls = train_class(rest) if name == "train" else COMMANDS[name]
         status = tyro.cli(cls, prog=f"interp {name}", args=rest).run()
         sys.stdout.flush()
         return status

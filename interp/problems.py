@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from interp.results import Provenance
 from models.errors import UserError
 from models.tasks.base import Task
+
+#: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come behind them.
+DIGIT_TOKENS = 10
 
 _PAIRS = np.array([(a, b) for a in range(10) for b in range(10)])
 _KIND = np.sign(_PAIRS.sum(1) - 9)  # -1 kills a carry, 0 passes it on, 1 makes one
@@ -53,10 +56,18 @@ def resolve_task(model: Any, task: Any) -> Task:
 
 
 def carry_rich(columns: int, n: int, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
+    """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
+    return np.einsum("ncd,c->nd", carry_rich_digits(columns, n, rng), 10 ** np.arange(columns, dtype=np.int64))
+
+
+def carry_rich_digits(
+    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True
+) -> Int[np.ndarray, "n column 2"]:
     """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
 
     A column is 9 with probability p ~ U(0, 0.95), one p a problem, else below 9 or above 9 with equal chance, and
-    its two digits are uniform among those with such a sum. Uniform digits have p = 0.1.
+    its two digits are uniform among those with such a sum. Uniform digits have p = 0.1. Units come first; without
+    ``leading_zeros`` the last column's digits are from 1 on.
     """
     passes = rng.uniform(0, 0.95, (n, 1))
     draw = rng.random((n, columns))
@@ -65,7 +76,12 @@ def carry_rich(columns: int, n: int, rng: np.random.Generator) -> Int[np.ndarray
     for index, pairs in enumerate(_PAIRS_OF_KIND):
         where = kind == index
         digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
-    return np.einsum("ncd,c->nd", digits, 10 ** np.arange(columns, dtype=np.int64))
+    if not leading_zeros:
+        for index, pairs in enumerate(_PAIRS_OF_KIND):
+            where = kind[:, -1] == index
+            without = pairs[(pairs > 0).all(1)]
+            digits[where, -1] = without[rng.integers(len(without), size=int(where.sum()))]
+    return digits
 
 
 @dataclass(frozen=True)
@@ -88,7 +104,10 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
     """
     if problems is not None:
-        problems = problems if isinstance(problems, (Tensor, np.ndarray, str, tuple)) else list(problems)
+        if isinstance(problems, Tensor):
+            problems = problems.cpu()  # where tasks compute; the tokens go to the model's device batch by batch
+        elif not isinstance(problems, (np.ndarray, str, tuple)):
+            problems = list(problems)
         tokens = task.encode(problems)
         if len(tokens) < 2:
             raise UserError("A probe compares problems and needs at least 2 of them.")
@@ -117,8 +136,12 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     probe = task.sample(2, torch.Generator().manual_seed(seed))
     if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
         return None
+    rng = np.random.default_rng(seed)
+    if probe.ndim == 3:  # problems are digits [n, operand, column], of exactly as many digits as there are columns
+        digits = carry_rich_digits(probe.shape[2], n, rng, leading_zeros=probe.shape[2] == 1)
+        return torch.from_numpy(digits).transpose(1, 2).contiguous()
     columns = sum(1 for role in task.roles if role.kind == "operand" and role.index == 0)
-    return torch.from_numpy(carry_rich(columns, n, np.random.default_rng(seed)))
+    return torch.from_numpy(carry_rich(columns, n, rng))
 
 
 def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
@@ -126,3 +149,18 @@ def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterato
     device = getattr(model.cfg, "device", None)
     for batch in tokens.split(size):
         yield batch if device is None else batch.to(device)
+
+
+def right_tokens(logits: Float[Tensor, "n read d_vocab"], right: Int[Tensor, "n read"]) -> Bool[Tensor, "n read"]:
+    """Where the right token has the largest logit, on the processor; nowhere among logits that are not numbers."""
+    logits = logits.cpu()
+    return (logits.argmax(-1) == right) & ~logits.isnan().any(-1)
+
+
+def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
+    """A random order of ``n`` examples in which none keeps its place. Raises UserError for fewer than two."""
+    if n < 2:
+        raise UserError("Resampling takes another example of the sample, so that it needs at least two.")
+    generator = torch.Generator().manual_seed(seed)
+    cycle = torch.randperm(n, generator=generator)  # one cycle through all of them
+    return torch.empty_like(cycle).scatter(0, cycle, cycle.roll(1))

@@ -84,6 +84,33 @@ def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> 
     return mean, mean - half, mean + half
 
 
+_RESAMPLED_AT_ONCE = 2**22  # numbers
+
+
+def bootstrap_interval(
+    values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000, confidence: float = 0.95
+) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
+    """Percentile bootstrap interval of the mean over the last axis, (low, high), one a cell.
+
+    All cells are resampled alike: example i stands in the same draws everywhere, so that cells may be compared. Cost:
+    one product [cell, n] by [n, resamples].
+
+    Raises:
+        UserError: no example, or a confidence outside (0, 1).
+    """
+    n = values.shape[-1]
+    if not n or not 0.0 < confidence < 1.0:
+        raise UserError(f"A bootstrap needs examples and a confidence between 0 and 1, not {n} and {confidence}.")
+    rng = np.random.default_rng(seed)
+    share = rng.multinomial(n, np.full(n, 1 / n), size=resamples).T / n  # [n, resample]
+    flat = values.reshape(-1, n).astype(np.float64)
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    step = max(1, _RESAMPLED_AT_ONCE // resamples)
+    parts = [np.quantile(flat[i : i + step] @ share, tails, axis=1) for i in range(0, len(flat), step)]
+    low, high = np.concatenate(parts, 1) if parts else np.empty((2, 0))
+    return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
+
+
 def permutation_p(observed: float, null: Float[np.ndarray, " draw"]) -> float:
     """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1)."""
     slack = 1e-12 * max(1.0, abs(observed))  # the observation itself, recomputed, must not count as smaller

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from interp.problems import resolve_task
 from interp.results import Provenance, Result, Rung
+from interp.sites import model_name
 from models.errors import UserError, unknown_name
 from models.evaluation import Failure, Rate, score
 from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
@@ -193,6 +194,6 @@ def stress_suites(model: Any, task: Task | None = None, n: int = 20_000, seed: i
     for suite, case, rung, problems in suites(n, seed):
         result = score(model, problems, task=task)
         cases.append(StressCase(suite, case, Rate(result.n, result.correct), rung, result.failures))
-    name = str(getattr(model, "name_or_path", None) or type(model).__name__)
+    name = model_name(model)
     total = sum(case.rate.n for case in cases)
     return StressSuites(name, tuple(cases), Provenance(total, seed, "problems in all suites; rungs by case"))

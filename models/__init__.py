@@ -11,7 +11,7 @@ import models.hand_built
 import models.hand_built_multiplication
 import models.hand_built_parity
 import models.low_rank_adder
-import models.microadder_ladder
+import models.microadder_continued
 import models.position_coupling_figures
 import models.toygpt  # noqa: F401  these register their models
 from models import tasks, zoo

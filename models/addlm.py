@@ -30,12 +30,18 @@ VALIDATION_WINDOWS = 871  # all of the validation part
 
 
 @dataclass(frozen=True)
-class AddLMSize:
-    """A row of the paper's first table, and its training budget."""
+class Shape:
+    """Depth, width and heads of a decoder; heads share the width, the MLP is four times as wide."""
 
     n_layers: int
     d_model: int
     n_heads: int
+
+
+@dataclass(frozen=True)
+class AddLMSize(Shape):
+    """A row of the paper's first table, and its training budget."""
+
     parameters: int
     steps: int
 
@@ -60,15 +66,16 @@ class Variant:
     def replace(self, **changes: Any) -> Variant:
         return replace_fields(self, **changes)
 
-    def config(self, size: AddLMSize) -> TransformerConfig:
+    def config(self, size: Shape, d_vocab: int = len(CHARACTERS), n_ctx: int = N_CTX) -> TransformerConfig:
+        """A decoder of that shape, for characters unless told."""
         return TransformerConfig(
             n_layers=size.n_layers,
             d_model=size.d_model,
             n_heads=size.n_heads,
             d_head=size.d_model // size.n_heads,
             d_mlp=4 * size.d_model,
-            d_vocab=len(CHARACTERS),
-            n_ctx=N_CTX,
+            d_vocab=d_vocab,
+            n_ctx=n_ctx,
             act_fn=self.activation,
             normalization_type="LN",
             attn_scores=self.scores,

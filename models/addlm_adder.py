@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from models.addlm import ADDLM, FLOAT, Variant
+from models.addlm import ADDLM, FLOAT, Shape, Variant
 from models.config import TransformerConfig
 from models.registry import ModelSpec, register
 from models.tasks.addition import TenDigitAddition
@@ -24,71 +24,50 @@ from models.weight_maps.ternary import TernaryWeights
 
 
 @dataclass(frozen=True)
-class AdderSize:
+class AdderSize(Shape):
     """Shape of an adder and what it is trained on. ``top_k`` is below the number of keys, so that routing happens."""
 
     task: Callable[[], Task]
-    n_layers: int
-    d_model: int
-    n_heads: int
     n_ctx: int
     top_k: int
     recipe: str
 
     def config(self, variant: Variant) -> TransformerConfig:
-        return TransformerConfig(
-            n_layers=self.n_layers,
-            d_model=self.d_model,
-            n_heads=self.n_heads,
-            d_head=self.d_model // self.n_heads,
-            d_mlp=4 * self.d_model,
-            d_vocab=10,
-            n_ctx=self.n_ctx,
-            act_fn=variant.activation,
-            normalization_type="LN",
-            attn_scores=variant.scores,
-            attn_scale=None if variant.scaled else 1.0,
-            attn_top_k=None if variant.top_k is None else self.top_k,
-        )
+        if variant.top_k is not None:
+            variant = variant.replace(top_k=self.top_k)
+        return variant.config(self, d_vocab=10, n_ctx=self.n_ctx)
 
 
-TWO_DIGIT = add_recipe(
-    "addlm-adder-two-digit",
-    Recipe(
-        steps=5_000,
-        batch_size=256,
-        lr=2e-3,
-        min_lr_ratio=0.05,
-        warmup_steps=200,
-        weight_decay=0.01,
-        betas=(0.9, 0.98),
-        problems=TwoDigitProblems(),
-        eval_every=250,
-        validation_size=256,
-        stop_after_perfect=None,
-        snapshots=24,
-    ),
+RECIPE = Recipe(
+    steps=5_000,
+    batch_size=256,
+    lr=2e-3,
+    min_lr_ratio=0.05,
+    warmup_steps=200,
+    weight_decay=0.01,
+    betas=(0.9, 0.98),
+    problems=TwoDigitProblems(),
+    eval_every=250,
+    validation_size=256,
+    stop_after_perfect=None,
+    snapshots=24,
 )
+TWO_DIGIT = add_recipe("addlm-adder-two-digit", RECIPE)
 TEN_DIGIT = add_recipe(
     "addlm-adder-ten-digit",
-    Recipe(
+    RECIPE.replace(
         steps=12_000,
         batch_size=128,
-        lr=2e-3,
         min_lr_ratio=0.02,
-        warmup_steps=200,
-        weight_decay=0.01,
-        betas=(0.9, 0.98),
         problems=AdditionProblems(digit_curriculum=((500, 3), (1_500, 6)), carry_mix=CarryMix(0.5, 3_000, 9_000)),
         eval_every=500,
-        stop_after_perfect=None,
-        snapshots=24,
+        validation_size=2_048,
     ),
 )
 
 ADDERS = {
-    "two-digit": AdderSize(TwoDigitAddition, 2, 64, 4, 6, top_k=3, recipe=TWO_DIGIT),
-    "ten-digit": AdderSize(TenDigitAddition, 2, 64, 4, 34, top_k=8, recipe=TEN_DIGIT),
+    "two-digit": AdderSize(2, 64, 4, TwoDigitAddition, n_ctx=6, top_k=3, recipe=TWO_DIGIT),
+    "ten-digit": AdderSize(2, 64, 4, TenDigitAddition, n_ctx=34, top_k=8, recipe=TEN_DIGIT),
 }
 
 

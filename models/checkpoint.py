@@ -61,6 +61,11 @@ def write_bytes_atomic(path: str | Path, data: bytes) -> None:
     fsync_folder(path.parent)
 
 
+def temporary_files(folder: Path) -> list[Path]:
+    """What writers killed in the middle of :func:`write_bytes_atomic` left directly in ``folder``."""
+    return sorted(folder.glob(".*.tmp"))
+
+
 def fsync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` durable, where the system can (some file systems refuse)."""
     with contextlib.suppress(OSError):

@@ -16,7 +16,8 @@ ToyGPT                LN pre / post / none, learned / rotary / no positions, tan
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from models.errors import UserError, unknown_name
@@ -24,6 +25,19 @@ from models.errors import UserError, unknown_name
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
 ScoreKind = Literal["dot", "neg_l1", "max_plus"]
+
+
+@cache
+def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
+    """The fields of a class that are Literals, with their values. Types that are text take a while to evaluate."""
+    return {name: get_args(hint) for name, hint in get_type_hints(cls).items() if get_origin(hint) is Literal}
+
+
+def check_choices(options: Any) -> None:
+    """Raise a UserError, with the closest match, where a field of a dataclass that is a Literal has another value."""
+    for name, choices in _choices(type(options)).items():
+        if getattr(options, name) not in choices:
+            raise unknown_name(name, getattr(options, name), choices)
 
 
 @dataclass(frozen=True)
@@ -65,11 +79,7 @@ class TransformerConfig:
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for field in fields(self):
-            value, hint = getattr(self, field.name), hints[field.name]
-            if get_origin(hint) is Literal and value not in get_args(hint):
-                raise unknown_name(field.name, value, get_args(hint))
+        check_choices(self)
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 from jaxtyping import Int
-from scipy.stats import binomtest
 from torch import Tensor
 
 from models.decoding import greedy
@@ -48,19 +47,24 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """Two-sided 95% Clopper-Pearson interval of the accuracy."""
-        found = binomtest(self.correct, self.n).proportion_ci(CONFIDENCE, method="exact")
-        return float(found.low), float(found.high)
+        return _interval(self.correct, self.n, "two-sided")
 
     @property
     def error_bound(self) -> float:
         """One-sided 95% upper bound of the error rate: 3.0e-4 for 10,010 of 10,010."""
-        found = binomtest(self.n - self.correct, self.n, alternative="less").proportion_ci(CONFIDENCE, method="exact")
-        return float(found.high)
+        return _interval(self.n - self.correct, self.n, "less")[1]
 
     def __str__(self) -> str:
         low, high = self.interval
         shares = f"{100 * self.accuracy:.2f}%, 95% interval {100 * low:.2f}-{100 * high:.2f}%"
         return f"{self.correct:,} of {self.n:,} ({shares})"
+
+
+def _interval(correct: int, n: int, alternative: Literal["two-sided", "less"]) -> tuple[float, float]:
+    from scipy.stats import binomtest  # half of this package's own import time, for numbers that few programs ask for
+
+    found = binomtest(correct, n, alternative=alternative).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
 
 
 @dataclass(frozen=True)

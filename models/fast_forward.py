@@ -9,14 +9,12 @@ do not fire. The hooked forward is the definition; the tests hold this one to it
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.config import TransformerConfig
 from models.parts.attention import Attention
@@ -42,16 +40,6 @@ def supports(model: ArithmeticTransformer) -> bool:
 
 def _tropical(cfg: TransformerConfig) -> bool:
     return cfg.attn_scores != "dot" or cfg.attn_top_k is not None
-
-
-@contextlib.contextmanager
-def short_attention(tokens: Int[Tensor, "batch pos"]) -> Iterator[None]:
-    """On a CPU and below 256 keys, plain products are faster than the fused kernel, whose backward is slow there."""
-    if tokens.is_cuda or tokens.shape[1] > 256:
-        yield
-    else:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
 
 
 def logits_from(
@@ -106,7 +94,7 @@ def keys_and_values(
 ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
     """What later queries attend to, from the (normalised) input of the block at positions from ``start`` on."""
     cfg = block.config
-    k, v = (_heads(block.attn, normalized, weights, letter) for letter in "KV")
+    k, v = (heads(block.attn, normalized, weights, letter) for letter in "KV")
     if cfg.positional_embedding_type == "rotary":
         places = torch.arange(start, start + k.shape[1], device=k.device)
         k = rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs, places)
@@ -126,26 +114,56 @@ def finish_block(
     cfg, attn = block.config, block.attn
     n_query, n_key = resid_pre.shape[1], k.shape[1]
     start = n_key - n_query
-    q = _heads(attn, normalized, weights, "Q")
+    q = heads(attn, normalized, weights, "Q")
     if cfg.positional_embedding_type == "rotary":
         q = rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, n_key, device=q.device))
     if _tropical(cfg):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         z = attend(q, k, v, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
-    elif bias is None and _trains_briefly(block, k):
-        z = _plain_attention(q, k, v, cfg.score_scale)
     else:
-        z = _fused_attention(block, q, k, v, bias)
+        z = (_plain_attention if _trains_briefly(k) else _fused_attention)(block, q, k, v, bias)
+    return add_mlp(block, add_attention(block, resid_pre, heads_output(attn, z, weights), weights), weights)
+
+
+def heads_output(
+    attn: Attention, z: Float[Tensor, "*batch query head d_head"], weights: Weights
+) -> Float[Tensor, "*batch query d_model"]:
+    """What all heads together write, ``hook_attn_out``."""
     w_o = attn.get(weights, "W_O").flatten(0, 1)  # [head * d_head, d_model]
-    attn_out = attn.add_bias(z.flatten(2) @ w_o, weights, "b_O")
+    return attn.add_bias(z.flatten(-2) @ w_o, weights, "b_O")
+
+
+def add_attention(
+    block: Block,
+    resid_pre: Float[Tensor, "*batch query d_model"],
+    attn_out: Float[Tensor, "*batch query d_model"],
+    weights: Weights,
+) -> Float[Tensor, "*batch query d_model"]:
+    """The stream behind attention, ``hook_resid_mid``."""
     resid = resid_pre + dropout(block, attn_out)
-    if cfg.has_post_norm:
-        resid = _norm(block.ln1_post, resid, weights)
-    if not cfg.d_mlp:
-        return resid
-    mlp_in = _norm(block.ln2, resid, weights) if cfg.has_pre_norm else resid
-    resid = resid + dropout(block, block.mlp(mlp_in, weights))
-    return _norm(block.ln2_post, resid, weights) if cfg.has_post_norm else resid
+    return norm_output(block.ln1_post, resid, weights) if block.config.has_post_norm else resid
+
+
+def mlp_input(
+    block: Block, resid_mid: Float[Tensor, "*batch query d_model"], weights: Weights
+) -> Float[Tensor, "*batch query d_model"]:
+    """What the MLP reads of the stream."""
+    return norm_output(block.ln2, resid_mid, weights) if block.config.has_pre_norm else resid_mid
+
+
+def add_mlp(
+    block: Block,
+    resid_mid: Float[Tensor, "*batch query d_model"],
+    weights: Weights,
+    mlp_out: Float[Tensor, "*batch query d_model"] | None = None,
+) -> Float[Tensor, "*batch query d_model"]:
+    """The stream behind the MLP, ``hook_resid_post``; ``mlp_out`` instead of what the MLP makes of the stream."""
+    if not block.config.d_mlp:
+        return resid_mid
+    if mlp_out is None:
+        mlp_out = dropout(block, block.mlp(mlp_input(block, resid_mid, weights), weights))
+    resid = resid_mid + mlp_out
+    return norm_output(block.ln2_post, resid, weights) if block.config.has_post_norm else resid
 
 
 def _fused_attention(
@@ -172,27 +190,34 @@ def _fused_attention(
     ).transpose(1, 2)
 
 
-def _trains_briefly(block: Block, k: Float[Tensor, "batch key head d_head"]) -> bool:
-    """Whether plain products are the fastest: on a CPU, with gradients, below 256 keys.
+def _trains_briefly(k: Float[Tensor, "batch key head d_head"]) -> bool:
+    """Whether plain products are the fastest: on a CPU, with gradients, up to 256 keys.
 
     Measured on 32 x 4 heads of 128 keys, forward and backward: 10 ms in bfloat16 where torch's attention takes 26 or
     (fused) 44, and 21 ms in float32 for its 25.
     """
-    unused = not (block.config.dropout and block.training)
-    return unused and torch.is_grad_enabled() and k.device.type == "cpu" and k.shape[1] <= 256
+    return torch.is_grad_enabled() and k.device.type == "cpu" and k.shape[1] <= 256
 
 
 def _plain_attention(
+    block: Block,
     q: Float[Tensor, "batch query head d_head"],
     k: Float[Tensor, "batch key head d_head"],
     v: Float[Tensor, "batch key head d_head"],
-    scale: float,
+    bias: Bias | None,
 ) -> Float[Tensor, "batch query head d_head"]:
-    batch, n_query, heads, _ = q.shape
-    mask = _future(n_query, k.shape[1] - n_query, q)
+    """The same by products that keep the pattern for the backward pass."""
+    (batch, n_query, n_heads, _), n_key, scale = q.shape, k.shape[1], block.config.score_scale
+    start = n_key - n_query
+    mask = _future(n_query, start, q)
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    pattern = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=1 / scale).softmax(-1)
-    return torch.bmm(pattern, v).unflatten(0, (batch, heads)).transpose(1, 2)
+    if bias is None:
+        scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=1 / scale)
+    else:
+        scores = torch.bmm(q, k.transpose(1, 2)).unflatten(0, (batch, n_heads)) / scale
+        scores = (scores + (bias(start, n_key) + mask)).flatten(0, 1)
+    pattern = dropout(block, scores.softmax(-1))
+    return torch.bmm(pattern, v).unflatten(0, (batch, n_heads)).transpose(1, 2)
 
 
 def _future(n_query: int, start: int, like: Tensor) -> Float[Tensor, "query key"]:
@@ -211,17 +236,22 @@ def unembed(
 ) -> Float[Tensor, "batch pos d_vocab"]:
     """Logits, through the final norm if there is one."""
     if model.config.has_final_norm:
-        residual = _norm(model.ln_final, residual, weights)
+        residual = norm_output(model.ln_final, residual, weights)
     return model.unembed.add_bias(residual @ model.unembed.get(weights, "W_U"), weights, "b_U")
 
 
-def _norm(norm: Norm, x: Float[Tensor, "batch pos d_model"], weights: Weights) -> Float[Tensor, "batch pos d_model"]:
+def norm_output(
+    norm: Norm, x: Float[Tensor, "batch pos d_model"], weights: Weights
+) -> Float[Tensor, "batch pos d_model"]:
     """The norm's output: LayerNorm by torch's fused kernel, unless a hook wants to see what is inside."""
     cfg = norm.config
     watched = any(point._forward_hooks or point._backward_hooks for point in (norm.hook_scale, norm.hook_normalized))
-    if cfg.normalization_type != "LN" or cfg.norm_eps_outside or watched:
+    whole = x.dtype in (torch.float32, torch.float64)
+    if cfg.norm_eps_outside or watched or (cfg.normalization_type != "LN" and not whole):
         return norm(x, weights)
     gain, bias = norm.get(weights, "w"), weights.get(f"{norm.name}.b")
+    if cfg.normalization_type != "LN":  # the module's own formula, without its hook points
+        return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * gain
     return F.layer_norm(x, (cfg.d_model,), gain, bias, norm.eps)
 
 
@@ -229,7 +259,7 @@ def _block(
     block: Block, resid_pre: Tensor, weights: Weights, bias: Bias | None, start: int
 ) -> Float[Tensor, "batch query d_model"]:
     """The block's output at positions from ``start`` on."""
-    normalized = _norm(block.ln1, resid_pre, weights) if block.config.has_pre_norm else resid_pre
+    normalized = norm_output(block.ln1, resid_pre, weights) if block.config.has_pre_norm else resid_pre
     k, v = keys_and_values(block, normalized, weights)
     stop = resid_pre.shape[1]
     few = not torch.is_grad_enabled() and resid_pre.device.type == "cpu"
@@ -243,11 +273,11 @@ def _block(
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def _heads(attn: Attention, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
+def heads(attn: Attention, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
     """Queries, keys or values of all heads by one matrix product."""
     w = attn.get(weights, f"W_{letter}")  # [head, d_model, d_head]
-    heads, d_model, d_head = w.shape
-    out = (x @ w.transpose(0, 1).reshape(d_model, heads * d_head)).unflatten(-1, (heads, d_head))
+    n_heads, d_model, d_head = w.shape
+    out = (x @ w.transpose(0, 1).reshape(d_model, n_heads * d_head)).unflatten(-1, (n_heads, d_head))
     return attn.add_bias(out, weights, f"b_{letter}")
 
 
@@ -301,7 +331,7 @@ def responses_right(
     *earlier, last = (block for block in model.blocks if isinstance(block, Block))
     for block in earlier:
         residual = _block(block, residual, weights, bias, 0)
-    normalized = _norm(last.ln1, residual, weights) if last.config.has_pre_norm else residual
+    normalized = norm_output(last.ln1, residual, weights) if last.config.has_pre_norm else residual
     k, v = keys_and_values(last, normalized, weights)
     rows = torch.arange(len(tokens), device=tokens.device)  # still right
     first, stop = int(mask.long().argmax(1).min()), tokens.shape[1]

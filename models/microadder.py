@@ -85,6 +85,7 @@ class MicroAdderWeights(WeightMap):
     def initialise(self, generator: torch.Generator) -> None:
         """As the public code: matrices by Xavier, places N(0, 0.02), o_A by Kaiming, o_B and biases 0, gains 1."""
         constants = {f"arc_{name}": value for name, value in ARC.items()} | {"arc_B": ARC["A"]}
+        constants |= {f"pos_{name}": 1.0 for name in ("plus", "equals") if getattr(self.options, name) == "scaled half"}
         constants |= {f"spiral_{name}": value for name, value in self._spiral_start().items()}
         for name, parameter in self.named_parameters():
             if name in constants:
@@ -103,7 +104,10 @@ class MicroAdderWeights(WeightMap):
             elif name in ("W_qk", "W_q") and self.options.qk == "axes":
                 fill_(parameter[:2], self.options.start_axes)
                 fill_(parameter[2:], 1.0)
-            elif name in ("W_qk", "W_q") and self.options.qk == "circle":
+            elif name in ("W_qk", "W_q") and self.options.qk == "circle and slope":
+                fill_(parameter[:1], self.options.start_axes)
+                fill_(parameter[1:], 1.0)
+            elif name in ("W_qk", "W_q") and self.options.qk in ("scalar", "circle"):
                 fill_(parameter, self.options.start_axes)
             elif parameter.ndim == 2 and name != "out_B":
                 xavier_uniform_(parameter, generator)
@@ -115,15 +119,20 @@ class MicroAdderWeights(WeightMap):
                 fill_(parameter, 0.0)
 
     def forward(self) -> Weights:
-        o, own = self.options, dict(self.named_parameters())
+        o, own = self.options, dict[str, Tensor](self.named_parameters())
         d, t, h, d_head = o.d_model, o.token_dim, o.n_heads, o.d_head
         tokens = self._tokens()
         norms = [self._norm(name) for name in ("norm1_w", "norm2_w", "norm_f_w")]
         if o.mirror:  # [[a, b], [b, a]], and the arc's tangent
-            own |= {key: circulant(own[key], 2, 2) for key in ("W_fc1", "W_fc2", "W_head") if key in own}
+            own |= _mirrored(own, o)
             own["W_v"] = torch.stack((-torch.ones_like(own["out_B"]), torch.ones_like(own["out_B"]))) * 0.5**0.5
             own["out_B"] = own["out_B"] * own["W_v"]
-        head = F.pad(own["W_head"], (0, d - own["W_head"].shape[1]))  # [t, d]
+        if o.out_writes == "against values":
+            own["out_B"] = -own["W_v"]
+        head = own["W_head"]
+        if o.head_reads.endswith("slope"):
+            head = torch.cat((F.pad(head[:, :-1], (0, d - t - 1)), head[:, -1:]), 1)
+        head = F.pad(head, (0, d - head.shape[1]))  # [t, d]
         w_q, w_k = self._queries_and_keys()
         weights: Weights = {
             "embed.W_E": F.pad(tokens, (0, d - t)),
@@ -180,11 +189,12 @@ class MicroAdderWeights(WeightMap):
         """[34, position_dim]: columns, shared by both operands and the answer, and the four other places."""
         o, own = self.options, dict(self.named_parameters())
         if o.columns == "table":
-            around = F.pad(self.pos_columns, (0, 0, 1, 1))
+            around = halves = F.pad(self.pos_columns, (0, 0, 1, 1))  # nothing else is on a spiral
         else:
             numbers = (self.spiral_amp, self.spiral_phase, self.spiral_slope, self.spiral_offset)
             around = spiral(*numbers, DIGITS + 2, o.period, first=-1)
-            around = F.pad(around, (0, o.position_dim - 3))  # a fourth dimension is empty on the spiral
+            halves = spiral(*numbers, 11, o.period, first=-0.5)
+            around, halves = (F.pad(x, (0, o.position_dim - 3)) for x in (around, halves))  # a fourth is empty there
         column = around[1:-1]
         if o.correction == "full":
             column = column * (1 + self.pos_correction[:, None])
@@ -192,19 +202,16 @@ class MicroAdderWeights(WeightMap):
             i = torch.arange(DIGITS, device=column.device, dtype=column.dtype)
             column = column * (1 + self.pos_correction_intercept + self.pos_correction_slope * i)[:, None]
 
-        def place(name: str, beyond: Tensor) -> Tensor:
+        def place(name: str, end: int) -> Tensor:
             kind = getattr(o, name)
-            if kind == "learned" and f"pos_{name}" in own:
+            if kind == "scaled half":
+                return own[f"pos_{name}"] * halves[[end]]
+            if f"pos_{name}" in own:
                 return own[f"pos_{name}"][None]
-            return beyond if kind == "spiral" else torch.zeros_like(beyond)
+            beyond = {"spiral": around, "half": halves}.get(kind, torch.zeros_like(column))
+            return beyond[[end]]
 
-        before, after = around[:1], around[-1:]
-        plus, equals, z_hi, eos = (
-            place("plus", after),
-            place("equals", before),
-            place("z_hi", after),
-            place("eos", after),
-        )
+        plus, equals, z_hi, eos = place("plus", -1), place("equals", 0), place("z_hi", -1), place("eos", -1)
         return torch.cat((column, plus, column, equals, column, z_hi, eos))
 
     def _queries_and_keys(self) -> tuple[Tensor, Tensor]:
@@ -219,10 +226,12 @@ class MicroAdderWeights(WeightMap):
                 full = torch.eye(rows, columns, device=like.device, dtype=like.dtype)
             elif o.qk == "full":
                 full = own[name]
-            elif o.qk == "circle":
-                n = min(rows, columns, 2)
+            elif o.qk == "circle and slope":
+                full = scaled_axes(own[name][[0, 0, 1]], rows, columns)
+            elif o.qk in ("scalar", "circle"):
                 full = own[name] * torch.eye(rows, columns, device=own[name].device, dtype=own[name].dtype)
-                full = torch.cat((full[:, :n], torch.zeros_like(full[:, n:])), 1)
+                if o.qk == "circle":
+                    full = F.pad(full[:, :2], (0, max(0, columns - 2)))
             elif o.qk == "rank 1":
                 full = own[name][:rows, None] * own[name][rows:]
             else:
@@ -246,10 +255,25 @@ class MicroAdderWeights(WeightMap):
         if o.norm == "separate":
             return getattr(self, name)
         if o.norm == "fixed":
-            return torch.ones_like(self.W_head[0, :1]).expand(o.d_model)
+            return torch.ones_like(self.W_head.reshape(-1)[:1]).expand(o.d_model)
         if o.norm == "split":
             return torch.cat((self.norm_w[:1].expand(o.token_dim), self.norm_w[1:].expand(o.position_dim)))
         return self.norm_w.expand(o.d_model)
+
+
+def _mirrored(own: dict[str, Tensor], o: MicroAdderOptions) -> dict[str, Tensor]:
+    """The token plane's matrices as [[a, b], [b, a]], and the slope, where it is read, by both rows alike."""
+
+    def square(numbers: Tensor, tangent: bool) -> Tensor:
+        return circulant(torch.cat((numbers[:1], -numbers[:1])) if tangent else numbers[:2], 2, 2)
+
+    found = {"W_fc1": square(own["W_fc1"], o.mlp_reads == "tangent")}
+    if "W_fc2" in own:
+        found["W_fc2"] = square(own["W_fc2"], False)
+    head = square(own["W_head"], o.head_reads.startswith("tangent"))
+    if o.head_reads.endswith("slope"):
+        head = torch.cat((head, own["W_head"][-1:].expand(2, 1)), 1)
+    return found | {"W_head": head}
 
 
 def _token_start(n: int, token_dim: int) -> Tensor:

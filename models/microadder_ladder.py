@@ -206,7 +206,8 @@ def changed(base: int, changes: dict[str, Any]) -> MicroAdderOptions | None:
     return None if found == options else found
 
 
-def _register(name: str, options: MicroAdderOptions, recipe: str | None, sweep: bool = False) -> None:
+def register_options(name: str, options: MicroAdderOptions, recipe: str | None, sweep: bool = False) -> None:
+    """Register a member of the family under a name."""
     register(
         ModelSpec(
             name=name,
@@ -220,14 +221,14 @@ def _register(name: str, options: MicroAdderOptions, recipe: str | None, sweep: 
 
 
 for _rung in LADDER:
-    _register(_rung.name, _rung.options, "microadder" if _rung.n_parameters <= 67 else "microadder-74")
+    register_options(_rung.name, _rung.options, "microadder" if _rung.n_parameters <= 67 else "microadder-74")
 #: The usual recipe; every seed of 57, 67 or 74 that ever answered half of the problems was above this at step 10,000.
 SEARCH = add_recipe("microadder-search", Recipe(give_up=((10_000, 0.35),)))
 
 for _what, _changes in BELOW.items():
-    _register(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)
+    register_options(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)
 for _base in (170, 74, 67, 57):
     for _what, _changes in (CONSTRAINTS | DEAD_ENDS).items():
         _options = changed(_base, _changes)
         if _options is not None:
-            _register(variant_name(_base, _what), _options, get_spec(f"microadder-{_base}").recipe, sweep=True)
+            register_options(variant_name(_base, _what), _options, get_spec(f"microadder-{_base}").recipe, sweep=True)

@@ -7,14 +7,14 @@ paper and its sweeps compare.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import Literal
 
-from models.config import TransformerConfig
-from models.errors import UserError, unknown_name
+from models.config import TransformerConfig, check_choices
+from models.errors import UserError
 from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
 
-Place = Literal["learned", "spiral", "zero"]
+Place = Literal["learned", "spiral", "half", "scaled half", "zero"]
 SPIRAL_NUMBERS = ("amp", "phase", "slope", "offset")
 
 
@@ -41,10 +41,11 @@ class MicroAdderOptions:
     columns: Literal["spiral", "table"] = "spiral"
     freeze_spiral: bool = True
     early_spiral: bool = False  # starts small, as all rungs above 74 did
-    period: int = 10  # columns a turn of the spiral
+    period: int | float = 10  # columns a turn of the spiral
     # The spiral's column i times 1 + a number of its own ("full", 10 numbers) or 1 + intercept + slope i.
     correction: Literal["none", "linear", "full"] = "none"
-    # Places outside the columns: three learned numbers, the spiral's next column on that side, or zero.
+    # Places outside the columns: three learned numbers, the spiral's next column on that side, the spiral half a column
+    # beyond (times one learned number), or zero.
     plus: Place = "zero"
     equals: Place = "learned"
     z_hi: Place = "learned"
@@ -53,46 +54,57 @@ class MicroAdderOptions:
     q_angle: bool = True
     start_angle: float = 0.0  # radians, where the angle starts
     start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
-    # How the numbers of the key matrix fill it; "axes": a number an axis; "circle": one for the first two axes and
-    # none for the third; "fixed": ones, no numbers.
-    qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "circle", "fixed"] = "full"
+    # How the numbers of the key matrix fill it; "axes": a number an axis; "scalar": one for all axes; "circle": one for
+    # the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed": ones,
+    # no numbers.
+    qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "scalar", "circle", "circle and slope", "fixed"] = (
+        "full"
+    )
     qk_reads: Literal["positions", "all"] = "positions"
     # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
     values: Literal["head", "own", "direction"] = "head"
     out_rank: int | None = 1  # None: a full matrix
-    out_writes: Literal["all", "tokens"] = "all"
-    mlp_reads: Literal["all", "tokens"] = "all"
+    # "against values": the negative of the values' direction, no numbers.
+    out_writes: Literal["all", "tokens", "against values"] = "all"
+    mlp_reads: Literal["all", "tokens", "tangent"] = "all"  # tangent: of a mirrored arc, with b = -a
     mlp_bias: bool = False
     tie_fc2: bool = True  # the MLP writes through the head's matrix
-    head_reads: Literal["all", "tokens"] = "all"
+    head_reads: Literal["all", "tokens", "tokens and slope", "tangent and slope"] = "all"  # slope: the last dimension
     # Norm gains: three vectors, one for all, one for all that has one number for both sides of the split, one number,
     # or ones.
     norm: Literal["separate", "shared", "split", "scalar", "fixed"] = "shared"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(get_type_hints(type(self))[field.name])
-            if choices and all(isinstance(choice, str) for choice in choices) and value not in choices:
-                raise unknown_name(field.name, value, choices)
+        check_choices(self)
         if self.tokens != "table" and self.token_dim != 2:
             raise UserError(f"An arc lies in two dimensions; token_dim cannot be {self.token_dim}.")
         if self.columns == "spiral" and self.position_dim < 3:
             raise UserError(f"A spiral needs three dimensions; position_dim cannot be {self.position_dim}.")
-        if self.columns == "table" and "spiral" in (self.plus, self.equals, self.z_hi, self.eos):
+        if self.columns == "table" and {"spiral", "half", "scaled half"} & {
+            self.plus,
+            self.equals,
+            self.z_hi,
+            self.eos,
+        }:
             raise UserError("Places on the spiral need columns on the spiral.")
         if self.values == "head" and self.n_heads * self.head_dim != self.d_model:
             raise UserError("Values through the head's matrix need n_heads * head_dim = d_model.")
         if self.values == "direction" and (self.n_heads, self.out_rank) != (1, 1):
             raise UserError("Values of one direction need one head and out_rank=1.")
+        if self.out_writes == "against values" and self.values != "direction":
+            raise UserError("Output against the values needs values of one direction.")
         if self.tie_fc2 and self.d_mlp != self.token_dim:
             raise UserError(f"The head's matrix has {self.token_dim} rows, so d_mlp cannot be {self.d_mlp}.")
         if self.mirror and not (
             (self.tokens, self.values, self.d_mlp) == ("arc", "direction", 2)
             and self.freeze_arc_start
-            and self.out_writes == self.mlp_reads == self.head_reads == "tokens"
+            and self.out_writes == "tokens"
+            and "all" not in (self.mlp_reads, self.head_reads)
             and not self.mlp_bias
         ):
             raise UserError("A mirrored token plane needs an arc without start, one direction and tokens everywhere.")
+        if not self.mirror and "tangent" in f"{self.mlp_reads}, {self.head_reads}":
+            raise UserError("Only a mirrored arc has a tangent to read along.")
         if self.qk_dim < 1 or self.d_mlp < 1:
             raise UserError("qk_dim and d_mlp must be at least 1.")
 
@@ -127,8 +139,9 @@ class MicroAdderOptions:
         elif self.correction == "linear":
             found |= {"pos_correction_slope": (), "pos_correction_intercept": ()}
         for name in ("plus", "equals", "z_hi", "eos"):
-            if getattr(self, name) == "learned" and (self.predict_eos or name not in ("z_hi", "eos")):
-                found[f"pos_{name}"] = (p,)
+            if self.predict_eos or name not in ("z_hi", "eos"):
+                numbers = {"learned": p, "scaled half": 1}.get(getattr(self, name))
+                found |= {} if numbers is None else {f"pos_{name}": (numbers,)}
         if self.tie_qk and self.q_angle:
             found["q_angle"] = () if h == 1 else (h,)
         rows, columns = h * self.qk_dim, d if self.qk_reads == "all" else p
@@ -138,7 +151,9 @@ class MicroAdderOptions:
             "toeplitz": (rows + columns - 1,),
             "circulant": (rows,),
             "axes": (min(rows, columns),),
+            "scalar": (),
             "circle": (),
+            "circle and slope": (2,),
             "fixed": None,
         }
         key_shape = key_shapes[self.qk]
@@ -147,26 +162,29 @@ class MicroAdderOptions:
                 found["W_q"] = key_shape
             found["W_qk"] = key_shape
         if self.mirror:
-            found |= {"out_B": (), "W_fc1": (2,)} | ({} if self.tie_fc2 else {"W_fc2": (2,)}) | {"W_head": (2,)}
+            found |= {"out_B": (), "W_fc1": (1 if self.mlp_reads == "tangent" else 2,)}
+            found |= {} if self.tie_fc2 else {"W_fc2": (2,)}
+            found["W_head"] = (3 if self.head_reads == "tokens and slope" else 2,)
             return found | self._norm_shapes()
         width = h * self.head_dim
         if self.values != "head":
             found["W_v"] = (width, t) if self.values == "own" else (t,)
-        written = t if self.out_writes == "tokens" else d
+        written = d if self.out_writes == "all" else t
         if self.out_rank is None:
             found["W_out"] = (width, written)
         else:
             if self.values != "direction":
                 found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
-            found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
-        found["W_fc1"] = (self.d_mlp, t if self.mlp_reads == "tokens" else d)
+            if self.out_writes != "against values":
+                found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
+        found["W_fc1"] = (self.d_mlp, d if self.mlp_reads == "all" else t)
         if self.mlp_bias:
             found["b_fc1"] = (self.d_mlp,)
         if not self.tie_fc2:
             found["W_fc2"] = (self.d_mlp, d)
         if self.mlp_bias:
             found["b_fc2"] = (d,)
-        found["W_head"] = (t, t if self.head_reads == "tokens" else d)
+        found["W_head"] = (t, {"all": d, "tokens": t, "tokens and slope": t + 1}[self.head_reads])
         return found | self._norm_shapes()
 
     def _norm_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from models.tasks.base import Task
     from models.transformer import ArithmeticTransformer
     from models.weight_maps.base import WeightMap
+
+
+#: Words of ``ModelSpec.source`` that name a paper, in the order in which models are listed.
+PAPERS = ("MicroAdder", "456-Parameter", "Position Coupling", "ToyGPT", "AddLM")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class ModelSpec:
     options: dict[str, Any] = field(default_factory=dict)
     sweep: bool = False  # one of many variants behind a figure; listed only on request
 
+    @property
+    def paper(self) -> str | None:
+        """The one of :data:`PAPERS` that ``source`` names; None for a model of somewhere else."""
+        return next((paper for paper in PAPERS if paper in self.source), None)
+
 
 _REGISTRY: dict[str, ModelSpec] = {}
 
@@ -46,6 +55,12 @@ def register(spec: ModelSpec) -> ModelSpec:
 def names(sweeps: bool = False) -> list[str]:
     """The names of registered models; with ``sweeps`` also those that only figures compare."""
     return [name for name, spec in _REGISTRY.items() if sweeps or not spec.sweep]
+
+
+def by_paper(names: Iterable[str]) -> list[str]:
+    """Registered names, paper by paper in the order of :data:`PAPERS`, others last; else in the order they come."""
+    papers: list[str | None] = [*PAPERS, None]
+    return sorted(names, key=lambda name: papers.index(get_spec(name).paper))
 
 
 def get_spec(name: str) -> ModelSpec:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 from jaxtyping import install_import_hook
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
@@ -42,3 +44,11 @@ def checkpoint(shared_dir: Path):
         return path
 
     return find
+
+
+@pytest.fixture
+def without_shape_checks() -> Iterator[None]:
+    """For tests that run a model often, after others have checked its shapes: the checks double the time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -8,8 +8,9 @@ a module of this package, named in ``_MODULES``. Position Coupling's figures hav
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -18,11 +19,14 @@ from models.errors import UserError, unknown_name
 #: Imported when an experiment is looked up, so that ``import interp`` stays quick.
 _MODULES: tuple[str, ...] = (
     "adder_456",
+    "adder_456_circuit",
     "addlm",
     "addlm_adder",
     "addlm_claims",
     "addlm_inside",
+    "causal",
     "microadder",
+    "microadder_continued",
     "toygpt",
 )
 
@@ -40,6 +44,11 @@ class Settings:
     yes: bool = False  # start even what takes days here
     progress: bool = True
     say: Callable[[str], None] = print
+    started: float = field(default_factory=time.monotonic, repr=False, compare=False)
+
+    def minutes_left(self) -> float | None:
+        """What is left of ``minutes`` since these settings were made, at least 0; None if there is no limit."""
+        return None if self.minutes is None else max(0.0, self.minutes - (time.monotonic() - self.started) / 60)
 
     def __post_init__(self) -> None:
         for name in ("seeds", "problems"):

@@ -1,4 +1,4 @@
-"""The 456-parameter adder's tables, figure and circuit: ``interp reproduce adder-456:table4`` and its neighbours.
+"""The 456-parameter adder's tables, figure and stress test: ``interp reproduce adder-456:table4`` and its neighbours.
 
 Tables 1 and 4 are counted on the models. Table 3 scores the zoo's models, and published checkpoints where there are
 any in ``OUT/adder-456/published`` (they are not part of this project). Figure 1 is made from the zoo's stored curves,
@@ -7,37 +7,29 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import xarray as xr
 
-import interp
 import models
-from interp.attention_signal import AttentionSignal, attention_signal
-from interp.carry_routes import CarryRoutes, carry_routes
 from interp.experiments import Settings, experiment
-from interp.experiments.page import Section, write_page
+from interp.experiments.page import Section, records, write_experiment
 from interp.grokking import GrokkingComparison, curve_of_entry, curve_of_run
-from interp.pattern_ablation import pattern_ablation
-from interp.pattern_dependence import pattern_dependence
-from interp.results import Provenance, Result
-from interp.stress import stress_suites
+from interp.results import Provenance
+from interp.stress import StressSuites, stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer import ArithmeticTransformer
-from models.zoo import set_card_section
 
 PAPER, MODEL, OTHER = "adder-456", "adder-456", "microadder-57"
 COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
 FIGURE_1 = {"adder-582": 16, "adder-512": 16, "adder-456": 32}  # seeds to train where none are stored
-HEADING = "Tests and circuit"
 
 
 def breakdown(name: str) -> pd.DataFrame:
@@ -78,24 +70,13 @@ def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
     return found
 
 
-def _zoo_model() -> ArithmeticTransformer:
-    if MODEL not in models.zoo_names():
-        raise UserError(f"The zoo holds no {MODEL}; train it with `interp train {MODEL}` and publish the run.")
-    return models.load(MODEL)
-
-
-def _write(settings: Settings, what: str, title: str, sections: list[Section], data: dict[str, Any]) -> Path:
-    path = settings.out / PAPER / f"{what}.html"
-    return write_page(path, title, sections, data, f"interp reproduce {PAPER}:{what}")
-
-
 @experiment("adder-456:table1", "Parameters of the 456-parameter model by component")
 def table1(settings: Settings) -> Path:
     table = breakdown(MODEL)
     settings.say(table.to_string(index=False))
     text = "Counted on the model's parameters; the effective weights are computed from them at every use."
     section = Section("Table 1", text, (table,))
-    return _write(settings, "table1", "456 parameters", [section], {"rows": table.to_dict("records")})
+    return write_experiment(settings, "adder-456:table1", "456 parameters", [section], {"rows": records(table)})
 
 
 @experiment("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
@@ -109,7 +90,9 @@ def table4(settings: Settings) -> Path:
         Section("Table 4", "Counted on the models. The paper's table leaves out 582, which its Table 2 has.", (table,)),
         Section("How each component is written", "", (how,)),
     ]
-    return _write(settings, "table4", "From 763 to 456 parameters", sections, {"rows": table.to_dict("records")})
+    return write_experiment(
+        settings, "adder-456:table4", "From 763 to 456 parameters", sections, {"rows": records(table)}
+    )
 
 
 @experiment("adder-456:table3", "Errors on the ten test sets, seed by seed")
@@ -130,7 +113,7 @@ def table3(settings: Settings) -> Path:
         "so that long carries hardly occur in them: see adder-456:stress."
     )
     section = Section("Tables 2 and 3", text, (table, pd.DataFrame(rates)))
-    return _write(settings, "table3", "Errors on the ten test sets", [section], {"errors": found})
+    return write_experiment(settings, "adder-456:table3", "Errors on the ten test sets", [section], {"errors": found})
 
 
 def figure_1(settings: Settings) -> GrokkingComparison:
@@ -145,7 +128,9 @@ def figure_1(settings: Settings) -> GrokkingComparison:
         if folder.exists() or (settings.yes and name not in models.zoo_names()):
             n = seeds if settings.seeds is None else settings.seeds
             if settings.yes:
-                train(name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes)
+                train(
+                    name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes_left()
+                )
             curves[name] = curve_of_run(folder)
         elif name in models.zoo_names():
             curves[name] = curve_of_entry(name)
@@ -174,12 +159,21 @@ def fig1(settings: Settings) -> Path:
         }
         for name, curve in result.curves.items()
     }
-    return _write(settings, "fig1", "Grokking of the 456-parameter family", sections, data)
+    return write_experiment(settings, "adder-456:fig1", "Grokking of the 456-parameter family", sections, data)
 
 
 def _interval(rate: Rate) -> str:
     low, high = rate.interval
     return f"{low:.0%}-{high:.0%}"
+
+
+STRESS = """Uniform pairs of ten-digit numbers hardly contain long carry chains, short numbers or runs of nines, so a
+model can be right on 100,000 of them and wrong where it matters. Each suite is scored for itself. "Sampled" says that
+the problems of a case were drawn (seed 0), "exhaustive" that all there are were tried: operands of one and of two
+digits, and all ordered pairs of the edge numbers (0, 1, 9, powers of ten and their halves, numbers of one repeated
+digit, and their neighbours).
+
+Models that make errors have a picture each. Where none does, all have the same, and one is shown."""
 
 
 @experiment("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
@@ -189,93 +183,45 @@ def stress(settings: Settings) -> Path:
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
     for result in found.values():
         settings.say(result.sentence())
-    sections = [Section(name, "", (r.to_dataframe(),), (r.figure(),)) for name, r in found.items()]
-    data = {name: _records(result) for name, result in found.items()}
-    return _write(settings, "stress", "Ten-digit adders under stress", sections, data)
-
-
-#: The probes of a model's circuit by question; the first four are also asked of MicroAdder for the card.
-PROBES: dict[str, Callable[[Any], Result]] = {
-    "How far attention depends on the problem": pattern_dependence,
-    "Whether that part is needed": pattern_ablation,
-    "What attention writes": attention_signal,
-    "Which way the carry comes": carry_routes,
-    "Which units carry it": interp.carry_units,
-    "Where the digits look": interp.attention_by_role,
-}
-COMPARED = 4
-OWN_TOKEN = ("own token in the stream", "own token by all its routes")
-
-
-@experiment("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
-def circuit(settings: Settings) -> Path:
-    sections, data = [], {}
-    untrained = models.build(MODEL)
-    for name, model in {**scored_models(settings), OTHER: models.load(OTHER)}.items():
-        for question, probe in PROBES.items():
-            result = probe(model)
-            settings.say(f"{name}: {result}")
-            sections.append(Section(f"{name}: {question[0].lower()}{question[1:]}", "", (), (result.figure(),)))
-            data[f"{name}: {question}"] = {"sentence": str(result), "rows": _records(result)}
-    control = pattern_dependence(untrained)
-    sections.append(Section("Control: an untrained model", "", (), (control.figure(),)))
-    data["untrained"] = {"sentence": str(control), "rows": _records(control)}
-    return _write(settings, "circuit", "The circuit of the 456-parameter adder", sections, data)
-
-
-def _records(result: Result) -> list[dict[str, Any]]:
-    """The result's table as JSON can hold it: None where a number is not finite."""
-    rows = result.to_dataframe().to_dict("records")
-    finite = lambda x: None if isinstance(x, float) and not math.isfinite(x) else x  # noqa: E731
-    return [{str(key): finite(value) for key, value in row.items()} for row in rows]
-
-
-@experiment("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
-def card(settings: Settings) -> Path:
-    """Write the section into the zoo entry's own card; returns the entry."""
-    model, errors = _zoo_model(), errors_by_test_seed(_zoo_model())
-    found = {question: probe(model) for question, probe in PROBES.items()}
-    control, microadder = pattern_dependence(models.build(MODEL)), models.load(OTHER)
-    other = {question: probe(microadder) for question, probe in list(PROBES.items())[:COMPARED]}
-    lines = [
-        f"* **Ten test sets** (the paper's Table 3): {sum(errors.values())} errors in 100,000; by test seed "
-        + ", ".join(f"{seed}: {count}" for seed, count in errors.items())
-        + ". Sampled.",
-        f"* **Stress suites:** {stress_suites(model)} `interp reproduce adder-456:stress` has every case.",
-        *(f"* **{question}:** {found[question]}" for question in found),
-        f"* **The same of an untrained model of this size:** {control}",
-        *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),
+    drawn = [name for name, result in found.items() if result.errors] or list(found)[:1]
+    sections = [
+        Section("Errors of every model", STRESS, (suite_table(found),)),
+        *(Section(name, "", (), (found[name].figure(),)) for name in drawn),
+        Section("Every case", EVERY_CASE, (case_table(found),)),
     ]
-    settings.say("\n".join(lines))
-    return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\n" + _reading(found, other))
+    data = {name: records(result.to_dataframe()) for name, result in found.items()}
+    return write_experiment(settings, "adder-456:stress", "Ten-digit adders under stress", sections, data)
 
 
-def _reading(found: dict[str, Result], other: dict[str, Result]) -> str:
-    """What the numbers add up to, in words; every number is a measured one."""
-    what, way = "What attention writes", "Which way the carry comes"
-    own, last = (_signal(found[what]).mean(term)[0] for term in ("own", "last"))
-    routes, others = _routes(found[way]), _routes(other[way])
-    made, below = routes.rate("made", "previous operands"), routes.rate("passed", "operands below")
-    stream, token = (routes.rate("passed", route) for route in OWN_TOKEN)
-    other_stream, other_token = (others.rate("passed", route) for route in OWN_TOKEN)
-    return (
-        f"Read together: attention writes the own column's digit sum {own:.1f} times as strongly as that of the column "
-        f"below, and the last output digit {last:.2f} times. A carry made below comes through those operands: "
-        f"{made.accuracy:.1%} of the predictions follow them. A carry passed on by a sum of 9 shows only in the last "
-        f"output digit, which is the query's own token: {token.accuracy:.1%} follow it by all its routes, "
-        f"{stream.accuracy:.1%} in the residual stream alone; {below.accuracy:.1%} follow the operands further down. "
-        "So the carry is the digit sum below less the last output digit, as in MicroAdder. What differs is where that "
-        f"digit is read: {OTHER}'s attention writes it {_signal(other[what]).mean('last')[0]:.2f} times as strongly as "
-        f"the column below, and there {other_token.accuracy:.1%} follow the token by all its routes and "
-        f"{other_stream.accuracy:.1%} in the residual stream alone."
-    )
+EVERY_CASE = """Wrong answers by case. The bound is of the error rate where nothing of a sample was wrong: it is lower
+than that with 95% confidence, on problems drawn like these. A case that was tried as a whole needs none."""
 
 
-def _signal(result: Result) -> AttentionSignal:
-    assert isinstance(result, AttentionSignal)
-    return result
+def suite_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+    """Wrong answers by suite, a column a model; the suites' cases are summed."""
+    rows = []
+    for suite in dict.fromkeys(case.suite for case in next(iter(found.values())).cases):
+        cases = {name: result.suite(suite) for name, result in found.items()}
+        first = next(iter(cases.values()))
+        counts = {name: sum(case.errors for case in own) for name, own in cases.items()}
+        rung = " and ".join(dict.fromkeys(case.rung for case in first))
+        rows.append({"suite": suite, "problems": sum(case.rate.n for case in first), "rung": rung} | counts)
+    total = {name: result.errors for name, result in found.items()}
+    rows.append({"suite": "all", "problems": sum(row["problems"] for row in rows), "rung": ""} | total)
+    return pd.DataFrame(rows)
 
 
-def _routes(result: Result) -> CarryRoutes:
-    assert isinstance(result, CarryRoutes)
-    return result
+def case_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
+    rows = []
+    for cases in zip(*(result.cases for result in found.values()), strict=True):
+        case = cases[0]
+        bound = f"{case.rate.error_bound:.1e}" if case.rung == "sampled" else ""
+        row: dict[str, Any] = {"case": f"{case.suite}: {case.case}", "problems": case.rate.n, "rung": case.rung}
+        row |= {name: own.errors for name, own in zip(found, cases, strict=True)}
+        rows.append(row | {"bound if none is wrong": bound})
+    table = pd.DataFrame(rows)
+    for name, result in found.items():
+        if result.errors:
+            table[f"{name}: a wrong one"] = result.to_dataframe().wrong_example
+    return table

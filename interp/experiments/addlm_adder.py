@@ -6,7 +6,6 @@ is trained to its last step and none is chosen, so the rows are what the recipe 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ import pandas as pd
 
 import models
 from interp.accuracy import accuracy_by_chain
+from interp.addlm.multiplications import count_multiplications
 from interp.experiments import Settings, experiment
-from interp.experiments.page import Section, write_page
-from interp.experiments.runs import OutOfTime, SeedRun, train_all
-from interp.multiplications import count_multiplications
+from interp.experiments.page import Section, write_experiment
+from interp.experiments.runs import SeedRun, train_in_time
 from models.addlm_adder import ADDERS
 from models.evaluation import Rate, score
-from models.tasks.two_digit import all_problems
+from models.tasks.two_digit import TwoDigitAddition, all_problems
 from models.training.recipes import get_recipe
 from models.transformer import ArithmeticTransformer
 
@@ -52,7 +51,7 @@ def runs_of(settings: Settings) -> list[SeedRun]:
 
 def measure(model: ArithmeticTransformer) -> Iterator[dict[str, Any]]:
     """Rows of exact match, each with its rung: what was tried, how many, how many right."""
-    if "two-digit" in (model.name_or_path or ""):
+    if isinstance(model.task, TwoDigitAddition):
         yield _row("all pairs", "exhaustive", score(model, all_problems()))
         yield _row("the 500 pairs never trained on", "exhaustive", score(model))
         return
@@ -92,13 +91,8 @@ def multiplication_table() -> pd.DataFrame:
 @experiment("addlm:adder", "Adders in AddLM's algebra")
 def adder(settings: Settings) -> Path | None:
     """Train what is missing, try every model, write the page."""
-    runs, started = runs_of(settings), time.monotonic()
-    try:
-        for run in runs:
-            left = None if settings.minutes is None else settings.minutes - (time.monotonic() - started) / 60
-            train_all([run], [run.recipe.steps], settings.device, left)
-    except OutOfTime:
-        settings.say("Out of time; the same command goes on.")
+    runs = runs_of(settings)
+    train_in_time([(run, [run.recipe.steps]) for run in runs], settings)
     rows = []
     for run in runs:
         if run.has(run.recipe.steps):
@@ -106,15 +100,10 @@ def adder(settings: Settings) -> Path | None:
             rows += [{"model": run.name, "seed": run.seed} | row for row in found]
     if not rows:
         return None
-    return write(settings.out / "addlm-adder.html", rows)
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """The page from measured rows."""
     sections = [
         Section("What was trained", INTRODUCTION),
         Section("Exact match", tables=[accuracy_table(rows)]),
         Section("Multiplications", COUNTED, tables=[multiplication_table()]),
     ]
     title = "An adder without multiplications in its matrices"
-    return write_page(path, title, sections, {"rows": list(rows)}, "interp reproduce addlm:adder")
+    return write_experiment(settings, "addlm:adder", title, sections, {"rows": rows})

@@ -9,11 +9,10 @@ import pandas as pd
 import torch
 
 import models
+from interp.addlm.multiplications import count_multiplications
 from interp.experiments import Settings, experiment
-from interp.experiments.addlm import SHORT
-from interp.experiments.addlm_runs import cut, mean_best, mean_last, stored_rows
-from interp.experiments.page import Section, write_page
-from interp.multiplications import count_multiplications
+from interp.experiments.addlm_runs import LossRow, cut, mean_best, mean_last, stored_rows
+from interp.experiments.page import Section, write_experiment
 from models.addlm import TOP_K, model_name
 from models.errors import UserError
 from models.packing import packed_size
@@ -64,34 +63,39 @@ def losses() -> Iterator[Claim]:
         f"{best['float']:.3f} and {last['float']:.3f} (float), {best['AddLM']:.3f} and {last['AddLM']:.3f} (AddLM).",
         "Open here. The paper compares last steps of a float model that it says overfits; best and last must be shown.",
     )
-    yield from _early(rows_at_short())
+    yield from _variants()
 
 
 _FOUR = {"float": "-float", "L1": "-l1", "ternary": "-ternary", "AddLM": ""}
 
 
-def rows_at_short() -> dict[str, float]:
-    """Loss after :data:`SHORT` steps of every stored model, of its lowest seed."""
-    found: dict[str, float] = {}
+def _beside(other: str) -> tuple[int, float, float] | None:
+    """The last step that stored runs (lowest seeds) of AddLM and of another model measured; their losses there."""
+    first: dict[str, LossRow] = {}
     for row in sorted(stored_rows(), key=lambda row: row.seed):
-        if row.at(SHORT) is not None:
-            found.setdefault(row.model, cut(row, SHORT).last)
-    return found
+        first.setdefault(row.model, row)
+    ours, its = first.get(model_name("0.8m")), first.get(other)
+    if ours is None or its is None:
+        return None
+    step = max(set(ours.steps) & set(its.steps))
+    return step, cut(ours, step).last, cut(its, step).last
 
 
-def _early(early: dict[str, float]) -> Iterator[Claim]:
-    reference, max_plus = early.get(model_name("0.8m")), early.get(model_name("0.8m", "-max-plus"))
-    if reference is not None and max_plus is not None:
+def _variants() -> Iterator[Claim]:
+    found = _beside(model_name("0.8m", "-max-plus"))
+    if found is not None:
+        step, reference, max_plus = found
         yield (
             "Does the true tropical product max_i (q_i + k_i) train? (open question)",
-            f"After {SHORT} steps, one seed: {max_plus:.3f}, beside {reference:.3f} with negative L1.",
+            f"After {step:,} steps, one seed: {max_plus:.3f}, beside {reference:.3f} with negative L1.",
             "It trains." if max_plus < reference + 0.5 else "It trains badly.",
         )
-    scaled = early.get(model_name("0.8m", "-scaled"))
-    if reference is not None and scaled is not None:
+    found = _beside(model_name("0.8m", "-scaled"))
+    if found is not None:
+        step, reference, scaled = found
         yield (
             "Scores are -L1(q, k), without a scale (table of the architecture)",
-            f"After {SHORT} steps, one seed: {reference:.3f} unscaled, {scaled:.3f} divided by sqrt(d_head).",
+            f"After {step:,} steps, one seed: {reference:.3f} unscaled, {scaled:.3f} divided by sqrt(d_head).",
             "The formula as printed does better there." if reference < scaled else "The scaled form does better there.",
         )
 
@@ -146,4 +150,4 @@ def claims(settings: Settings) -> Path | None:
     data = {"claims": table.to_dict("records"), "rows": [row.to_dict() for row in stored_rows()]}
     title = "AddLM's claims, measured"
     sections = [Section("Claims and measurements", TEXT, tables=[table])]
-    return write_page(settings.out / "addlm-claims.html", title, sections, data, "interp reproduce addlm:claims")
+    return write_experiment(settings, "addlm:claims", title, sections, data)

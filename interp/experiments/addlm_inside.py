@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.addlm_heads import HeadTable, head_table
-from interp.addlm_patching import CORRUPTIONS, PatchingCheck, check_patching
-from interp.addlm_scores import ScoreReading, read_scores
-from interp.addlm_weights import (
+from interp.addlm.heads import HeadTable, head_table
+from interp.addlm.patching import CORRUPTIONS, PatchingCheck, check_patching
+from interp.addlm.scores import ScoreReading, read_scores
+from interp.addlm.weights import (
     IntegerCircuits,
     TernaryTraining,
     ValueComposition,
@@ -24,10 +24,10 @@ from interp.addlm_weights import (
     value_composition,
 )
 from interp.experiments import Settings, experiment
-from interp.experiments.page import Section, write_page
-from interp.experiments.runs import OutOfTime, SeedRun, train_all
+from interp.experiments.addlm_runs import seed_run
+from interp.experiments.page import Section, write_experiment
+from interp.experiments.runs import OutOfTime, train_all
 from models.packing import PACKINGS, packed_size
-from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
 
@@ -58,17 +58,12 @@ corrupted input, 5% of the way and all the way, and the estimate is compared wit
 model, with smooth scores and no cut, is the control: what fails there as well is not due to L1 and top-k."""
 
 
-def seed_run(settings: Settings, name: str) -> SeedRun:
-    folder = settings.out / "addlm" / "runs" / name / "seed-0"
-    return SeedRun(name, 0, get_recipe(models.get_spec(name).recipe or ""), folder)
-
-
 def trained(settings: Settings, name: str) -> tuple[ArithmeticTransformer, str]:
     """The stored model, or seed 0 after the recipe's last step; and which of them."""
     if name in models.zoo.zoo_names():
         return models.load(name), "zoo entry"
-    run = seed_run(settings, name)
-    train_all([run], [run.recipe.steps], settings.device, settings.minutes)
+    run = seed_run(settings, name, 0)
+    train_all([(run, [run.recipe.steps])], settings.device, settings.minutes_left())
     return run.model_at(run.recipe.steps), f"seed 0 after {run.recipe.steps:,} steps"
 
 
@@ -90,8 +85,8 @@ def inside(settings: Settings) -> Path | None:
     """Load or train, measure, write the page."""
     try:
         (model, which), (twin, which_twin) = (trained(settings, name) for name in (ADDLM, FLOAT))
-        run = seed_run(settings, ADDLM)
-        train_all([run], [run.recipe.steps], settings.device, settings.minutes)
+        run = seed_run(settings, ADDLM, 0)
+        train_all([(run, [run.recipe.steps])], settings.device, settings.minutes_left())
     except OutOfTime:
         settings.say("Out of time; the same command goes on.")
         return None
@@ -112,7 +107,7 @@ def inside(settings: Settings) -> Path | None:
             checks.append(check_patching(m, few, right, source, corruption))
     weights = {ADDLM: which, FLOAT: which_twin}
     found = Found(model, weights, circuits, composition, training, heads, scores, checks)
-    return found.write(settings.out / "addlm-inside.html")
+    return write_experiment(settings, "addlm:inside", TITLE, found.sections(), found.data())
 
 
 def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
@@ -188,9 +183,6 @@ class Found:
             ],
             "windows": {"heads": self.heads[0].provenance.n, "scores and patching": self.scores.provenance.n},
         }
-
-    def write(self, path: Path) -> Path:
-        return write_page(path, TITLE, self.sections(), self.data(), "interp reproduce addlm:inside")
 
 
 def _points(result: HeadTable | ScoreReading) -> pd.DataFrame:

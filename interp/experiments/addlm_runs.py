@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from interp.experiments import Settings
-from interp.experiments.runs import OutOfTime, SeedRun, train_all
+from interp.experiments.runs import SeedRun, train_in_time
 from models.registry import build, get_spec
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
@@ -99,12 +99,10 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
             rows += [cut(row, steps) for row in known]
         else:
             runs += [(seed_run(settings, model, seed), steps) for seed in range(settings.seeds or seeds)]
-    try:
-        for run, steps in runs:
-            settings.say(f"{run.name}, seed {run.seed}: {steps:,} steps in {run.folder}")
-            train_all([run], [steps], settings.device, settings.minutes)
-    except OutOfTime:
-        settings.say("Out of time; the same command goes on.")
+    for run, steps in runs:
+        settings.say(f"{run.name}, seed {run.seed}: {steps:,} steps in {run.folder}")
+        if not train_in_time([(run, [steps])], settings):
+            break
     found = [(row_of(run), steps) for run, steps in runs]
     return rows + [cut(row, steps) for row, steps in found if row is not None]
 

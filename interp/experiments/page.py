@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from interp.experiments import Settings
 from interp.report.write import figure_html
 from models.checkpoint import write_bytes_atomic, write_json_atomic
 
@@ -26,7 +28,8 @@ h2 {{ margin-top: 2.2rem; }} figure {{ margin: 0; }} figcaption strong {{ displa
 figcaption small {{ color: #666; }} .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd; vertical-align: top; }}
-th {{ border-bottom-color: #888; }} td.number {{ text-align: right; white-space: nowrap; }}
+th {{ border-bottom-color: #888; }} .number {{ text-align: right; }}
+td.number {{ white-space: nowrap; }}
 </style><script>{plotlyjs}</script></head><body>
 <h1>{title}</h1>
 {sections}
@@ -44,9 +47,10 @@ class Section:
     text: str = ""  # paragraphs are separated by an empty line
     tables: Sequence[pd.DataFrame] = ()
     figures: Sequence[go.Figure] = ()
+    level: int = 2  # 3 stands under the last section of level 2
 
     def to_html(self) -> str:
-        parts = [f"<h2>{html.escape(self.heading)}</h2>"]
+        parts = [f"<h{self.level}>{html.escape(self.heading)}</h{self.level}>"]
         parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in self.text.split("\n\n") if paragraph.strip()]
         parts += [f"<div class='wide'>{_table(table)}</div>" for table in self.tables]
         parts += [f"<div class='wide'>{figure_html(figure)}</div>" for figure in self.figures]
@@ -67,8 +71,29 @@ def write_page(path: Path, title: str, sections: Sequence[Section], data: dict[s
     return path
 
 
+def write_experiment(
+    settings: Settings, target: str, title: str, sections: Sequence[Section], data: dict[str, Any]
+) -> Path:
+    """:func:`write_page` for the experiment ``target`` ("paper:what"), at OUT/paper/what.html."""
+    paper, _, what = target.partition(":")
+    return write_page(settings.out / paper / f"{what}.html", title, sections, data, f"interp reproduce {target}")
+
+
+def records(table: pd.DataFrame, decimals: int | None = None) -> list[dict[str, Any]]:
+    """A table's rows as JSON can hold them: None for what is not finite; rounded, if ``decimals`` are given."""
+    rows = (table if decimals is None else table.round(decimals)).to_dict("records")
+    return [{str(key): _finite(value) for key, value in row.items()} for row in rows]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _table(table: pd.DataFrame) -> str:
-    head = "".join(f"<th>{html.escape(str(column))}</th>" for column in table.columns)
+    cells = [[*table.iloc[:, i]] for i in range(table.shape[1])]
+    kinds = [" class='number'" if column and all(map(_kind, column)) else "" for column in cells]
+    names = zip(kinds, table.columns, strict=True)
+    head = "".join(f"<th{kind}>{html.escape(str(column))}</th>" for kind, column in names)
     rows = []
     for row in table.itertuples(index=False):
         cells = (f"<td{_kind(cell)}>{html.escape(_text(cell))}</td>" for cell in row)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import torch
 
+from interp.experiments import Settings
+from models.errors import UserError
 from models.registry import build
 from models.training.loop import train
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
+from models.zoo import load, zoo_names
 
 
 class OutOfTime(Exception):
@@ -83,16 +86,37 @@ class SeedRun:
             yield line["step"], line["loss"][0]
 
 
-def train_all(runs: Sequence[SeedRun], stops: Sequence[int], device: str, minutes: float | None) -> None:
-    """Train every run through every stop, one run after the other.
+#: Runs with the steps at which each keeps a snapshot, in the order in which they are trained.
+Plan = Sequence[tuple[SeedRun, Sequence[int]]]
+
+
+def train_all(plan: Plan, device: str, minutes: float | None) -> None:
+    """Train every run of the plan through its stops, one run after the other.
 
     Raises:
         OutOfTime: ``minutes`` were spent before all were done.
     """
     started = time.monotonic()
-    for run in runs:
+    for run, stops in plan:
         for stop in stops:
             left = None if minutes is None else minutes - (time.monotonic() - started) / 60
             if left is not None and left <= 0 and not run.has(stop):
                 raise OutOfTime
             run.train_to(stop, device, left)
+
+
+def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> bool:
+    """:func:`train_all` within the settings' minutes; False, and said so, if they ended before all was done."""
+    try:
+        train_all(plan, device or settings.device, settings.minutes_left())
+    except OutOfTime:
+        settings.say("Out of time; the page shows what is there, and the same command goes on.")
+        return False
+    return True
+
+
+def zoo_model(name: str) -> ArithmeticTransformer:
+    """A stored model. Raises UserError that says how to get one, if there is none."""
+    if name not in zoo_names():
+        raise UserError(f"The zoo holds no {name}; train it with `interp train {name}` and publish the run.")
+    return load(name)

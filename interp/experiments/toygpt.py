@@ -13,17 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-import models
 from interp.experiments import Settings, experiment
-from interp.experiments.page import Section, write_page
-from interp.experiments.runs import OutOfTime, SeedRun, train_all
-from interp.two_digit_attention import attention_maps
-from interp.two_digit_carry import carry_path
-from interp.two_digit_errors import CarryErrors, carry_errors
-from interp.two_digit_probes import carry_probes
-from interp.two_digit_seeds import BUDGET, SeedComparison, compute_seed_comparison
+from interp.experiments.page import Section, records, write_experiment
+from interp.experiments.runs import SeedRun, train_in_time, zoo_model
+from interp.two_digit.attention import attention_maps
+from interp.two_digit.carry import carry_path
+from interp.two_digit.errors import CarryErrors, carry_errors
+from interp.two_digit.probes import carry_probes
+from interp.two_digit.seeds import BUDGET, SeedComparison, compute_seed_comparison
 from models.checkpoint import read_json, write_json_atomic
-from models.errors import UserError
 from models.evaluation import score
 from models.training.recipes import get_recipe
 
@@ -54,13 +52,8 @@ def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
 def train_what_is_missing(settings: Settings, runs: Sequence[SeedRun]) -> bool:
     """Train; False if time ran out before all was done."""
     device = "cpu" if settings.device == "auto" else settings.device  # launches would cost a GPU more than it saves
-    try:
-        train_all(runs, EARLY, device, settings.minutes)
-        train_all([run for run in runs if run.seed < LONG_SEEDS], LATE, device, settings.minutes)
-    except OutOfTime:
-        settings.say("Out of time; the page shows what is there, and the same command goes on.")
-        return False
-    return True
+    plan = [(run, EARLY) for run in runs] + [(run, LATE) for run in runs if run.seed < LONG_SEEDS]
+    return train_in_time(plan, settings, device)
 
 
 def measured(run: SeedRun) -> list[dict[str, Any]]:
@@ -172,8 +165,8 @@ def _table_page(question: str, settings: Settings) -> Path:
     ]
     if result.last_step > BUDGET:
         sections.insert(2, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
-    name = f"table-{question}"
-    return _write(settings, name, f"ToyGPT: {result.what}", sections, data_of(result, rows))
+    target = f"toygpt:table-{question}"
+    return write_experiment(settings, target, f"ToyGPT: {result.what}", sections, data_of(result, rows))
 
 
 def _curve_page(question: str, name: str, settings: Settings) -> Path:
@@ -182,18 +175,9 @@ def _curve_page(question: str, name: str, settings: Settings) -> Path:
         Section("Training loss", "The paper's figure, over more iterations and seeds.", (), (result.loss_figure(),)),
         Section("Held-out sums right", result.sentence(), (_orderings(result),), (result.figure(),)),
     ]
-    return _write(settings, name, f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows))
-
-
-def _write(settings: Settings, name: str, title: str, sections: list[Section], data: dict[str, Any]) -> Path:
-    path = settings.out / "toygpt" / f"{name}.html"
-    return write_page(path, title, sections, data, f"interp reproduce toygpt:{name}")
-
-
-def _stored_model() -> models.ArithmeticTransformer:
-    if BEST not in models.zoo_names():
-        raise UserError(f"The zoo holds no {BEST}; train it with `interp train {BEST}` and publish the run.")
-    return models.load(BEST)
+    return write_experiment(
+        settings, f"toygpt:{name}", f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows)
+    )
 
 
 @experiment("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
@@ -218,7 +202,7 @@ def figure_2(settings: Settings) -> Path | None:
 
 @experiment("toygpt:fig3", "Attention maps of every head and layer")
 def figure_3(settings: Settings) -> Path | None:
-    result = attention_maps(_stored_model())
+    result = attention_maps(zoo_model(BEST))
     overlaps = ", ".join(f"{key} {value:.2f}" for key, value in result.overlaps().items())
     section = Section(
         "Attention of every head",
@@ -235,12 +219,12 @@ def figure_3(settings: Settings) -> Path | None:
         "overlaps": result.overlaps(),
         "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
     }
-    return _write(settings, "fig3", "ToyGPT: attention maps", [section], data)
+    return write_experiment(settings, "toygpt:fig3", "ToyGPT: attention maps", [section], data)
 
 
 @experiment("toygpt:carry", "Carry errors, and the carry's path through the layers")
 def carry(settings: Settings) -> Path | None:
-    model = _stored_model()
+    model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     failures = pd.DataFrame(
         [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.failures]
@@ -254,14 +238,14 @@ def carry(settings: Settings) -> Path | None:
     data = {
         "model": errors.name,
         "errors": _counts(errors) | {"test": errors.test.correct, "train": errors.train.correct},
-        "by_units_sum": _records(errors.to_dataframe()),
-        "probes": _records(probes.table),
-        "path": _records(path.table),
+        "by_units_sum": records(errors.to_dataframe(), 5),
+        "probes": records(probes.table, 5),
+        "path": records(path.table, 5),
         "points": list(path.points),
         "emitted": path.emitted,
         "sentences": [errors.sentence(), probes.sentence(), path.sentence()],
     }
-    return _write(settings, "carry", "ToyGPT: the carry", sections, data)
+    return write_experiment(settings, "toygpt:carry", "ToyGPT: the carry", sections, data)
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
@@ -274,9 +258,3 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
         for row in table.itertuples()
     ]
     return shown
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON, numbers rounded to what they mean."""
-    rows: list[dict[str, Any]] = table.round(5).to_dict("records")  # type: ignore[assignment]
-    return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]

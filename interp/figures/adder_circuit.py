@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attention_signal import TERMS, AttentionSignal
-from interp.carry_routes import ROUTES, CarryRoutes
+from interp.adder_circuit.attention_signal import TERMS, AttentionSignal
+from interp.adder_circuit.carry_routes import ROUTES, CarryRoutes
+from interp.adder_circuit.pattern_ablation import PatternAblation
+from interp.adder_circuit.pattern_dependence import PatternDependence
 from interp.figures import theme
-from interp.pattern_ablation import PatternAblation
-from interp.pattern_dependence import PatternDependence
 
 _TERM_NAMES = {"own": "own column's digit sum", "below": "digit sum of the column below", "last": "last output digit"}
 
@@ -39,7 +37,13 @@ def pattern_dependence(result: PatternDependence) -> go.Figure:
             hovertemplate=f"%{{y}}, {name}: %{{x:.3f}}<extra></extra>", row=1, col=2,
         )  # fmt: skip
     figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(rangemode="tozero", row=1, col=1)
+    # Rounding must not fill the panel of a model whose attention is the same on every problem.
+    figure.update_xaxes(range=[0, max(1.05 * result.max_spread, 0.01)], row=1, col=1)
+    if not result.depends:
+        figure.add_annotation(
+            text="nothing varies", x=0.5, y=overall.factor.values.tolist()[len(overall.factor) // 2], showarrow=False,
+            font={"color": theme.GREY}, row=1, col=2,
+        )  # fmt: skip
     figure.update_xaxes(range=[-0.05, 1.05], row=1, col=2)
     figure.update_layout(legend={"orientation": "h", "y": -0.15, "x": 0.55})
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=600)
@@ -60,7 +64,7 @@ def pattern_ablation(result: PatternAblation) -> go.Figure:
         figure.add_scatter(
             x=list(rates), y=values, mode="lines+markers", name=pattern,
             line={"color": colour, "width": 1.5}, marker={"symbol": symbol, "size": size, "color": colour},
-            error_y=_error_bars(values, ends),
+            error_y=theme.error_bars(values, ends[:, 0], ends[:, 1]),
             text=[f"{rate.correct:,} of {rate.n:,}" for rate in rates.values()],
             hovertemplate=f"{pattern}, chain %{{x}}: %{{text}}<extra></extra>",
         )  # fmt: skip
@@ -68,12 +72,6 @@ def pattern_ablation(result: PatternAblation) -> go.Figure:
     figure.update_yaxes(title="whole answers right", range=[-0.03, 1.05])
     figure.update_layout(legend={"orientation": "h", "y": -0.18, "x": 0})
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=560)
-
-
-def _error_bars(values: np.ndarray, ends: np.ndarray) -> dict[str, Any]:
-    """Plotly's error bars for intervals [n, (low, high)]."""
-    bars = {"array": ends[:, 1] - values, "arrayminus": values - ends[:, 0]}
-    return {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | bars
 
 
 def attention_signal(result: AttentionSignal) -> go.Figure:
@@ -107,7 +105,7 @@ def carry_routes(result: CarryRoutes) -> go.Figure:
         ends = np.array([rate.interval for rate in rates])
         figure.add_bar(
             y=list(ROUTES), x=values, orientation="h", name=name, marker_color=colour,
-            error_x=_error_bars(values, ends),
+            error_x=theme.error_bars(values, ends[:, 0], ends[:, 1]),
             text=[f"{value:.1%}" if value > 0.002 else "" for value in values],
             textposition="outside", textfont={"size": 10},
             hovertemplate=f"{name}, %{{y}}: %{{x:.3f}}<extra></extra>",

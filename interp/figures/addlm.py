@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
 
 if TYPE_CHECKING:
-    from interp.addlm_heads import HeadTable
-    from interp.addlm_patching import PatchingCheck
-    from interp.addlm_scores import ScoreReading
-    from interp.addlm_weights import IntegerCircuits, TernaryTraining, ValueComposition
+    from interp.addlm.heads import HeadTable
+    from interp.addlm.patching import PatchingCheck
+    from interp.addlm.scores import ScoreReading
+    from interp.addlm.weights import IntegerCircuits, TernaryTraining, ValueComposition
 
 _COLOURS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.VERMILION, theme.PURPLE, theme.SKY)
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
@@ -84,15 +85,9 @@ def head_table(result: HeadTable) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=820, note=note)
 
 
-def _error(rows, name: str) -> dict:
-    return {
-        "symmetric": False,
-        "array": rows[f"{name}_high"] - rows[name],
-        "arrayminus": rows[name] - rows[f"{name}_low"],
-        "thickness": 1.2,
-        "width": 2,
-        "color": theme.BLACK,
-    }
+def _error(rows: pd.DataFrame, name: str) -> dict[str, Any]:
+    values, low, high = rows[name], rows[f"{name}_low"], rows[f"{name}_high"]
+    return theme.error_bars(values, low, high, width=2, thickness=1.2, color=theme.BLACK)
 
 
 def score_reading(result: ScoreReading) -> go.Figure:

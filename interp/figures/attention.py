@@ -45,7 +45,7 @@ def attention_by_role(result: AttentionByRole, layer: int, head: int) -> go.Figu
         hovertemplate="predicting %{y}: %{z:.4f} on %{x} (%{customdata[0]} positions)<br>"
         "standard deviation over inputs %{customdata[1]:.1e}<br>"
         "attention blind to roles: %{customdata[2]:.3f}<extra></extra>",
-        colorbar={"title": {"text": "weight", "side": "top"}, "thickness": 12, "len": 0.9, "x": 1.01},
+        colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12, "len": 0.9, "x": 1.01},
     )
     figure.update_xaxes(title="role of the position attended to", row=1, col=1)
     figure.update_yaxes(title="answer token predicted", autorange="reversed", row=1, col=1)

@@ -41,18 +41,14 @@ def _summary(result: CarryUnits) -> str:
         return f"None of {len(verdicts)} MLP units separates a carry signal from its rivals"
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
-    switches = int((found["kind"] == "switch").sum())
-    one = len(found) == 1
-    kind = (
-        ("is an exact switch of" if one else "are exact switches of")
-        if switches == len(found)
-        else ("is a detector of" if one else "are detectors of")
-    )
-    worst = float(found["auroc_apart"].min())
-    return (
-        f"{len(found)} of {len(verdicts)} MLP units {kind} {signal_name(signal)}: AUROC {worst:.3f} even with "
-        "each rival signal held fixed"
-    )
+    one, counts = len(found) == 1, [f"{n} {kind}" for kind, n in result.count_kinds(signal).items()]
+    worst = f"{found['auroc_apart'].min():.3f}"
+    held = f"AUROC {worst}{'' if one or worst == '1.000' else ' or more'} even with each rival signal held fixed"
+    if (found["kind"] == "switch").all():
+        kind = "is an exact switch of" if one else "are exact switches of"
+        return f"{len(found)} of {len(verdicts)} MLP units {kind} {signal_name(signal)}: {held}"
+    verb = "tells" if one else "tell"
+    return f"{len(found)} of {len(verdicts)} MLP units {verb} {signal_name(signal)} ({', '.join(counts)}): {held}"
 
 
 def carry_unit_activations(result: CarryUnits) -> go.Figure:
@@ -79,14 +75,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
                     "line": {"width": 2, "color": colour},
                     "symbol": "diamond" if carry else "circle",
                 },
-                error_y={
-                    "array": high - mean,
-                    "arrayminus": mean - low,
-                    "symmetric": False,
-                    "color": colour,
-                    "thickness": 2,
-                    "width": 0,
-                },
+                error_y=theme.error_bars(mean, low, high, width=0, thickness=2.0, color=colour),
                 customdata=np.stack((sums, low, high, n, out), -1),
                 hovertemplate="digit sum %{customdata[0]}, carry out %{customdata[4]}<br>mean %{y:.2f}, "
                 "range %{customdata[1]:.2f} to %{customdata[2]:.2f} (n = %{customdata[3]:,})<extra></extra>",
@@ -107,6 +96,8 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
     figure.update_yaxes(title="unit input (pre-activation)", col=1)
     figure.update_layout(legend={"orientation": "h", "y": -0.16, "x": 0})
     note = "Bars: smallest to largest; markers: mean, filled where the column has a carry out"
+    if (named := int(result.verdicts()["signal"].notna().sum())) > len(units):
+        note = f"The {len(units)} that separate best, of {named}. {note}"
     return theme.finish(figure, _summary(result), result.provenance, height=540, note=note)
 
 
@@ -124,15 +115,15 @@ def carry_unit_ablation(result: CarryUnits, signal: str = "carry_out") -> go.Fig
         rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
         labels = ["whole model", *(f"L{layer} unit {unit} zeroed" for layer, unit in chosen)]
         values = np.array([rows["clean"].iloc[0], *rows["ablated"]])
-        high = np.array([rows["clean_high"].iloc[0], *rows["ablated_high"]]) - values
-        low = values - np.array([rows["clean_low"].iloc[0], *rows["ablated_low"]])
+        high = [rows["clean_high"].iloc[0], *rows["ablated_high"]]
+        low = [rows["clean_low"].iloc[0], *rows["ablated_low"]]
         figure.add_bar(
             x=labels,
             y=values,
             text=[f"{value:.3f}" for value in values],
             textposition="outside",
             marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
-            error_y={"array": high, "arrayminus": low, "symmetric": False, "color": theme.BLACK, "thickness": 1.5},
+            error_y=theme.error_bars(values, low, high, thickness=1.5, color=theme.BLACK),
             name=f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})",
             hovertemplate="%{x}: %{y:.4f}<extra></extra>",
         )

@@ -1,4 +1,4 @@
-"""Pictures of :mod:`interp.heatmap_panels` and :mod:`interp.offset_sweeps`, laid out like those of Position Coupling.
+"""Pictures of grids of exact match and of offset sweeps (:mod:`interp.heatmaps`), laid out like Position Coupling's.
 
 Red is 0 and blue is 1; a red box is the training range; grey is beyond the model's position tables, white not asked.
 """
@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
-from interp.heatmap_panels import GridPanel, GridPanels
-from interp.heatmaps import ExactMatchGrid
-from interp.offset_sweeps import OffsetSweep
+from interp.heatmaps.grid import ExactMatchGrid
+from interp.heatmaps.offset_sweeps import OffsetSweep
+from interp.heatmaps.panels import GridPanel, GridPanels
 
 #: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
 SCALE = "RdBu"
@@ -203,8 +203,7 @@ def offset_sweep(result: OffsetSweep) -> go.Figure:
             x=rows.start + 0.06 * (number - 1), y=rows.accuracy, name=f"{moved} moved", mode="lines+markers",
             line={"color": COLOURS[number], "dash": DASHES[number]},
             marker={"symbol": SYMBOLS[number], "size": 8},
-            error_y={"type": "data", "symmetric": False, "array": rows.high - rows.accuracy,
-                     "arrayminus": rows.accuracy - rows.low, "thickness": 1, "width": 3},
+            error_y=theme.error_bars(rows.accuracy, rows.low, rows.high),
             customdata=rows[["start", "correct", "n"]].values,
             hovertemplate="start %{customdata[0]}: %{customdata[1]} of %{customdata[2]} right<extra></extra>",
         )  # fmt: skip

@@ -22,14 +22,12 @@ def stress_suites(result: StressSuites) -> go.Figure:
         figure.add_scatter(
             x=[case.errors / case.rate.n for case in wrong],
             y=[_label(suite, case.case) for case in wrong],
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [case.high - case.errors / case.rate.n for case in wrong],
-                "arrayminus": [case.errors / case.rate.n - case.low for case in wrong],
-                "thickness": 1.2,
-                "width": 3,
-            },
+            error_x=theme.error_bars(
+                [case.errors / case.rate.n for case in wrong],
+                [case.low for case in wrong],
+                [case.high for case in wrong],
+                thickness=1.2,
+            ),
             mode="markers",
             marker={"size": 9, "color": colour, "symbol": [_SYMBOLS[case.rung] for case in wrong]},
             name=suite,
@@ -49,7 +47,7 @@ def stress_suites(result: StressSuites) -> go.Figure:
         )
         whole = [case for case in cases if not case.errors and case.rung != "sampled"]
         figure.add_scatter(
-            x=[1e-5 for _ in whole],
+            x=[1.2e-5 for _ in whole],  # beside the axis and not on its labels
             y=[_label(suite, case.case) for case in whole],
             mode="text",
             text=[f"none of all {case.rate.n:,}" for case in whole],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from interp.results import Provenance
@@ -16,11 +18,21 @@ DIVERGING = "RdBu"  # signed data, centred at zero
 FONT = "Inter, Helvetica, Arial, sans-serif"
 
 
+def error_bars(
+    values: Any, low: Any, high: Any, width: int = 3, thickness: float = 1.0, **style: Any
+) -> dict[str, Any]:
+    """Plotly's error bars from the ends of intervals [low, high] around ``values``, one of each a point."""
+    values, low, high = (np.asarray(x, dtype=float) for x in (values, low, high))
+    ends = {"array": high - values, "arrayminus": values - low}
+    return {"type": "data", "symmetric": False, "width": width, "thickness": thickness} | ends | style
+
+
 def finish(
     figure: go.Figure, title: str, provenance: Provenance, width: int = 1000, height: int = 560, note: str = ""
 ) -> go.Figure:
     """Title (wrapped to the width), provenance as subtitle, and the common look."""
-    lines = textwrap.wrap(title, width=max(30, round(width / 8.6)), break_on_hyphens=False)
+    room = min(width / 8.6, (width - 120) / 7.8)  # letters; the margins count for more in a narrow figure
+    lines = textwrap.wrap(title, width=max(30, round(room)), break_on_hyphens=False)
     small = textwrap.wrap(
         ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round(width / 6.6))
     )

@@ -16,6 +16,7 @@ from interp.carry import CarryUnits, carry_units
 from interp.dynamics import GrokkingCurves, grokking_curves
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.helices import HelixFit, helix_fit
+from interp.problems import DIGIT_TOKENS
 from models.tasks.addition import DIGITS
 from models.training.publish import load_snapshots
 
@@ -53,8 +54,8 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         attention=attention_by_role(model, n=n, seed=seed),
         units=carry_units(model, n=n, seed=seed),
         untrained=(attention_by_role(fresh, n=n, seed=seed), carry_units(fresh, n=n, seed=seed)),
-        circle=circle_fit(model.W_E[:10]),  # the digits; the 456 family has four more tokens
-        spectrum=fourier_spectrum(model.W_E[:10]),
+        circle=circle_fit(model.W_E[:DIGIT_TOKENS]),
+        spectrum=fourier_spectrum(model.W_E[:DIGIT_TOKENS]),
         helix=helix_fit(model.W_pos[:DIGITS]),
         positions_learned=_depends_on_parameters(model, model.W_pos[:DIGITS]),
         curves=grokking_curves(name) if entry else None,
@@ -95,15 +96,14 @@ def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
             "parameters": str(model.n_parameters),
             "right on its test set": f"{test.correct:,} of {test.n:,}",
             "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% ({test.rung})",
-            "seeds grokked / tried": "",
+            "seeds tried": "",
+            "of them grokked": "",
             "training time, all seeds": "",
         }
         if model.entry is not None:
             made = model.entry["training"]
-            row["seeds grokked / tried"] = (
-                f"{made['seeds_grokked']} / {made['seeds_tried']} "
-                f"({100 * made['grok_interval_95'][0]:.1f}-{100 * made['grok_interval_95'][1]:.1f}%)"
-            )
+            row["seeds tried"] = str(made["seeds_tried"])
+            row["of them grokked"] = models.zoo.grokked_seeds(made)
             row["training time, all seeds"] = f"{made['seconds'] / 60:.0f} min"
         rows.append(row)
     return rows

@@ -46,12 +46,37 @@ class Attention(WeightView):
         pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"
         return self.add_bias(torch.einsum(pattern, x, self.get(weights, f"W_{letter}")), weights, f"b_{letter}")
 
-    def _scores(
+    def raw_scores(
         self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
     ) -> Float[Tensor, "batch head query key"]:
         """Divided by the scale; in the dtype of the queries."""
         scores = pair_scores(q.transpose(1, 2), k.transpose(1, 2), self.config.attn_scores)
         return scores.to(q.dtype) / self.config.score_scale
+
+    def masked_scores(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
+        position_bias: Float[Tensor, "head query key"] | None = None,
+        query_positions: Int[Tensor, " query"] | None = None,
+    ) -> Float[Tensor, "batch head query key"]:
+        """Scores of (rotated) queries and keys with FIRE's bias, -inf at keys behind the query."""
+        scores = self.raw_scores(q, k)
+        if position_bias is not None:
+            scores = scores + position_bias
+        keys = torch.arange(scores.shape[-1], device=scores.device)
+        future = keys > (keys if query_positions is None else query_positions)[:, None]
+        return scores.masked_fill(future, float("-inf"))
+
+    def pattern_of(self, scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
+        """The softmax over the keys that take part; zero where a row of scores is -inf throughout."""
+        if self.config.attn_top_k is not None:
+            threshold = scores.topk(min(self.config.attn_top_k, scores.shape[-1]), dim=-1).values[..., -1:]
+            takes_part = self.hook_top_k_mask((scores >= threshold) & (scores > float("-inf")))
+            scores = scores.masked_fill(~takes_part, float("-inf"))
+        pattern = F.softmax(scores, dim=-1)
+        # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
+        return torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern)
 
     def forward(
         self,
@@ -63,32 +88,34 @@ class Attention(WeightView):
         query_positions: Int[Tensor, " query"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """``query_positions`` says where the queries stand among the keys; by default there is one for each key."""
-        cfg, weights = self.config, self.weights_or_own(weights)
-        q = self.hook_q(self._project(query_input, weights, "Q"))
-        k = self.hook_k(self._project(key_input, weights, "K"))
-        v = self.hook_v(self._project(value_input, weights, "V"))
-        if cfg.positional_embedding_type == "rotary":
-            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, query_positions))
-            k = self.hook_rot_k(rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs))
-        scores = self._scores(q, k)
-        if position_bias is not None:
-            scores = scores + position_bias
-        keys = torch.arange(scores.shape[-1], device=scores.device)
-        future = keys > (keys if query_positions is None else query_positions)[:, None]
-        scores = self.hook_attn_scores(scores.masked_fill(future, float("-inf")))
-        if cfg.attn_top_k is not None:
-            threshold = scores.topk(min(cfg.attn_top_k, len(keys)), dim=-1).values[..., -1:]
-            takes_part = self.hook_top_k_mask((scores >= threshold) & (scores > float("-inf")))
-            scores = scores.masked_fill(~takes_part, float("-inf"))
-        pattern = F.softmax(scores, dim=-1)
-        # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
-        pattern = self.hook_pattern(torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern))
-        if cfg.dropout and self.training:
-            pattern = F.dropout(pattern, cfg.dropout)
-        z = self.hook_z(torch.einsum("bhqk,bkhe->bqhe", pattern, v))
+        weights = self.weights_or_own(weights)
+        q = self._project(query_input, weights, "Q")
+        k = self._project(key_input, weights, "K")
+        v = self._project(value_input, weights, "V")
+        z = self.mix(q, k, v, position_bias, query_positions)
         w_o = self.get(weights, "W_O")
         if self._runtime[0].use_attn_result:
             out = self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2)
         else:
             out = torch.einsum("bphe,hed->bpd", z, w_o)
         return self.add_bias(out, weights, "b_O")
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
+        v: Float[Tensor, "batch key head d_head"],
+        position_bias: Float[Tensor, "head query key"] | None = None,
+        query_positions: Int[Tensor, " query"] | None = None,
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """``z = softmax(score(q, k) + bias) v``, from projected inputs on; every hook up to ``hook_z`` fires."""
+        cfg = self.config
+        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        if cfg.positional_embedding_type == "rotary":
+            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, query_positions))
+            k = self.hook_rot_k(rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs))
+        scores = self.hook_attn_scores(self.masked_scores(q, k, position_bias, query_positions))
+        pattern = self.hook_pattern(self.pattern_of(scores))
+        if cfg.dropout and self.training:
+            pattern = F.dropout(pattern, cfg.dropout)
+        return self.hook_z(torch.einsum("bhqk,bkhe->bqhe", pattern, v))

@@ -42,11 +42,18 @@ class MLP(WeightView):
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], weights: Weights | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
-        weights, act = self.weights_or_own(weights), ACTIVATIONS[self.config.act_fn]
+        weights = self.weights_or_own(weights)
+        return self.write(self.hook_post(self.hidden(x, weights)), weights)
+
+    def hidden(self, x: Float[Tensor, "*batch d_model"], weights: Weights) -> Float[Tensor, "*batch d_mlp"]:
+        """The units' activations, which ``hook_post`` sees."""
+        act = ACTIVATIONS[self.config.act_fn]
         linear = x @ self.get(weights, "W_in")
         if self.config.gated_mlp:
             gate = self.hook_pre(x @ self.get(weights, "W_gate"))
-            post = self.add_bias(act(gate) * self.hook_pre_linear(linear), weights, "b_in")
-        else:
-            post = act(self.hook_pre(self.add_bias(linear, weights, "b_in")))
-        return self.add_bias(self.hook_post(post) @ self.get(weights, "W_out"), weights, "b_out")
+            return self.add_bias(act(gate) * self.hook_pre_linear(linear), weights, "b_in")
+        return act(self.hook_pre(self.add_bias(linear, weights, "b_in")))
+
+    def write(self, post: Float[Tensor, "*batch d_mlp"], weights: Weights) -> Float[Tensor, "*batch d_model"]:
+        """What units with these activations add to the residual stream."""
+        return self.add_bias(post @ self.get(weights, "W_out"), weights, "b_out")

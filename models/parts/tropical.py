@@ -21,14 +21,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from models.config import ScoreKind
-from models.parts.tropical_kernel import fused_tropical_attention
+from models.parts.tropical_kernel import Keys, Queries, fused_tropical_attention
 
 #: Scores to hold at a time, over all heads and problems: 4 MiB of float32, which stays in a core's cache.
 SCORES_AT_ONCE = 2**20
 FEWEST_QUERIES = 16
-
-Queries = Float[Tensor, "batch head query d_head"]
-Keys = Float[Tensor, "batch head key d_head"]
 
 
 def pair_scores(

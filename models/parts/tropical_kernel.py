@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from torch.nn import functional as F
 from models.errors import UserError
 from models.training.native import library
 
+Queries = Float[Tensor, "batch head query d_head"]
+Keys = Float[Tensor, "batch head key d_head"]
+
 # No reassociation: what is summed in which order is written down in the source.
 _FLAGS = ("-fno-math-errno", "-fno-trapping-math")
 _WIDEST = 512  # a block of queries lies on the stack
@@ -34,13 +38,7 @@ def fused_available(d_head: int = 32) -> bool:
     return _kernel(d_head) is not None
 
 
-def fused_tropical_attention(
-    q: Float[Tensor, "batch head query d_head"],
-    k: Float[Tensor, "batch head key d_head"],
-    v: Float[Tensor, "batch head key d_head"],
-    scale: float,
-    top_k: int | None,
-) -> Float[Tensor, "batch head query d_head"]:
+def fused_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
     """``z`` by the compiled kernel where it applies (float32, CPU, a compiler), else :func:`eager_tropical_attention`.
 
     The queries stand at the last places of the keys. Cost: query * key * d_head / 2 minima and additions a head, and
@@ -50,30 +48,22 @@ def fused_tropical_attention(
     Raises:
         UserError: no ``top_k`` (dense attention is eager's), more queries than keys, shapes that do not fit.
     """
-    _check(q, k, v, scale, top_k)
-    assert top_k is not None
+    top_k = _checked(q, k, v, scale, top_k)
     if q.dtype in (torch.bfloat16, torch.float16):  # autocast: distances, as sums of many terms, are float32
         return fused_tropical_attention(q.float(), k.float(), v.float(), scale, top_k).to(q.dtype)
     kernel = _kernel(q.shape[-1]) if _takes(q) and _takes(k) and _takes(v) else None
     if kernel is None or 0 in (q.numel(), k.numel()):
         return eager_tropical_attention(q, k, v, scale, top_k)
-    return _apply(kernel, q, k, v, float(scale), int(top_k))
+    return _apply()(kernel, q, k, v, float(scale), top_k)
 
 
-def eager_tropical_attention(
-    q: Float[Tensor, "batch head query d_head"],
-    k: Float[Tensor, "batch head key d_head"],
-    v: Float[Tensor, "batch head key d_head"],
-    scale: float,
-    top_k: int | None,
-) -> Float[Tensor, "batch head query d_head"]:
+def eager_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
     """The same in torch, any dtype and device; the scores and patterns are [batch, head, query, key].
 
     Raises:
         UserError: as :func:`fused_tropical_attention`.
     """
-    _check(q, k, v, scale, top_k)
-    assert top_k is not None
+    top_k = _checked(q, k, v, scale, top_k)
     n_query, n_key = q.shape[2], k.shape[2]
     scores = -torch.cdist(q, k, p=1.0) / scale
     future = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device).triu(1 + n_key - n_query)
@@ -82,7 +72,8 @@ def eager_tropical_attention(
     return F.softmax(scores.masked_fill(scores < threshold, float("-inf")), -1) @ v
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int | None) -> None:
+def _checked(q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int | None) -> int:
+    """``top_k``, if all of these fit together."""
     if top_k is None or top_k < 1:
         raise UserError(f"The fused attention chooses the best top_k keys; top_k must be at least 1, not {top_k}.")
     if scale <= 0:
@@ -91,6 +82,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int | None) -> 
         raise UserError(f"Queries {list(q.shape)}, keys {list(k.shape)} and values {list(v.shape)} do not fit.")
     if q.shape[2] > k.shape[2]:
         raise UserError(f"{q.shape[2]} queries do not stand among {k.shape[2]} keys.")
+    return int(top_k)
 
 
 def _takes(x: Tensor) -> bool:
@@ -172,7 +164,10 @@ class _Fused(torch.autograd.Function):
         return None, d_q, d_k, d_v, None, None
 
 
-_apply: Any = torch.compiler.disable(_Fused.apply)  # torch.compile leaves it alone
+@cache
+def _apply() -> Any:
+    """The kernel, left alone by torch.compile; made when first asked for, as it imports the compiler (a second)."""
+    return torch.compiler.disable(_Fused.apply)
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:

@@ -5,6 +5,10 @@ from models.tasks.base import Role, Task
 from models.tasks.characters import CharacterLanguage
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
+from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
+from models.tasks.pair_promise import Promise
+from models.tasks.pair_variables import variable_pairs
+from models.tasks.pairs import ProblemPairs
 from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
@@ -16,10 +20,17 @@ __all__ = [
     "MultiOperandAddition",
     "Multiplication",
     "Parity",
+    "ProblemPairs",
+    "Promise",
     "Role",
     "SequenceTask",
     "Task",
     "TenDigitAddition",
     "TokenSequences",
     "TwoDigitAddition",
+    "carry_pairs",
+    "chain_pairs",
+    "digit_pairs",
+    "problem_pairs",
+    "variable_pairs",
 ]

@@ -1,6 +1,17 @@
 """One training loop for every model: stacked seeds, curricula, snapshots, bit-exact resume."""
 
-from models.training.loop import train
-from models.training.recipes import RECIPES, Recipe, get_recipe
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from models.training.loop import train
+    from models.training.recipes import RECIPES, Recipe, get_recipe
 
 __all__ = ["RECIPES", "Recipe", "get_recipe", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """What ``__all__`` names, on first use: models register their recipes here, and that should not load the loop."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'loop' if name == 'train' else 'recipes'}"), name)

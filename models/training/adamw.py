@@ -8,7 +8,7 @@ from torch import Tensor
 
 from models.training.recipes import Recipe
 
-#: Columns that a step takes at a time.
+#: Columns that a step takes at a time, so that they stay in a core's cache.
 PIECE = 2**16
 
 
@@ -31,34 +31,21 @@ class StackedAdamW:
         active: Bool[Tensor, " seed"],
     ) -> None:
         """Apply step number ``step`` (from 0) to the active rows, in place; the others keep their bits."""
-        if bool(active.all()):
-            self._step_all(grad, step, weight_decay)
-            return
-        beta1, beta2 = self.recipe.betas
-        lr = self.recipe.lr_at(step)
-        norm = grad.norm(dim=1, keepdim=True)
-        grad = grad * (self.recipe.grad_clip / (norm + 1e-6)).clamp(max=1.0)
-        m = torch.lerp(self.m, grad, 1 - beta1)
-        v = self.v * beta2 + grad * grad * (1 - beta2)
-        corrected = (v / (1 - beta2 ** (step + 1))).sqrt() + self.recipe.adam_eps
-        theta = self.theta * (1 - lr * weight_decay[:, None] * self.decays)
-        theta = theta - (lr / (1 - beta1 ** (step + 1))) * m / corrected
-        keep = active[:, None]
-        for old, new in ((self.theta, theta), (self.m, m), (self.v, v)):
-            old.copy_(torch.where(keep, new, old))
-
-    def _step_all(self, grad: Float[Tensor, "seed parameter"], step: int, weight_decay: Float[Tensor, " seed"]) -> None:
-        """The same where every row is active: to the bit, in place and a piece at a time, so that it stays in cache."""
         beta1, beta2 = self.recipe.betas
         lr = self.recipe.lr_at(step)
         scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
         rate, correction = lr / (1 - beta1 ** (step + 1)), 1 - beta2 ** (step + 1)
         decay = lr * weight_decay[:, None]
+        idle = (~active).nonzero().flatten()
+        tables = (self.theta, self.m, self.v)
+        kept = [table[idle] for table in tables] if len(idle) else []
         for start in range(0, grad.shape[1], PIECE):
             piece = slice(start, start + PIECE)
-            theta, m, v = self.theta[:, piece], self.m[:, piece], self.v[:, piece]
+            theta, m, v = (table[:, piece] for table in tables)
             g = grad[:, piece] * scale
             m.lerp_(g, 1 - beta1)
             v.mul_(beta2).add_((g * g).mul_(1 - beta2))
             corrected = (v / correction).sqrt_().add_(self.recipe.adam_eps)
             theta.mul_(1 - decay * self.decays[piece]).sub_((rate * m).div_(corrected))
+        for table, rows in zip(tables, kept, strict=False):  # nothing was kept where every row is active
+            table[idle] = rows

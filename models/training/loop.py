@@ -1,9 +1,7 @@
 """The training loop: any model, any number of stacked seeds, one seed being the case of one.
 
 Seeds are trained in lockstep in groups of equal size, so one compiled step serves them all. Every seed has its own
-initialisation, data stream, gradient clip, weight decay and fate: it ends when it has been perfect for a while
-("perfect"), when its parameters stop being finite ("failed"), when it falls behind what a recipe asks of it
-("hopeless"), or with the last step ("finished").
+initialisation, data stream, gradient clip, weight decay and fate (:mod:`models.training.seed_state`).
 """
 
 from __future__ import annotations
@@ -28,36 +26,12 @@ from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
-from models.training.unstacked import UnstackedObjective
+from models.training.start import Start
+from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
-
-
-@dataclass
-class SeedState:
-    """Where one seed stands."""
-
-    seed: int
-    status: str = "training"  # training, perfect, finished, failed, hopeless
-    exact: float = 0.0
-    token: float = 0.0
-    best_exact: float = -1.0
-    best_step: int = -1
-    first_perfect_step: int | None = None
-    uniform: float = 0.0  # exact match on the problems of the natural distribution, the first half of validation
-    first_uniform_step: int | None = None  # where that first was perfect
-    perfect_in_a_row: int = 0
-    token_uniform: float = 0.0  # token accuracy on the natural distribution; problems may adapt to it
-    decay_stage: int = 0
-    stopped_at: int | None = None
-    # of tasks that are compared by their loss; the best step is then the one of the lowest loss
-    validation_loss: float | None = None
-    best_loss: float | None = None
-
-    @property
-    def active(self) -> bool:
-        return self.status == "training"
 
 
 @dataclass(frozen=True)
@@ -102,6 +76,7 @@ class Trainer:
         device: torch.device,
         compile: bool | None,
         share: Share | None = None,
+        start: Start | None = None,
     ):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.share = share or Share()
@@ -111,7 +86,11 @@ class Trainer:
         self.objective = self._make_objective()
         self.decays = self.layout.decays.to(device)
         self.states = [SeedState(seed) for seed in seeds]
-        self.theta = torch.stack([self.layout.flatten(build(name, seed)) for seed in seeds]).to(device)
+        if start is None:
+            first = [self.layout.flatten(build(name, seed)) for seed in seeds]
+        else:
+            first = [start.row(self.layout, seed) for seed in seeds]
+        self.theta = torch.stack(first).to(device)
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
         self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
@@ -121,9 +100,9 @@ class Trainer:
         self.group_size = -(-len(seeds) // -(-len(seeds) // largest))  # even groups, so that no place is spare
         self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
         self.validator = self._make_validator()
-        if self._worth_compiling() if compile is None else compile:
+        self.compiled = self._worth_compiling() if compile is None else compile
+        if self.compiled:
             self.objective.compile()
-        self.compiled = bool(compile) or (compile is None and self._worth_compiling())
         self._make_groups()
 
     # ---- what fixed-length and many-length problems do differently
@@ -148,7 +127,7 @@ class Trainer:
 
     def _worth_compiling(self) -> bool:
         """A minute of compilation pays in a long run, unless a native kernel serves a stack that hides overheads."""
-        if isinstance(self.objective, (SequenceObjective, UnstackedObjective)):  # large products: a GPU may gain
+        if isinstance(self.objective, OneByOne):  # large products: a GPU may gain
             return self.device.type == "cuda" and self.recipe.steps >= 5_000
         if self.device.type == "cpu" and not any(shutil.which(c) for c in ("g++", "c++", "clang++")):
             return False
@@ -204,45 +183,14 @@ class Trainer:
         return line
 
     def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
-        state, recipe = self.states[row], self.recipe
+        state = self.states[row]
         self.losses[row] = loss
         if not state.active:
             return
         if not torch.isfinite(self.theta[row]).all():
-            state.status, state.stopped_at = "failed", self.step_number
-            return
-        state.exact, state.token = report["exact"], report["token"]
-        state.uniform = report.get("exact_uniform", 0.0)
-        if state.uniform == 1.0 and state.first_uniform_step is None:
-            state.first_uniform_step = self.step_number
-        if "loss" in report:
-            state.validation_loss = round(report["loss"], 6)
-            best = state.best_loss is None or state.validation_loss < state.best_loss
-            state.best_loss = state.validation_loss if best else state.best_loss
-        else:
-            best = state.exact >= state.best_exact
-        if best:
-            state.best_exact, state.best_step = state.exact, self.step_number
+            state.end("failed", self.step_number)
+        elif state.judge(report, self.step_number, self.recipe):
             self.best_theta[row] = self.theta[row]
-        state.perfect_in_a_row = state.perfect_in_a_row + 1 if state.exact == 1.0 else 0
-        if state.exact == 1.0 and state.first_perfect_step is None:
-            state.first_perfect_step = self.step_number
-        state.token_uniform = report.get("token_uniform", 0.0)
-        adaptive = recipe.adaptive_decay
-        if adaptive is not None:
-            reached = report["exact_uniform"] >= adaptive.exact and report["token_uniform"] >= adaptive.token
-            state.decay_stage = max(
-                state.decay_stage, 2 if report["exact_uniform"] >= adaptive.exact_final else int(reached)
-            )
-        if recipe.stop_after_perfect is not None and state.perfect_in_a_row >= recipe.stop_after_perfect:
-            state.status, state.stopped_at = "perfect", self.step_number
-        for step, token in recipe.give_up or ():
-            if self.step_number - recipe.eval_every < step <= self.step_number and state.token < token:
-                state.status, state.stopped_at = "hopeless", self.step_number
-
-    def weight_decay_of(self, row: int) -> float:
-        adaptive, stage = self.recipe.adaptive_decay, self.states[row].decay_stage
-        return self.recipe.weight_decay * (adaptive.factor**stage if adaptive else 1.0)
 
     # ---- saving
 
@@ -292,7 +240,7 @@ class Trainer:
         self.collect()
         for state in self.states:
             if state.active:
-                state.status, state.stopped_at = "finished", self.step_number
+                state.end("finished", self.step_number)
 
 
 class _Group:
@@ -317,7 +265,9 @@ class _Group:
         rows = self.index.tolist()
         active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
         self.active = torch.tensor(active, device=trainer.device)
-        self.weight_decay = torch.tensor([trainer.weight_decay_of(r) for r in rows], device=trainer.device)
+        self.weight_decay = torch.tensor(
+            [trainer.states[r].weight_decay(trainer.recipe) for r in rows], device=trainer.device
+        )
         if isinstance(self.stream, TrainingStream):
             self.stream.observe([trainer.states[r].token_uniform for r in rows])
 
@@ -354,6 +304,7 @@ def train(
     stop_at_step: int | None = None,
     minutes: float | None = None,
     data_parallel: bool = False,
+    start: Start | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
@@ -365,6 +316,7 @@ def train(
         compile: torch.compile the step; None means where it pays.
         stop_at_step, minutes: save and return early, for working in slices.
         data_parallel: split every batch over the processes that ``accelerate launch`` started.
+        start: seeds begin near these parameters and not at random ones.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
@@ -384,8 +336,10 @@ def train(
         share = AccelerateShare(resolved)
         resolved = share.device
     folder = share.folder(RunFolder(Path(out)))
-    folder.open({"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed})
-    trainer = Trainer(name, recipe, list(range(first_seed, first_seed + seeds)), folder, resolved, compile, share)
+    config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
+    folder.open(config if start is None else config | {"start": start.to_dict()})
+    numbers = list(range(first_seed, first_seed + seeds))
+    trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start)
     trainer.restore()
     progress = progress and share.rank == 0
     last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)

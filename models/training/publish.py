@@ -10,7 +10,7 @@ the natural distribution. The test set is then scored for every seed that passed
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,26 @@ from models.checkpoint import format_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score, score
 from models.registry import build
+from models.tasks.base import Task
+from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
+from models.training.provenance import begun, check_once, finished, how_made, made_by
 from models.training.publish_sequences import publish_sequences
 from models.training.publish_text import publish_text
 from models.training.publish_two_digit import publish_two_digit
-from models.training.run_folder import RunFolder
+from models.training.run_folder import RunFolder, differences
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
 
+#: Tasks whose entries are made in another way than by the seeds' scores on a test set.
+_SPECIAL: dict[type[Task], Callable[..., tuple[Path, Rate | TextLoss]]] = {
+    SequenceTask: publish_sequences,
+    CharacterLanguage: publish_text,
+    TwoDigitAddition: publish_two_digit,
+}
 SECOND_VALIDATION = 20_000
 SNAPSHOT_BYTES = 2_000_000
 
@@ -73,24 +82,24 @@ def publish(
     again = [RunFolder(Path(folder)) for folder in repeats]
     everything = zip((*folders, *repeats), (*configs, *map(_config, again)), strict=True)
     for folder, config in everything:
-        if (config["model"], config["recipe"]) != (configs[0]["model"], configs[0]["recipe"]):
-            raise UserError(f"{folder} trains another model or recipe than {folders[0]}; publish them apart.")
+        if {path for path, *_ in differences(configs[0], config)} - {"seeds", "first_seed"}:
+            raise UserError(
+                f"{folder} trains another model or recipe than {folders[0]}, or from another start; publish them apart."
+            )
     name = configs[0]["model"]
     model = build(name)
-    if isinstance(model.task, SequenceTask):
-        return publish_sequences(list(folders), configs, out, overwrite)
-    if model.task.compared_by == "loss":
-        return publish_text(list(folders), configs, out, overwrite)
-    if isinstance(model.task, TwoDigitAddition):
-        return publish_two_digit(list(folders), configs, out, overwrite)
+    for kind, special in _SPECIAL.items():
+        if isinstance(model.task, kind):
+            if repeats:
+                raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {name} is no such model.")
+            return special(list(folders), configs, out, overwrite)
     layout = ParameterLayout(model)
     rows, seconds = [], 0.0
     for run in runs:
         found, spent = _rows(run, layout, model)
         rows += found
         seconds += spent
-    if len({row.seed for row in rows}) < len(rows):
-        raise UserError("The runs share seeds; a seed counts once.")
+    check_once(row.seed for row in rows)
     passing = sorted(
         (row for row in rows if row.state["best_exact"] == 1.0), key=lambda row: row.state["first_perfect_step"]
     )
@@ -115,12 +124,8 @@ def publish(
         "seeds_grokked": grokked.correct,
         "seeds_once_perfect": once.correct,
         "grok_interval_95": list(grokked.interval),
-        "seconds": seconds,
-        "commands": [_command(config) for config in configs],
-        "recipe": configs[0]["recipe"],
         "repeats": [{"seeds_tried": rate.n, "seeds_grokked": rate.correct} for rate in repeated],
-        "torch": torch.__version__.split("+")[0],
-    }
+    } | how_made(configs, seconds)
     files = {
         "seeds.json": json.dumps([_public(row) for row in rows], indent=1).encode(),
         "curves.safetensors": _curves(runs, rows),
@@ -156,12 +161,7 @@ def _config(run: RunFolder) -> dict[str, Any]:
 
 
 def _rows(run: RunFolder, layout: ParameterLayout, model: ArithmeticTransformer) -> tuple[list[SeedRow], float]:
-    loaded = run.load_checkpoint()
-    if loaded is None:
-        raise UserError(f"{run.path} has no checkpoint yet.")
-    _, tensors, state = loaded
-    if any(entry["status"] == "training" for entry in state["seeds"]):
-        raise UserError(f"{run.path} is not finished; give its `interp train` command again to go on with it.")
+    tensors, state = finished(run.path)
     rows = []
     for i, entry in enumerate(state["seeds"]):
         theta = tensors["best_theta"][i]
@@ -183,10 +183,6 @@ def _exact(model: ArithmeticTransformer, layout: ParameterLayout, theta: Tensor,
 def _grok_rate(rows: list[SeedRow], n_test: int) -> Rate:
     """How many seeds answer the whole test set."""
     return Rate(len(rows), sum(row.exact_on_test == n_test for row in rows))
-
-
-def _command(config: dict[str, Any]) -> str:
-    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}"
 
 
 def _public(row: SeedRow) -> dict[str, Any]:
@@ -262,10 +258,10 @@ def _card(
         f"\n  test set (95% interval {100 * rate.interval[0]:.1f}-{100 * rate.interval[1]:.1f}%)."
         for rate in repeated
     )
-    commands = "\n".join(f"    {command}" for command in training["commands"])
     reached = f"first perfect on validation at step {training['first_perfect_step'] or 0:,}."
     if training["first_perfect_step"] is None:
         reached = "never perfect on the carry-rich half of validation, but once on the uniform half."
+    there = " from that start, no independent ones," if training.get("start") else ""
     once_low, once_high = once.interval
     grokked_once = ""
     if once.correct:
@@ -275,14 +271,14 @@ def _card(
         )
     return f"""# {name}
 
-{n_parameters} free parameters, all learned from a random start; trained by this project on {model.task.name}.
+{n_parameters} free parameters, {begun(training)}; trained by this project on {model.task.name}.
 
 * **Score:** {result.correct:,} of {result.n:,} ({result.problems}), {result.method.replace("_", " ")}, rung:
   {result.rung}. The error rate is below {result.error_bound:.1e} with 95% confidence on problems of that
   distribution; this is no statement about all inputs.
 * **Seed** {training["seed"]}, parameters after {training["step"]:,} steps; {reached}
   Chosen on validation problems that are disjoint from the test set.
-* **Seeds:** {grokked.correct} of {grokked.n} seeds answer the whole test set
+* **Seeds:** {grokked.correct} of {grokked.n} seeds{there} answer the whole test set
   ({100 * grokked.accuracy:.1f}%, 95% interval {100 * low:.1f}-{100 * high:.1f}%).{grokked_once}{again}
 * **Time:** {training["seconds"] / 60:.0f} minutes for all {grokked.n} seeds, float32, torch {training["torch"]}.
 
@@ -290,9 +286,7 @@ def _card(
 |---|---|---|---|
 {rows}
 
-Made by
-
-{commands}
+{made_by(name, training)}
 
 Another machine or version rounds differently, and training is chaotic: there another seed, or none, may succeed.
 

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.errors import UserError
 from models.evaluation import Rate
 from models.fast_forward import exact_match
 from models.registry import build
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.sequences import SequenceTask
 from models.training.objective import ParameterLayout
-from models.training.run_folder import RunFolder
+from models.training.provenance import finished_seeds, how_made, made_by
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
 
@@ -72,32 +71,21 @@ def publish_sequences(
         the entry's folder and the chosen seed's score on the training set's longest shape.
 
     Raises:
-        UserError: unfinished runs.
+        UserError: unfinished runs, seeds tried twice.
     """
     name = configs[0]["model"]
     model = build(name)
     layout = ParameterLayout(model)
     shapes = probe_shapes(model)
     beyond = shapes[1:] or shapes
-    several = sum(config["seeds"] for config in configs) > 1
-    rows, seconds, metrics = [], 0.0, []
-    for folder in folders:
-        run = RunFolder(Path(folder))
-        loaded = run.load_checkpoint()
-        if loaded is None or any(entry["status"] == "training" for entry in loaded[2]["seeds"]):
-            raise UserError(f"{folder} is not finished; give its `interp train` command again to go on with it.")
-        _, tensors, state = loaded
-        seconds += state["seconds"]
-        metrics.append(run.metrics_path.read_bytes())
-        for i, entry in enumerate(state["seeds"]):
-            theta = tensors["best_theta"][i].half().float()  # what is stored is what is scored
-            layout.load_into(model, theta)
-            selection = cell_rates(model, beyond if several else [], SELECTION_SIZE, SELECTION_SEED)
-            scores = cell_rates(model, shapes, SCORE_SIZE, SCORE_SEED)
-            rows.append((sum(rate.correct for rate in selection.values()), entry, theta, scores))
-    seeds = [entry["seed"] for _, entry, _, _ in rows]
-    if len(set(seeds)) < len(seeds):
-        raise UserError("The runs share seeds; a seed counts once.")
+    rows = []
+    seeds, seconds, metrics = finished_seeds(folders)
+    for entry, best in seeds:
+        theta = best.half().float()  # what is stored is what is scored
+        layout.load_into(model, theta)
+        selection = cell_rates(model, beyond if len(seeds) > 1 else [], SELECTION_SIZE, SELECTION_SEED)
+        scores = cell_rates(model, shapes, SCORE_SIZE, SCORE_SEED)
+        rows.append((sum(rate.correct for rate in selection.values()), entry, theta, scores))
     _, entry, theta, scores = max(rows, key=lambda row: row[0])
     layout.load_into(model, theta)
     task = model.task
@@ -109,11 +97,7 @@ def publish_sequences(
         "seeds_tried": perfect.n,
         "seeds_grokked": perfect.correct,
         "grok_interval_95": list(perfect.interval),
-        "seconds": seconds,
-        "commands": [f"interp train {name} --seeds {c['seeds']} --first-seed {c['first_seed']}" for c in configs],
-        "recipe": configs[0]["recipe"],
-        "torch": torch.__version__.split("+")[0],
-    }
+    } | how_made(configs, seconds)
     first = next(iter(scores.values()))
     score = {
         "n": first.n,
@@ -131,7 +115,7 @@ def publish_sequences(
     ]
     files = {
         "seeds.json": json.dumps(public, indent=1).encode(),
-        "metrics.jsonl": b"".join(metrics),
+        "metrics.jsonl": metrics,
         "card.md": _card(model, training, rows).encode(),
     }
     folder = save_entry(out or ZOO / name, model, training, score, files, overwrite, half=True)
@@ -153,7 +137,6 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[tup
             cells.append(f"{scores[shape].accuracy:.3f} ({low:.3f}-{high:.3f})")
         lines.append(f"| {', '.join(map(str, shape))} | " + " | ".join(cells) + " |")
     n_parameters = sum(p.numel() for p in model.parameters())
-    commands = "\n".join(f"    {command}" for command in training["commands"])
     table = "\n".join(lines)
     return f"""# {model.name_or_path}
 
@@ -172,9 +155,7 @@ line is the longest shape of the training set.
 * **Time:** {training["seconds"] / 60:.0f} minutes for all seeds on one thread of a shared machine, bfloat16 products,
   torch {training["torch"]}.
 
-Made by
-
-{commands}
+{made_by(str(model.name_or_path), training)}
 
 Another machine or version rounds differently, and how far a seed generalises is a lottery.
 

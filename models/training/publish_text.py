@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from models.errors import UserError
 from models.registry import build
 from models.text_scores import TextLoss, text_loss
 from models.training.objective import ParameterLayout
-from models.training.run_folder import RunFolder
+from models.training.provenance import finished_seeds, how_made, made_by
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, save_entry
 
@@ -31,19 +28,9 @@ def publish_text(
         UserError: unfinished runs, seeds tried twice.
     """
     name = configs[0]["model"]
-    model, rows, metrics, seconds = build(name), [], [], 0.0
-    for folder in folders:
-        run = RunFolder(Path(folder))
-        loaded = run.load_checkpoint()
-        if loaded is None or any(entry["status"] == "training" for entry in loaded[2]["seeds"]):
-            raise UserError(f"{folder} is not finished; give its `interp train` command again to go on with it.")
-        _, tensors, state = loaded
-        seconds += state["seconds"]
-        metrics.append(run.metrics_path.read_bytes())
-        rows += [(entry, tensors["best_theta"][i]) for i, entry in enumerate(state["seeds"])]
+    model = build(name)
+    rows, seconds, metrics = finished_seeds(folders)
     rows.sort(key=lambda row: row[0]["seed"])
-    if len({entry["seed"] for entry, _ in rows}) < len(rows):
-        raise UserError("The runs share seeds; a seed counts once.")
     entry, theta = rows[0]
     ParameterLayout(model).load_into(model, theta.half().float())  # what is stored is what is scored
     result = text_loss(model)
@@ -51,11 +38,7 @@ def publish_text(
         "seed": entry["seed"],
         "step": entry["best_step"],
         "seeds_tried": len(rows),
-        "seconds": seconds,
-        "commands": [f"interp train {name} --seeds {c['seeds']} --first-seed {c['first_seed']}" for c in configs],
-        "recipe": configs[0]["recipe"],
-        "torch": torch.__version__.split("+")[0],
-    }
+    } | how_made(configs, seconds)
     score = result.to_dict() | {
         "problems": "next characters",
         "method": "teacher_forced",
@@ -67,7 +50,7 @@ def publish_text(
     ]
     files = {
         "seeds.json": json.dumps(seeds, indent=1).encode(),
-        "metrics.jsonl": b"".join(metrics),
+        "metrics.jsonl": metrics,
         "card.md": _card(model, training, result, seeds).encode(),
     }
     return save_entry(out or ZOO / name, model, training, score, files, overwrite, half=True), result
@@ -80,7 +63,6 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], result: TextLo
     products = "bfloat16 (weights, scores and optimiser in float32)" if recipe["autocast"] else "float32"
     ternary = getattr(model.weight_map, "is_ternary", False)
     kind = "latent weights of which W_Q, W_K, W_V, W_O, W_in and W_out are made ternary" if ternary else "weights"
-    commands = "\n".join(f"    {command}" for command in training["commands"])
     rows = "\n".join(
         f"| {s['seed']} | {s['best_loss']:.4f} | {s['best_step']:,} | {s['last_loss']:.4f} |" for s in seeds
     )
@@ -101,9 +83,7 @@ Validation loss of every seed in training (float32 parameters):
 |---|---|---|---|
 {rows}
 
-Made by
-
-{commands}
+{made_by(str(model.name_or_path), training)}
 
 Files: `model.safetensors` (free parameters), `metrics.jsonl` and `seeds.json` (all seeds), `config.json`.
 """

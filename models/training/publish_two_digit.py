@@ -22,6 +22,7 @@ from models.errors import UserError
 from models.evaluation import Rate
 from models.registry import build, get_spec
 from models.tasks.two_digit import all_problems, held_out_problems
+from models.training.provenance import check_once, how_made, made_by
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -70,8 +71,7 @@ def publish_two_digit(
             for i in range(config["seeds"])
         ]
     rows.sort(key=lambda row: row.seed)
-    if len({row.seed for row in rows}) < len(rows):
-        raise UserError("The runs share seeds; a seed counts once.")
+    check_once(row.seed for row in rows)
     chosen = max(rows, key=lambda row: (row.train.correct, -row.seed))
     _load(model, chosen.parameters)
     perfect = Rate(len(rows), sum(row.test.correct == row.test.n for row in rows))
@@ -81,11 +81,7 @@ def publish_two_digit(
         "seeds_tried": perfect.n,
         "seeds_grokked": perfect.correct,
         "grok_interval_95": list(perfect.interval),
-        "seconds": seconds,
-        "commands": [f"interp train {name} --seeds {len(rows)} --first-seed {rows[0].seed}"],
-        "recipe": configs[0]["recipe"] | {"steps": step},
-        "torch": torch.__version__.split("+")[0],
-    }
+    } | how_made([config | {"recipe": config["recipe"] | {"steps": step}} for config in configs], seconds)
     score = {
         "n": chosen.test.n,
         "correct": chosen.test.correct,
@@ -150,7 +146,6 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[Two
             f"of {len(rows)} the one that answers most training pairs. The held-out pairs decide nothing,\n"
             "  but the best of several is no typical one: the table has all."
         )
-    commands = "\n".join(f"    {command}" for command in training["commands"])
     return f"""# {model.name_or_path}
 
 {n_parameters:,} free parameters, stored in float16; trained by this project on {model.task.name} for
@@ -169,9 +164,7 @@ def _card(model: ArithmeticTransformer, training: dict[str, Any], rows: list[Two
 
 Digits: of all 10,000 sums, as decoded greedily.
 
-Made by
-
-{commands}
+{made_by(str(model.name_or_path), training)}
 
 Another machine or version rounds differently and gets other seeds.
 

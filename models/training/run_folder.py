@@ -10,6 +10,7 @@ result.json            written at the end: one row a seed
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +36,25 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     def open(self, config: dict[str, Any]) -> None:
-        """Create the folder, or check that it belongs to the same run.
+        """Create the folder, or check that it belongs to the same run and clear away what a killed writer left.
 
         Raises:
             UserError: the folder holds another run; the message names the first difference. Nothing is written.
         """
-        config = json.loads(json.dumps(config))
+        left = storage.temporary_files(self.path) + storage.temporary_files(self.path / "snapshots")
         if self.config_path.exists():
             old = storage.read_json(self.config_path)
-            difference = _first_difference(old, config)
-            if difference:
+            for path, there, now in differences(old, config):
                 raise UserError(
-                    f"{self.path} holds another run: {difference}. Choose another --out, "
+                    f"{self.path} holds another run: {path} is {there!r} there and {now!r} now. Choose another --out, "
                     "or the same settings to resume it."
                 )
-            return
-        if self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and set(self.path.iterdir()) - set(left):
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out.")
-        (self.path / "snapshots").mkdir(parents=True, exist_ok=True)
-        storage.write_json_atomic(self.config_path, config)
+        else:  # the config before all else: with it, the folder is a run's and can be resumed
+            storage.write_json_atomic(self.config_path, config)
+        for temporary in left:
+            temporary.unlink(missing_ok=True)
 
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write the tensors first, then the JSON that names them; whichever moment a crash picks, one pair is whole."""
@@ -104,14 +105,17 @@ def _line_step(line: str) -> float:
         return float("inf")
 
 
-def _first_difference(old: Any, new: Any, path: str = "") -> str | None:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(path, old, new) of every value that differs between two configs, as JSON has them; what is absent is None."""
+    yield from _differences(json.loads(json.dumps(old)), json.loads(json.dumps(new)), "")
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            found = _first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-            if found:
-                return found
-        return None
-    return None if old == new else f"{path} is {old!r} there and {new!r} now"
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif old != new:
+        yield path, old, new
 
 
 def log_spaced_steps(last: int, n: int) -> list[int]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.fast_forward import logits_from, short_attention, supports
+from models.fast_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 from models.training.objective import ParameterLayout, Parameters
 from models.training.parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
+from models.training.unstacked import OneByOne
 from models.transformer import ArithmeticTransformer
 
 
@@ -52,30 +52,19 @@ class SequenceStream:
         return make_buckets(task, source.draw(seed, step, self.rows, self.device), source.buckets, ids_of)
 
 
-class SequenceObjective:
+class SequenceObjective(OneByOne):
     """Mean cross-entropy over the response tokens of a batch, through :func:`models.fast_forward.logits_from`."""
 
-    group_size = 1  # one seed's matrix products fill a core; stacking would only take memory
-    cuda_group_size = 1
-    has_kernel = False
+    dynamic_lengths = True
 
     def __init__(self, model: ArithmeticTransformer):
         if not supports(model):
             raise UserError(f"{model.name_or_path} has switches that sequence training does not compute.")
         self.model = model
-        self._logits = logits_from
-
-    def compile(self) -> None:
-        """Hand the forward to torch.compile, with lengths as symbols."""
-        self._logits = torch.compile(logits_from, dynamic=True)
-
-    def weights_of(self, parameters: Parameters, seed: int) -> Weights:
-        return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
 
     def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> Float[Tensor, " seed"]:
         """Summed cross-entropy of each seed's response tokens over its count."""
-        with short_attention(batches[0][-1].tokens):
-            totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
+        totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
         return torch.stack(totals) / torch.stack(counts)
 
     def _total(self, weights: Weights, buckets: list[Bucket]) -> Float[Tensor, ""]:

@@ -7,13 +7,15 @@ that the last layer computes the queries that carry loss and no others (:mod:`mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from models.fast_forward import logits_from, short_attention, supports
+from models.fast_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.training.objective import GeneralObjective, Parameters
 from models.transformer import ArithmeticTransformer
@@ -22,19 +24,34 @@ from models.transformer import ArithmeticTransformer
 LARGE = 20_000
 
 
-class UnstackedObjective(GeneralObjective):
+class OneByOne:
+    """What objectives share that take one seed after the other through :func:`models.fast_forward.logits_from`."""
+
+    model: ArithmeticTransformer
+    group_size = 1  # one seed's matrix products fill a core; stacking would only take memory
+    cuda_group_size = 1
+    #: Whether lengths differ from call to call; torch.compile then takes them as symbols.
+    dynamic_lengths = False
+    _logits: Callable[..., Tensor] = staticmethod(logits_from)
+
+    def compile(self) -> None:
+        """Hand the forward to torch.compile (a minute, once)."""
+        self._logits = torch.compile(logits_from, dynamic=self.dynamic_lengths)
+
+    def weights_of(self, parameters: Parameters, seed: int) -> Weights:
+        """One seed's effective weights."""
+        return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
+
+
+class UnstackedObjective(OneByOne, GeneralObjective):
     """Mean cross-entropy over the task's targets, one seed at a time; in value and gradient the general objective.
 
     Requires that the task's queries stand one after the other.
     """
 
-    group_size = 1
-    cuda_group_size = 1
-
     def __init__(self, model: ArithmeticTransformer):
         super().__init__(model)
         self.first, self.stop = self.queries[0], self.queries[-1] + 1  # what follows the last query is not computed
-        self._logits = logits_from
 
     @staticmethod
     def applies_to(model: ArithmeticTransformer) -> bool:
@@ -42,19 +59,11 @@ class UnstackedObjective(GeneralObjective):
         large = sum(p.numel() for p in model.weight_map.parameters()) >= LARGE
         return large and supports(model) and queries == list(range(queries[0], queries[-1] + 1))
 
-    def compile(self) -> None:
-        """Hand the forward to torch.compile (a minute, once)."""
-        self._logits = torch.compile(logits_from, dynamic=False)
-
-    def weights_of(self, parameters: Parameters, seed: int) -> Weights:
-        return functional_call(self.model.weight_map, {name: value[seed] for name, value in parameters.items()}, ())
-
     def _seed_logits(
         self, parameters: Parameters, seed: int, tokens: Integer[Tensor, "pos row"]
     ) -> Float[Tensor, "row target vocab"]:
         rows = tokens[: self.stop].T.long()
-        with short_attention(rows):
-            return self._logits(self.model, rows, self.first, self.weights_of(parameters, seed))
+        return self._logits(self.model, rows, self.first, self.weights_of(parameters, seed))
 
     def logits(
         self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]

@@ -25,8 +25,8 @@ def spiral(
     slope: Float[Tensor, ""],
     offset: Float[Tensor, ""],
     n: int,
-    period: int = 10,
-    first: int = 0,
+    period: int | float = 10,
+    first: int | float = 0,
 ) -> Float[Tensor, "n 3"]:
     """``[amp cos(2 pi i / period + phase), amp sin(2 pi i / period + phase), slope i + offset]`` for n columns.
 

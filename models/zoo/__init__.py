@@ -140,6 +140,15 @@ def entry_file(name_or_path: str | Path, file: str) -> bytes:
     return data
 
 
+def grokked_seeds(training: Mapping[str, Any]) -> str:
+    """How many of an entry's seeds answer its whole test set, with the 95% interval of that rate where it is one:
+    seeds that began near one model are no sample of seeds."""
+    if training.get("start"):
+        return f"{training['seeds_grokked']}, all begun near {training['start']['origin'].partition(',')[0]}"
+    low, high = (100 * x for x in training["grok_interval_95"])
+    return f"{training['seeds_grokked']} ({low:.1f}-{high:.1f}%)"
+
+
 def save_entry(
     folder: str | Path,
     model: ArithmeticTransformer,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -25,14 +23,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for marker in metafunc.definition.iter_markers("rows"):
         rows = [row for row in rows if marker.args[0](row)]
     metafunc.parametrize("row", rows, ids=lambda row: row.name)
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """For tests that run a model often, after others have checked its shapes: the checks double the time."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import models
 from models import addlm as addlm_models
 from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
+from models.microadder_continued import SMALLEST
 from models.microadder_ladder import LADDER
 from models.position_coupling import SMALL, DecoderSize
 from models.toygpt import VARIANTS, ToyGPTVariant
@@ -135,6 +136,7 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 
 ROWS = [
     *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
+    Row(SMALLEST.name, registered(SMALLEST.name)),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),

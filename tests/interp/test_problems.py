@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import models
-from interp.problems import carry_rich, draw, resolve_task
+from interp.problems import carry_rich, derangement, draw, resolve_task, right_tokens
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
+from models.tasks.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition
 
 
@@ -33,6 +36,17 @@ def test_carry_rich_digits_are_possible_numbers_of_that_many_digits():
     numbers = carry_rich(10, 500, np.random.default_rng(0))
     assert numbers.min() >= 0
     assert numbers.max() < 10**10
+
+
+@pytest.mark.parametrize("n_digits", [1, 4, 25])
+def test_a_task_of_many_operands_gets_carry_rich_problems_where_it_adds_two(n_digits):
+    task = MultiOperandAddition(2, n_digits)
+    sample = draw(task, None, 400, 0, 0.5)
+    assert sample.provenance.source == "problems (200 uniform, 200 rich in carry chains)"
+    long = task.chain_length(sample.problems) >= 3
+    assert long[200:].sum() > 2 * long[:200].sum() or n_digits == 1
+    assert n_digits == 1 or sample.problems[..., -1].min() > 0  # as in the task's own problems
+    assert draw(MultiOperandAddition(3, n_digits), None, 50, 0, 0.5).provenance.source == "uniform problems"
 
 
 def test_the_provenance_says_what_was_drawn():
@@ -99,3 +113,16 @@ def test_a_model_with_dropout_in_training_mode_is_refused():
     adder.extra = nn.Dropout(0.1)
     with pytest.raises(UserError, match="training mode"):
         resolve_task(adder, None)
+
+
+@given(st.integers(2, 60), st.integers(0, 2**31))
+def test_a_derangement_moves_every_example(n, seed):
+    order = derangement(n, seed)
+    assert sorted(order.tolist()) == list(range(n)) and not (order == torch.arange(n)).any()
+    assert torch.equal(order, derangement(n, seed))
+
+
+def test_no_token_is_right_among_logits_that_are_not_numbers():
+    logits, right = torch.zeros(2, 1, 10), torch.zeros(2, 1, dtype=torch.int64)
+    logits[1, 0, 3] = float("nan")
+    assert right_tokens(logits, right).tolist() == [[True], [False]]

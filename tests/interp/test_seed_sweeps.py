@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import models
-from interp.experiments import microadder
+from interp.experiments import microadder, sweeps
 from interp.figures.seed_sweeps import seeds_by_variant
 from interp.seed_sweeps import SeedSweep, compare, seeds_needed, table
 from models.errors import UserError
@@ -17,7 +17,8 @@ from models.microadder_ladder import LADDER
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.recipes import Recipe, get_recipe
 
-STORED = sorted((Path(microadder.__file__).parents[1] / "data" / "experiments").glob("microadder-*.json"))
+EXPERIMENTS = Path(microadder.__file__).parents[1] / "data" / "experiments"
+STORED = [path for path in sorted(EXPERIMENTS.glob("microadder-*.json")) if "sweeps" in json.loads(path.read_text())]
 
 
 def sweep(label: str, best: list[float], grokked: int = 0, **changes: object) -> SeedSweep:
@@ -72,12 +73,12 @@ def test_closer_rates_need_more_seeds() -> None:
 
 
 def test_a_shrunk_recipe_shrinks_its_whole_schedule() -> None:
-    small = microadder.shrunk(get_recipe("microadder"), 5)
+    small = sweeps.shrunk(get_recipe("microadder"), 5)
     assert (small.steps, small.warmup_steps) == (12_000, 200)
     assert isinstance(small.problems, AdditionProblems) and small.problems.carry_mix == CarryMix(0.8, 3_000, 9_000)
     assert small.problems.digit_curriculum == ((400, 3), (1_400, 6))
     metric = Recipe(problems=AdditionProblems(carry_mix=MetricCarryMix()))
-    assert microadder.shrunk(metric, 5).problems.carry_mix.last_step == 20_000
+    assert sweeps.shrunk(metric, 5).problems.carry_mix.last_step == 20_000
 
 
 def test_the_ladder_s_table_is_the_paper_s_from_the_configurations() -> None:
@@ -88,7 +89,7 @@ def test_the_ladder_s_table_is_the_paper_s_from_the_configurations() -> None:
 
 
 def test_the_zoo_s_curves_are_a_sweep() -> None:
-    found = microadder.read_entry_sweep("microadder-67", "67")
+    found = sweeps.read_entry_sweep("microadder-67", "67")
     assert (found.n, found.grokked, found.parameters) == (64, 1, 67)
     assert max(found.best_exact) == 1.0 and all(0 <= token <= 1 for token in found.token)
     assert SeedSweep.from_dict(json.loads(json.dumps(found.to_dict()))) == found
@@ -98,13 +99,13 @@ def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
     from interp.experiments import Settings
 
     recipe = Recipe(steps=20, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=2)
-    arm = microadder.Arm("tiny", "microadder-57", recipe, "some/arm")
-    found = microadder.train_arms(Settings(out=tmp_path, progress=False, say=lambda _: None), [arm], 2)
+    arm = sweeps.Arm("tiny", "microadder-57", recipe, "some/arm")
+    found = sweeps.train_arms(Settings(out=tmp_path, progress=False, say=lambda _: None), [arm], 2)
     assert [one.label for one in found] == ["tiny"] and found[0].finished and found[0].seeds == (0, 1)
-    none = microadder.train_arms(Settings(out=tmp_path / "other", minutes=1e-9, say=lambda _: None), [arm], 2)
+    none = sweeps.train_arms(Settings(out=tmp_path / "other", minutes=1e-9, say=lambda _: None), [arm], 2)
     assert none == []
     with pytest.raises(UserError, match="small and full"):
-        microadder.arms_of(Settings(size="huge"), [("a", "microadder-57")], "x")
+        sweeps.arms_of(Settings(size="huge"), [("a", "microadder-57")], "x")
 
 
 def test_pictures_show_every_seed_twice() -> None:

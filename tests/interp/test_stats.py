@@ -12,6 +12,7 @@ from scipy import stats as scipy_stats
 from interp.stats import (
     auroc,
     best_threshold,
+    bootstrap_interval,
     clopper_pearson,
     clustered_proportion,
     mean_interval,
@@ -155,3 +156,20 @@ def test_the_interval_of_a_mean_is_students():
     expected = scipy_stats.t.interval(0.95, 3, loc=values.mean(), scale=scipy_stats.sem(values))
     assert (low, high) == pytest.approx(expected)
     assert mean_interval(values[:1])[1:] == (-np.inf, np.inf)
+
+
+def test_a_bootstrap_interval_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    values = rng.exponential(size=(400, 60))  # 400 experiments of 60 examples with mean 1
+    low, high = bootstrap_interval(values, seed=0)
+    covered = ((low <= 1) & (high >= 1)).mean()
+    assert 0.88 < covered < 0.98
+    again = bootstrap_interval(values[:3], seed=0)
+    assert (again[0] == low[:3]).all() and (again[1] == high[:3]).all()
+
+
+def test_a_bootstrap_interval_of_a_constant_is_a_point_and_of_nothing_an_error():
+    low, high = bootstrap_interval(np.full((2, 3, 10), 7.0), seed=0)
+    assert low.shape == (2, 3) and np.allclose(low, 7) and np.allclose(high, 7)
+    with pytest.raises(UserError, match="needs examples"):
+        bootstrap_interval(np.empty((2, 0)), seed=0)

@@ -18,17 +18,8 @@ from models.text_scores import text_loss
 from models.training import train
 from models.training.recipes import get_recipe
 from models.training.text_windows import TextWindows
+from tests.text_at_hand import needs_text
 
-
-def text_at_hand() -> bool:
-    try:
-        read_corpus(TINYSHAKESPEARE)
-    except UserError:
-        return False
-    return True
-
-
-needs_text = pytest.mark.skipif(not text_at_hand(), reason="tinyshakespeare is not here: interp fetch-data")
 task = CharacterLanguage()
 
 

@@ -61,7 +61,9 @@ def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_
 
 @pytest.mark.parametrize("name", COMPUTED)
 @pytest.mark.parametrize("first", [0, 3, 5])
-def test_values_and_gradients_are_the_hooked_forwards(name, first):
+@pytest.mark.parametrize("plain", [True, False])
+def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, first, plain, monkeypatch):
+    monkeypatch.setattr(fast_forward, "_trains_briefly", lambda keys: plain)
     model = dense(**COMPUTED[name])(0).double()
     tokens = model.task.encode(model.task.sample(4, torch.Generator().manual_seed(1)))
     hooked = model(tokens)[:, first:]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 import models
 from models.errors import UserError
 from models.microadder import MicroAdderWeights
+from models.microadder_fit import carried_over, circuits
 from models.microadder_ladder import (
     BELOW,
     CONSTRAINTS,
@@ -32,6 +35,7 @@ from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.objectives import objective_for
+from models.transformer import ArithmeticTransformer
 from models.weight_maps.geometry import spiral
 from models.weight_maps.structured import circulant, scaled_axes, toeplitz
 
@@ -213,7 +217,12 @@ def test_values_of_one_direction_cost_three_numbers_less_and_nothing_else() -> N
 
 def test_a_mirrored_model_commutes_with_the_nines_complement() -> None:
     """Reflecting the token plane takes digit d to 9 - d, and the mirrored maps to themselves."""
-    model = drawn(variant_name(57, "mirrored"))
+    mirrored = {key: value for key, value in BELOW["mirrored"].items() if key != "head_reads"}
+    for model in (drawn(variant_name(57, "mirrored")), variant(**mirrored, head_reads="tokens and slope")):
+        commutes_with_the_nines_complement(model)
+
+
+def commutes_with_the_nines_complement(model: ArithmeticTransformer) -> None:
     swap = torch.tensor([1, 0, 2, 3, 4])
     assert torch.allclose(model.W_E[:, swap].flip(0)[:, :2], model.W_E[:, :2])
     for matrix in (model.W_in[0], model.W_out[0].T):
@@ -279,6 +288,9 @@ def test_a_spiral_may_start_before_its_first_column() -> None:
         ({"values": "direction", "out_rank": 2}, "need one head and out_rank=1"),
         ({"d_mlp": 1}, "d_mlp cannot be 1"),
         ({"mirror": True}, "mirrored token plane needs"),
+        ({"mlp_reads": "tangent"}, "Only a mirrored arc"),
+        ({"out_writes": "against values"}, "needs values of one direction"),
+        ({"columns": "table", "equals": "half"}, "need columns on the spiral"),
         ({"qk_dim": 0}, "at least 1"),
     ],
 )
@@ -296,3 +308,89 @@ def test_a_constraint_that_a_rung_has_already_is_no_variant() -> None:
 
 def test_the_default_is_the_57_parameter_model() -> None:
     assert MicroAdderWeights().options == rung(57).options == MicroAdderOptions()
+
+
+def variant(**changes: Any) -> ArithmeticTransformer:
+    """A variant of the 57 in float64 with all parameters moved off their initial values."""
+    options = replace(MicroAdderOptions(), **changes)
+    weight_map = MicroAdderWeights(options).double()
+    for i, parameter in enumerate(weight_map.parameters()):
+        parameter.data = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i), dtype=torch.float64)
+    return ArithmeticTransformer(weight_map, options.task(), name="variant")
+
+
+def test_a_place_half_a_column_away_lies_between_two_columns_of_the_spiral() -> None:
+    model = variant(equals="half", plus="half")
+    spiral_at = lambda i: torch.tensor([3.5 * math.cos(math.pi * i / 5), 3.5 * math.sin(math.pi * i / 5), 0.15 * i])  # noqa: E731
+    torch.testing.assert_close(model.W_pos[21, 2:].float(), spiral_at(-0.5))
+    torch.testing.assert_close(model.W_pos[10, 2:].float(), spiral_at(9.5))
+    scaled = variant(equals="scaled half")
+    torch.testing.assert_close(scaled.W_pos[21, 2:], scaled.weight_map.pos_equals * model.W_pos[21, 2:])
+
+
+def test_one_number_scales_all_axes_of_the_keys() -> None:
+    model = variant(qk="scalar", qk_dim=3)
+    assert torch.equal(model.W_K[0, 0][2:, :3], model.weight_map.W_qk * torch.eye(3).double())
+
+
+def test_output_against_the_values_is_minus_their_outer_product() -> None:
+    model = variant(values="direction", out_writes="against values")
+    direction = model.weight_map.W_v
+    ov = model.W_V[0, 0] @ model.W_O[0, 0]
+    assert torch.allclose(ov[:2, :2], -torch.outer(direction, direction)) and not ov[2:].any() and not ov[:, 2:].any()
+
+
+def test_a_head_that_reads_tokens_and_slope_has_no_number_for_the_circle_of_columns() -> None:
+    model = variant(head_reads="tokens and slope")
+    head = model.W_out[0]  # F is H
+    assert torch.equal(head[:, [0, 1, 4]], model.weight_map.W_head) and not head[:, 2:4].any()
+    assert torch.allclose(model.W_U, head.T @ model.W_E[:, :2].T)
+
+
+def test_a_mirrored_model_may_read_along_the_tangent_of_its_arc() -> None:
+    mirrored = {key: value for key, value in BELOW["mirrored"].items() if key not in ("head_reads", "mlp_reads")}
+    model = variant(**mirrored, mlp_reads="tangent", head_reads="tangent and slope")
+    a, (b, slope) = model.weight_map.W_fc1, model.weight_map.W_head
+    assert torch.equal(model.W_in[0][:2], a * torch.tensor([[1.0, -1], [-1, 1]]).double())
+    expected = torch.stack([torch.stack([b, -b, slope]), torch.stack([-b, b, slope])])
+    assert torch.equal(model.W_out[0][:, [0, 1, 4]], expected)
+    commutes_with_the_nines_complement(model)
+
+
+def test_the_circle_of_the_keys_may_have_one_number_and_the_slope_another() -> None:
+    model = variant(qk="circle and slope", qk_dim=3)
+    assert torch.equal(model.W_K[0, 0][2:, :3], torch.diag(model.weight_map.W_qk[[0, 0, 1]]))
+
+
+# ---- carried over from a trained model
+
+
+def test_numbers_that_do_not_count_can_be_left_out_of_the_trained_57_without_training() -> None:
+    """Three decide EOS alone, and of o_A only H o_A counts: 51 numbers say what 57 say, on all of AdderBoard."""
+    trained = models.load("microadder-57")
+    options = replace(trained.weight_map.options, predict_eos=False, values="direction")
+    child = carried_over(trained.weight_map, options)
+    weight_map = MicroAdderWeights(options)
+    weight_map.load_state_dict(child)
+    small = ArithmeticTransformer(weight_map, options.task(), name="carried over")
+    assert options.n_parameters == 51
+    tokens = small.task.encode(small.task.sample(64, torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(small(tokens), trained(tokens), rtol=1e-4, atol=1e-3)
+    assert models.score(small).correct == 10_010
+
+
+@pytest.mark.parametrize("changes", [{"qk": "axes", "qk_dim": 3}, {"norm": "scalar"}])
+def test_circuits_that_the_options_cannot_have_are_approached(changes: dict[str, Any]) -> None:
+    parent = models.load("microadder-57").weight_map
+    options = replace(parent.options, **changes)
+    target = circuits(parent)
+
+    def distance(parameters: dict[str, Tensor]) -> float:
+        child = MicroAdderWeights(options)
+        child.load_state_dict(parameters)
+        own = circuits(child)
+        return sum(((own[k] - v).square().sum() / v.square().sum()).item() for k, v in target.items())
+
+    found = carried_over(parent, options)
+    assert 0.01 < distance(found) < 0.5 * distance(carried_over(parent, options, steps=1))
+    assert all(torch.equal(value, found[key]) for key, value in carried_over(parent, options).items())

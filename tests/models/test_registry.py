@@ -7,7 +7,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.registry import register
+from models.registry import PAPERS, by_paper, register
 
 COUNTS = {"microadder-57": 57, "microadder-67": 67, "microadder-74": 74}
 
@@ -46,3 +46,16 @@ def test_a_name_can_be_registered_once() -> None:
 
 def test_all_registered_names_are_listed() -> None:
     assert set(models.names()) >= set(COUNTS)
+
+
+def test_every_model_is_of_one_of_the_papers_and_is_listed_with_it() -> None:
+    names = models.names(sweeps=True)
+    listed = by_paper(names)
+    papers = [models.get_spec(name).paper for name in listed]
+    assert set(papers) == set(PAPERS)
+    assert papers == sorted(papers, key=PAPERS.index)
+    assert sorted(listed) == sorted(names)
+    beside = [name for name in listed if models.get_spec(name).paper == "Position Coupling"]
+    assert {"position-coupling-hand-built", "multiplication-hand-built", "parity-hand-built"} <= set(beside)
+    family = [name for name in listed if name in ("microadder-57", "microadder-67", "microadder-242")]
+    assert family == [name for name in names if name in family]

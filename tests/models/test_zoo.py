@@ -291,3 +291,8 @@ def test_every_stored_model_is_what_its_config_says(name: str) -> None:
 def test_a_stored_model_that_is_copied_elsewhere_still_loads(name: str, tmp_path: Path) -> None:
     shutil.copytree(zoo.resolve(name), tmp_path / "copy")
     assert same_parameters(models.load(tmp_path / "copy"), models.load(name))
+
+
+def test_seeds_that_began_near_one_model_have_no_interval() -> None:
+    assert zoo.grokked_seeds(zoo.read_entry("microadder-57")["training"]) == "1 (0.0-4.3%)"
+    assert zoo.grokked_seeds(zoo.read_entry("microadder-11")["training"]) == "8, all begun near microadder-13"

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from models.training.loop import Trainer, resolve_device
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.start import Start
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}
@@ -74,6 +76,19 @@ def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_p
     for folder in ("killed", "whole"):
         subprocess.run([*run, str(tmp_path / folder)], env=environment, check=True)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path):
+    """Temporary files of a write that kill -9 cut short, before the first one too, neither stay nor stop a run."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".config.json.1-ab.tmp").write_text("{")
+    tiny(run, stop_at_step=20)
+    for left in (".checkpoint.json.1-ab.tmp", "snapshots/.0000011.safetensors.1-ab.tmp"):
+        (run / left).write_text("half")
+    tiny(run)
+    tiny(tmp_path / "whole")
+    assert contents(run) == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -198,17 +213,6 @@ def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_pat
     torch.testing.assert_close(thetas[0][[1, 2]], thetas[1][[1, 2]], rtol=1e-3, atol=1e-4)
 
 
-def test_adaptive_decay_falls_once_for_each_threshold_and_never_rises(tmp_path: Path):
-    recipe = get_recipe("microadder-74").replace(steps=10, batch_size=32, validation_size=64)
-    trainer = Trainer("microadder-74", recipe, [0], RunFolder(tmp_path / "run"), torch.device("cpu"), False)
-    decays = []
-    for exact, token in ((0.0, 0.9), (0.03, 0.6), (0.03, 0.8), (0.01, 0.5), (0.3, 0.9), (0.0, 0.1)):
-        report = {"exact": exact, "token": token, "exact_uniform": exact, "token_uniform": token}
-        trainer._judge(0, report, 1.0)
-        decays.append(trainer.weight_decay_of(0))
-    assert decays == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-
-
 def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same_bits(tmp_path: Path):
     whole = tiny(tmp_path / "whole", seeds=4)
     tokens = [line["token"] for line in RunFolder(tmp_path / "whole").metrics()]
@@ -258,6 +262,22 @@ def test_the_stored_recipes_are_the_papers():
 
 
 # ---- bad input
+
+
+def test_seeds_can_start_around_given_parameters(tmp_path: Path):
+    """Step 0 is the start times 1 + noise; the folder knows the start, so another one is another run."""
+    stored = models.load("microadder-57")
+    start = Start(dict(stored.weight_map.named_parameters()), "the zoo's microadder-57", "this test", noise=0.01)
+    tiny(tmp_path / "run", start=start, stop_at_step=10)
+    first = RunFolder(tmp_path / "run").snapshots()[0]
+    for name, value in stored.weight_map.named_parameters():
+        moved = (first[name] - value).abs()
+        assert (moved.amax() > 0) and (moved <= 0.06 * value.abs()).all()
+        assert not torch.equal(first[name][0], first[name][1])
+    with pytest.raises(UserError, match="holds another run: start"):
+        tiny(tmp_path / "run", start=replace(start, noise=0.02))
+    with pytest.raises(UserError, match="The start has the parameters"):
+        tiny(tmp_path / "other", start=Start({"arc_A": torch.zeros(())}, "nowhere", "nothing"))
 
 
 def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path):

@@ -15,6 +15,7 @@ from models.training.objective import ParameterLayout
 from models.training.publish import load_snapshots, publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.start import Start
 
 # A learning rate so small that planted weights stay what they are.
 STILL = Recipe(
@@ -48,7 +49,11 @@ def run(tmp_path: Path, monkeypatch, perfect):
 
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect):
-    folder, score = publish([run("a", 0, [2]), run("b", 4, [])], tmp_path / "entry")
+    folders = [run("a", 0, [2]), run("b", 4, [])]
+    older = json.loads((folders[0] / "config.json").read_text())
+    del older["recipe"]["give_up"]  # as of a run made before recipes had that field
+    (folders[0] / "config.json").write_text(json.dumps(older))
+    folder, score = publish(folders, tmp_path / "entry")
     config = json.loads((folder / "config.json").read_text())
     made = config["training"]
     assert (made["seed"], made["seeds_tried"], made["seeds_grokked"]) == (2, 8, 1)
@@ -60,6 +65,20 @@ def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_pat
     assert score.correct == score.n == 10_010 == config["score"]["correct"]
     model = models.load(folder)
     torch.testing.assert_close(ParameterLayout(model).flatten(model), perfect, rtol=1e-5, atol=1e-6)
+
+
+def test_an_entry_whose_seeds_did_not_start_at_random_says_where_and_how(tmp_path: Path, run):
+    start = Start(
+        dict(models.load("microadder-57").weight_map.named_parameters()), "the stored 57", "some command", 0.0
+    )
+    folder, _ = publish([run("a", 0, [], start=start)], tmp_path / "entry")
+    made = json.loads((folder / "config.json").read_text())["training"]
+    assert (made["seeds_grokked"], made["commands"], made["start"]) == (4, ["some command"], start.to_dict())
+    card = (folder / "card.md").read_text()
+    assert "from a start near the stored 57" in card and "    some command" in card and "random start" not in card
+    assert "4 of 4 seeds from that start, no independent ones, answer the whole test set" in " ".join(card.split())
+    with pytest.raises(UserError, match="or from another start; publish them apart"):
+        publish([tmp_path / "a", run("b", 4, [2])], tmp_path / "other")
 
 
 def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run):
@@ -76,6 +95,7 @@ def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run)
     card = (folder / "card.md").read_text()
     assert "1 of 4 seeds answer the whole test set" in card and "sampled. The error rate" in card
     assert "57 free parameters" in card and "interp train microadder-57 --seeds 4 --first-seed 0" in card
+    assert "differs from the registered one" in card and "* `lr`: 1e-09 (registered: 0.02)" in card
 
 
 def test_a_repeat_of_the_same_seeds_is_counted_apart_and_gives_no_weights(tmp_path: Path, run, perfect):

@@ -9,7 +9,9 @@ import pytest
 
 import models
 from interp.experiments import Settings, find_experiment
-from interp.experiments.adder_456 import breakdown, comparison_table, figure_1
+from interp.experiments.adder_456 import breakdown, case_table, comparison_table, figure_1, suite_table
+from interp.experiments.adder_456_circuit import DEPENDENCE, NEEDED, PROBES, UNITS, WAY, WRITES, circuit_table
+from interp.stress import stress_suites
 from models.errors import UserError
 
 
@@ -37,6 +39,27 @@ def test_table_1_says_how_each_component_is_written(tmp_path: Path):
 def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: Path):
     result = figure_1(quiet(tmp_path))
     assert "adder-456" in result.curves and not (tmp_path / "adder-456").exists()
+
+
+def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
+    found = {"untrained": stress_suites(models.build("adder-456"), n=10)}
+    suites, cases = suite_table(found), case_table(found)
+    for name, result in found.items():
+        assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.errors > 0
+        assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
+    assert suites.problems.iloc[-1] == cases.problems.sum() == found["untrained"].provenance.n
+    assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()
+
+
+def test_models_beside_each_other_show_what_their_probes_found():
+    model = models.load("microadder-57")
+    few = {DEPENDENCE: {"n": 64}, NEEDED: {"n_per_length": 3}, WRITES: {"n": 200}, WAY: {"n_per_column": 6}}
+    found = {what: PROBES[what](model, **few.get(what, {"n": 128})) for what in (*few, UNITS)}
+    table = circuit_table({"microadder-57": found})
+    assert table["attention moves by, at most"].tolist() == ["0"] and table["right with its mean"].tolist() == [
+        "100.0%"
+    ]
+    assert table["units for carry out"].tolist() == ["2 exact switches"]
 
 
 def test_a_wrong_name_is_answered_with_the_right_one():

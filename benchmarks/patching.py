@@ -1,0 +1,138 @@
+"""Activation patching sweeps: ours beside ``transformer_lens.patching``, the same numbers, side by side in one run.
+
+Both get the clean cache and the corrupted tokens, and a metric that reads one answer digit; both sweep over all layers,
+which for the one-layer models is the last layer. Rounds are interleaved, the ratio is that of the medians. Where a
+sweep has more than MOST_RUN variants the reference runs a random sample of so many, and its time is scaled up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+import models
+from interp.metrics import Metric
+from interp.patching import patch_sweep
+from models.transformer import ArithmeticTransformer
+from models.weight_maps import DenseWeights
+
+BATCHES = (1, 4, 32, 256)
+ROUNDS = 3
+MOST_RUN = 48
+SITES = {  # ours: (site, by), theirs
+    ("resid_pre", "position"): "get_act_patch_resid_pre",
+    ("resid_mid", "position"): "get_act_patch_resid_mid",
+    ("attn_out", "position"): "get_act_patch_attn_out",
+    ("mlp_out", "position"): "get_act_patch_mlp_out",
+    ("head_out", "position"): "get_act_patch_attn_head_out_by_pos",
+    ("q", "position"): "get_act_patch_attn_head_q_by_pos",
+    ("k", "position"): "get_act_patch_attn_head_k_by_pos",
+    ("v", "position"): "get_act_patch_attn_head_v_by_pos",
+    ("pattern", "position"): "get_act_patch_attn_head_pattern_by_pos",
+    ("pattern_dest_src", "position"): "get_act_patch_attn_head_pattern_dest_src_pos",
+    ("head_out", "all"): "get_act_patch_attn_head_out_all_pos",
+    ("q", "all"): "get_act_patch_attn_head_q_all_pos",
+    ("k", "all"): "get_act_patch_attn_head_k_all_pos",
+    ("v", "all"): "get_act_patch_attn_head_v_all_pos",
+    ("pattern", "all"): "get_act_patch_attn_head_pattern_all_pos",
+}
+
+
+def two_layers() -> ArithmeticTransformer:
+    """An untrained two-layer decoder of width 64 on the ten-digit task: 33 positions and two layers to sweep over."""
+    task = models.tasks.TenDigitAddition()
+    cfg = models.TransformerConfig(2, 64, 4, 16, 256, task.d_vocab, task.input_length + 1, normalization_type="LN")
+    weights = DenseWeights(cfg)
+    weights.initialise(torch.Generator().manual_seed(0))
+    return ArithmeticTransformer(weights, task, "two layers")
+
+
+SUBJECTS: dict[str, Callable[[], ArithmeticTransformer]] = {
+    "microadder-57, 1 layer": lambda: models.load("microadder-57"),
+    "adder-456, 1 layer": lambda: models.load("adder-456"),
+    "width 64, 2 layers": two_layers,
+    "toygpt-learned-pre, 4 layers": lambda: models.load("toygpt-learned-pre"),
+}
+
+
+def reference(name: str) -> Callable[..., Tensor]:
+    from transformer_lens import patching
+
+    return getattr(patching, name)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Of CPU time: one thread, and other processes do not count."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def sampled(name: str, model: ArithmeticTransformer, n_pos: int) -> tuple[pd.DataFrame, int]:
+    """Variants that the reference runs, as its ``index_df`` takes them, and how many there are."""
+    cfg = model.config
+    size = {"layer": cfg.n_layers, "pos": n_pos, "head": cfg.n_heads, "dest": n_pos, "src": n_pos}
+    axes = ["layer", "pos"]
+    if "head" in name:
+        axes = ["layer", "head"] if name.endswith("all_pos") else ["layer", "pos", "head"]
+    if "pattern" in name:
+        axes = ["layer", "head", "dest", "src"][: 4 if "dest_src" in name else 2 if name.endswith("all_pos") else 3]
+    every = pd.DataFrame(list(np.ndindex(*(size[axis] for axis in axes))), columns=axes)
+    chosen = every if len(every) <= MOST_RUN else every.sample(MOST_RUN, random_state=0).sort_index()
+    return chosen.reset_index(drop=True), len(every)
+
+
+def cell(model: ArithmeticTransformer, site: tuple[str, str], batch: int) -> tuple[float, float, float]:
+    """(their milliseconds, ours, largest difference relative to the largest number) of one sweep over all layers."""
+    task, name = model.task, SITES[site]
+    generator = torch.Generator().manual_seed(0)
+    clean, corrupted = (task.encode(task.sample(batch, generator)) for _ in range(2))
+    query = task.query_positions[-1]
+    logit_diff = lambda logits: logits[..., 3] - logits[..., 7]  # noqa: E731
+    metric = Metric("logit_diff", (query,), lambda logits, rows: logit_diff(logits[..., 0, :]))
+    score = lambda logits: logit_diff(logits[:, query]).mean()  # noqa: E731
+    _, cache = model.run_with_cache(clean)
+    index, variants = sampled(name, model, clean.shape[1])
+    theirs = lambda: reference(name)(model, corrupted, cache, score, index_axis_names=None, index_df=index)  # noqa: E731
+    ours = lambda: patch_sweep(model, corrupted, cache, metric, site[0], site[1], allow_equal=True)  # noqa: E731
+    there, here = theirs().double().numpy(), ours().labelled[0].mean("pair")
+    here = here.transpose("layer", *[axis for axis in ("pos", "head", "dest", "src") if axis in here.dims])
+    if "dest" in here.dims:
+        here = here.transpose("layer", "head", "dest", ...)
+    here = here.values[tuple(index.values.T)]
+    error = float(np.abs(here - there).max() / np.abs(there).max())
+    times: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        slow = seconds(theirs) * variants / len(index)
+        n = 5 if slow < 0.2 else 1
+        times.append((slow, sum(seconds(ours) for _ in range(n)) / n))
+        if slow > 2:
+            break
+    return 1e3 * median(t for t, _ in times), 1e3 * median(t for _, t in times), error
+
+
+@torch.no_grad()
+def main() -> None:
+    os.environ["TQDM_DISABLE"] = "1"
+    print("Activation patching, one CPU thread: times faster than transformer_lens.patching, by batch size")
+    rows = []
+    for subject, make in SUBJECTS.items():
+        model = make()
+        for site in SITES:
+            for batch in BATCHES:
+                slow, fast, error = cell(model, site, batch)
+                rows.append((subject, f"{site[0]} by {site[1]}", batch, slow, fast, slow / fast, error))
+        frame = pd.DataFrame(rows, columns=["model", "site", "batch", "theirs_ms", "ours_ms", "ratio", "error"])
+        here = frame[frame.model == subject]
+        wide = here.pivot(index="site", columns="batch", values="ratio").loc[list(dict.fromkeys(here.site))]
+        print(f"\n{subject}: largest relative difference {here.error.max():.1e}")
+        print(wide.to_string(float_format=lambda x: f"{x:.1f}"))
+    print(f"\nLeast of all cells: {frame.ratio.min():.2f}")

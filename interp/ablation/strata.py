@@ -1,0 +1,101 @@
+"""Carry strata: the targets of which problems an ablation is judged on.
+
+Of whole problems, by ``task.chain_length``: "chain 0", "chain 1", ... Of single targets, by the target's own column:
+"carry in" and "no carry in", "carry out" and "no carry out", and "sum 9, carry in" and "sum 9, no carry in", the
+columns that pass a carry on and those that could but get none. Carries into a column count for every answer digit, the
+last one (which is nothing but that carry) included; the others for columns in which operands have digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Task
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class AnswerColumns:
+    """Targets that are answer digits: which of the task's targets, in which column, predicted at which position."""
+
+    targets: list[int]
+    columns: list[int]
+    queries: list[int]
+
+
+def answer_columns(task: Task, with_operands: bool = True) -> AnswerColumns:
+    """The task's answer digits; ``with_operands``: only those in whose column an operand has a digit."""
+    targets = [
+        index
+        for index, role in enumerate(task.target_roles)
+        if role.kind == "answer"
+        and role.column is not None
+        and (not with_operands or task.relative_roles(index).get("own operands"))
+    ]
+    columns = [task.target_roles[index].column for index in targets]
+    return AnswerColumns(targets, [c for c in columns if c is not None], [task.query_positions[i] for i in targets])
+
+
+def column_variables(
+    task: Task, problems: Any, columns: list[int], needed: tuple[str, ...], what: str
+) -> dict[str, Int[Tensor, "n column"]]:
+    """The symbolic algorithm's variables in these columns.
+
+    Raises:
+        UserError: a task that does not compute one of ``needed``, which ``what`` needs, or not one value a column.
+    """
+    variables = task.variables(problems)
+    if missing := [name for name in needed if name not in variables]:
+        raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which {what} compares with.")
+    if steps := [name for name in needed if variables[name].ndim != 2]:
+        raise UserError(
+            f"Task {task.name!r} computes {steps[0]} anew in every step, and {what} needs one value a column."
+        )
+    return {name: values[:, columns] for name, values in variables.items() if values.ndim == 2}
+
+
+def carry_strata(task: Task, problems: Any, targets: list[int] | None = None) -> dict[str, Bool[Tensor, "n target"]]:
+    """Every stratum that the task's variables allow, as a mask over the problems' targets (``targets``: which).
+
+    Strata that no problem has are left out. Column strata need carries with one entry a column; tasks that have more
+    (many operands) or none get the strata of whole problems alone.
+    """
+    chosen = list(range(len(task.query_positions))) if targets is None else targets
+    chain = task.chain_length(problems)
+    everything = torch.ones(len(chain), len(chosen), dtype=torch.bool)
+    masks: dict[str, Tensor] = {ALL: everything}
+    for length in chain.unique().tolist():
+        masks[f"chain {length}"] = everything & (chain == length)[:, None]
+    variables = {name: v for name, v in task.variables(problems).items() if v.ndim == 2}
+
+    def by_target(name: str, with_operands: bool) -> tuple[Tensor, Tensor] | None:
+        """(value of a column variable, whether the target has one), [n, target]."""
+        if name not in variables:
+            return None
+        found, width = answer_columns(task, with_operands), variables[name].shape[1]
+        column = dict(zip(found.targets, found.columns, strict=True))
+        has = [target in column and column[target] < width for target in chosen]
+        index = [column[target] if ok else 0 for target, ok in zip(chosen, has, strict=True)]
+        return variables[name][:, index].bool(), torch.tensor(has).expand(len(chain), -1)
+
+    masks |= _two_sided("carry in", by_target("carry_in", False))
+    masks |= _two_sided("carry out", by_target("carry_out", True))
+    nine, carry = by_target("propagate", True), by_target("carry_in", True)
+    if nine is not None and carry is not None:
+        masks |= _two_sided("carry in", (carry[0], carry[1] & nine[0]), "sum 9, ")
+    return {name: mask for name, mask in masks.items() if bool(mask.any())}
+
+
+def _two_sided(name: str, values: tuple[Tensor, Tensor] | None, before: str = "") -> Mapping[str, Tensor]:
+    if values is None:
+        return {}
+    value, has = values
+    return {f"{before}{name}": value & has, f"{before}no {name}": ~value & has}

@@ -1,0 +1,11 @@
+"""Proofs over the whole input domain: right on every input of a shape, not only on those that were tried.
+
+interp.certify(model)                        a one-layer adder, on all 10^20 pairs
+check_certificate(certificate, model)        the same proof again, without searching
+certificates.coupled_addition                the hand-built transformer, shape by shape
+"""
+
+from interp.certificates.certificate import Certificate, load_certificate
+from interp.certificates.certify import certify, check_certificate
+
+__all__ = ["Certificate", "certify", "check_certificate", "load_certificate"]

@@ -1,0 +1,142 @@
+"""Ball arithmetic for a forward pass: exact real numbers, or float32 with every operation's rounding enclosed.
+
+A ball (Arb, through python-flint) holds every value that a quantity can take. With ``REAL`` the quantity is what the
+weights define over the real numbers. With ``FLOAT32`` it is what a computer stores: each operation of the forward pass
+widens its result by the largest rounding error of that operation, u = 2^-24 being the unit roundoff.
+
+What is assumed of the hardware and the mathematical library (``tests/interp/certificates/test_rounding.py`` holds this
+environment's torch against it on dense samples):
+
+* ``+ - *`` are correctly rounded; a square, a quotient and ``sqrt`` are off by at most one unit in the last place
+  (IEEE 754 gives half of one);
+* a sum of n products, in any order, with or without fused multiply-adds, is off by at most
+  ``n u / (1 - n u)`` times the sum of the products' magnitudes (Higham, 2002, section 3.1), which excludes TF32 and
+  half-precision accumulation (torch's float32 matmul precision is "highest", its default);
+* ``exp`` and ``erf`` are off by at most ``EXP_ULPS`` and ``ERF_ULPS`` units in the last place;
+* a result below the smallest normal number may be anything as small, and nothing overflows: a magnitude above
+  ``LARGEST`` makes every later comparison fail.
+
+``sin`` and ``cos`` occur in weight maps only. A certificate is about the effective weights that they produced, bit for
+bit; ``TRIG_ULPS`` is what the tests hold them to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flint import arb
+
+EXP_ULPS = 2
+ERF_ULPS = 2
+TRIG_ULPS = 2
+UNIT = 2.0**-24
+#: What underflow can add to one term: the smallest normal number 2^-126 times two weights, each below 2^12.
+TINY = 2.0**-100
+UNDERFLOW = 2.0**-90  # and to a sum of a few of them
+LARGEST = 2.0**60  # whose square is still a float32
+LARGEST_WEIGHT = 2.0**12
+
+#: gelu falls to the left of this bracket and rises to the right of it.
+GELU_TURN = (-0.7518, -0.7517)
+GELU_LEAST = -0.17
+
+Ball = Any  # flint.arb; python-flint has no type stubs
+
+
+def upper(x: Ball) -> Ball:
+    """An upper bound of |x|, as an exact ball."""
+    return abs(x).upper()
+
+
+def around_zero(radius: Any) -> Ball:
+    """The ball [-radius, radius]."""
+    return arb(0, radius)
+
+
+def hull(balls: Iterable[Ball]) -> Ball:
+    """The smallest ball (up to Arb's own rounding) around some balls."""
+    first, *rest = balls
+    for ball in rest:
+        first = first.union(ball)
+    return first
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Operations whose results enclose what is computed with unit roundoff ``unit`` (0: real numbers)."""
+
+    unit: float
+
+    def growth(self, roundings: int | float) -> Ball:
+        """n u / (1 - n u): a relative bound for n roundings one after the other."""
+        if not self.unit:
+            return arb(0)
+        n = arb(roundings) * self.unit
+        return (n / (1 - n)).upper()
+
+    def rounded(self, x: Ball, roundings: int | float = 1) -> Ball:
+        """What ``x`` can be stored as, after some roundings."""
+        if not self.unit:
+            return x
+        if not upper(x) < LARGEST:
+            return arb("nan")
+        return x + around_zero(self.growth(roundings) * upper(x) + TINY)
+
+    def dot(self, terms: Sequence[Ball], extra: int = 0, magnitude: Ball | None = None) -> Ball:
+        """The computed sum of exact products, in any order; each term has seen ``extra`` roundings before."""
+        total = sum(terms[1:], terms[0])
+        if not self.unit:
+            return total
+        size = sum((upper(x) for x in terms), arb(0)) if magnitude is None else magnitude
+        if not size < LARGEST:
+            return arb("nan")
+        return total + around_zero(self.growth(len(terms) + extra) * size + TINY * len(terms))
+
+    def rms(self, x: Sequence[Ball], eps: float, eps_outside: bool) -> Ball:
+        """``sqrt(mean(x^2) + eps)`` (or with eps outside), as :class:`models.parts.norms.Norm` computes it.
+
+        Squares are within one unit in the last place (2 u), their sum sees n - 1 roundings, the division two (a product
+        with a rounded 1 / n), eps one and its sum one; nothing is subtracted, so that relative errors stay relative.
+        """
+        squares = sum((value**2 for value in x), arb(0)).nonnegative_part()
+        mean = self.rounded(squares / len(x), len(x) + 3)
+        added = self.rounded(arb(eps))
+        if eps_outside:
+            return self.rounded(self.rounded(mean.nonnegative_part().sqrt(), 2) + added)
+        return self.rounded(self.rounded(mean.nonnegative_part() + added).sqrt(), 2)
+
+    def gelu(self, x: Ball) -> Ball:
+        """``x / 2 (1 + erf(x / sqrt 2))`` over a ball, from its ends.
+
+        Lemma: gelu' = Phi + x phi has one zero, between the numbers of ``GELU_TURN``: gelu'' = phi (2 - x^2), so that
+        gelu' falls from 0 on (-inf, -sqrt 2), rises to sqrt 2 and falls to 1 behind. gelu falls before the zero and
+        rises after it, and its least value is above ``GELU_LEAST``.
+
+        Rounding, in u |x|: x / sqrt 2 is off by two roundings and moves erf by at most 2 max(t erf'(t)) = 0.97; erf
+        itself by 2 ERF_ULPS; 1 + erf, which is at most 2, by 2; half of these; then two products of at most |x| each.
+        """
+        low, high = x.lower(), x.upper()
+        if low >= GELU_TURN[1]:
+            value = _gelu(low).union(_gelu(high))
+        elif high <= GELU_TURN[0]:
+            value = _gelu(high).union(_gelu(low))
+        else:
+            value = arb(GELU_LEAST).union(_gelu(low)).union(_gelu(high))
+        if not self.unit:
+            return value
+        if not upper(x) < LARGEST:
+            return arb("nan")
+        steps = (0.97 + 2 * ERF_ULPS + 2) / 2 + 2
+        return value + around_zero(self.growth(steps + 1) * upper(x) + TINY)
+
+    def activation(self, name: str, x: Ball) -> Ball:
+        return self.gelu(x) if name == "gelu" else x.nonnegative_part()
+
+
+def _gelu(x: Ball) -> Ball:
+    return x / 2 * (1 + (x / arb(2).sqrt()).erf())
+
+
+REAL, FLOAT32 = Arithmetic(0.0), Arithmetic(UNIT)

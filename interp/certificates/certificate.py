@@ -1,0 +1,193 @@
+"""What a certifier found: proved on all inputs, refuted by one of them, or neither."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.results import Provenance, Result, Rung
+from models.checkpoint import read_json, write_json_atomic
+from models.errors import UserError
+from models.tasks.addition import DIGITS
+
+FORMAT = 1
+ArithmeticName = Literal["float", "interval", "float32"]
+Status = Literal["certified", "refuted", "undecided"]
+RUNGS: dict[str, Rung] = {
+    "float": "certified in floats",
+    "interval": "certified in intervals",
+    "float32": "certified with rounding",
+}
+_IN_WORDS = {
+    "float": "in floats (a grid: no proof)",
+    "interval": "in interval arithmetic",
+    "float32": "in interval arithmetic incl. float32 rounding",
+}
+EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3}
+_INTEGERS = ("target", "previous", "carry", "total", "token", "answer")
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate(Result):
+    """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
+
+    ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
+    target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
+    ``a``, ``b`` a problem at each end; ``margin`` the right token's lead there, as the model itself computes it;
+    ``hunted`` the smallest float64 margin on a grid; ``proved`` a lower bound of the class's margins, NaN without one.
+
+    Attributes:
+        status: certified, refuted, or undecided.
+        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
+        cuts: where each class's range was cut (units of 2^-44): with them the proof is checked without search.
+        counterexample: (a, b, the model's answer) if refuted; None spells no number.
+        obstacle: what stood in the way of a proof of any class, if something did.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    method: str
+    arithmetic: ArithmeticName
+    status: Status
+    classes: xr.Dataset
+    cuts: tuple[tuple[int, ...], ...]
+    seconds: float
+    versions: dict[str, str]
+    counterexample: tuple[int, int, int | None] | None = None
+    obstacle: str | None = None
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.status == "certified":
+            return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[self.arithmetic])
+        return Provenance(2 * len(self.cuts), None, "extreme pairs of all classes, run through the model")
+
+    @property
+    def smallest_margin(self) -> float:
+        """The smallest lead of a right token among all classes' extreme pairs, in the model's own logits."""
+        return float(self.classes.margin.min())
+
+    @property
+    def witness(self) -> tuple[int, int]:
+        """The pair that attains it."""
+        row, end = np.unravel_index(int(self.classes.margin.values.argmin()), self.classes.margin.shape)
+        return int(self.classes.a[row, end]), int(self.classes.b[row, end])
+
+    @property
+    def failing(self) -> int:
+        """Classes with an extreme pair that the model gets wrong at the class's own token."""
+        return int((~(self.classes.margin.values > 0)).any(1).sum())
+
+    @property
+    def open(self) -> int:
+        """Classes that were not proved."""
+        bound = self.classes.hunted if self.arithmetic == "float" else self.classes.proved
+        return int((~(bound.values > 0)).sum())
+
+    def sentence(self) -> str:
+        n = len(self.cuts)
+        a, b = self.witness
+        where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
+        took = f"({self.seconds:.1f} s)"
+        if self.status == "certified":
+            bound = "" if self.arithmetic == "float" else f", every margin proved above {self.lower_bound:.2g}"
+            return f"certified {_IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            a, b, answer = self.counterexample
+            shown = "no number" if answer is None else answer
+            return f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail"
+        reason = f"; {self.obstacle}" if self.obstacle else ""
+        return (
+            f"undecided {_IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
+            f"their extreme pairs is wrong; {where}{reason}   {took}"
+        )
+
+    @property
+    def lower_bound(self) -> float:
+        """A proved lower bound of all margins; NaN where a class is not proved."""
+        return float(self.classes.proved.min(skipna=False))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a class: what it is, its extreme pairs, margins there, the hunted one and the proved bound."""
+        data = self.classes
+        frame = pd.DataFrame({name: data[name].values for name in _INTEGERS})
+        for end in ("low", "high"):
+            side = data.sel(end=end)
+            frame[f"margin_{end}"] = side.margin.values
+            frame[f"problem_{end}"] = [f"{a}+{b}" for a, b in zip(side.a.values, side.b.values, strict=True)]
+        frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
+        return frame
+
+    def figure(self) -> Any:
+        """Smallest margin by answer digit and position, with the worst problems."""
+        from interp.figures.certificates import figure_margins
+
+        return figure_margins(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.sentence()}</p>"
+
+    def __repr__(self) -> str:
+        return self.sentence()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; NaN (no bound) and infinities are null."""
+        data = self.classes
+        rows = {name: data[name].values.tolist() for name in (*_INTEGERS, "reach", "a", "b")}
+        for name in ("margin", "hunted", "proved"):
+            values = data[name].values.astype(object)
+            values[~np.isfinite(data[name].values)] = None
+            rows[name] = values.tolist()
+        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "seconds", "versions")
+        own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle")}
+        domain = "all pairs of numbers from 0 to 9999999999"
+        smallest = self.smallest_margin
+        summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
+        return {"format": FORMAT, "domain": domain} | own | summary | {"classes": rows, "cuts": self.cuts}
+
+    def save(self, path: str | Path) -> None:
+        write_json_atomic(path, self.to_dict())
+
+
+def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
+    """The classes' table, with ends labelled."""
+    kinds = {name: ("input_class",) if np.ndim(x) == 1 else ("input_class", "end") for name, x in columns.items()}
+    return xr.Dataset({name: (kinds[name], x) for name, x in columns.items()}, coords={"end": ["low", "high"]})
+
+
+def load_certificate(path: str | Path) -> Certificate:
+    """A certificate from its file. This checks the form only; :func:`check_certificate` checks the proof.
+
+    Raises:
+        UserError: no such file, or not a certificate.
+    """
+    value = read_json(path)
+    if value.get("format") != FORMAT:
+        raise UserError(f"{path} is not a certificate of format {FORMAT}.")
+    try:
+        rows = value["classes"]
+        columns = {name: np.array(rows[name], dtype=np.int64) for name in (*_INTEGERS, "reach", "a", "b")}
+        columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
+        counterexample = value["counterexample"]
+        if value["status"] not in EXIT_STATUS or value["arithmetic"] not in RUNGS:
+            raise ValueError("unknown status or arithmetic")
+        n = len(columns["target"])
+        if any(len(x) != n for x in columns.values()) or len(value["cuts"]) != n or not n:
+            raise ValueError("columns of unequal length")
+        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "versions", "obstacle")
+        return Certificate(
+            classes=dataset(columns),
+            cuts=tuple(tuple(int(x) for x in row) for row in value["cuts"]),
+            seconds=float(value["seconds"]),
+            counterexample=None if counterexample is None else tuple(counterexample),
+            **{name: value[name] for name in names},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a complete certificate ({error}).") from None

@@ -1,0 +1,214 @@
+"""``interp.certify``: is a one-layer adder right on all 10^20 pairs? A proof, a counterexample, or neither."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.certificates.balls import FLOAT32, REAL, Arithmetic
+from interp.certificates.certificate import ArithmeticName, Certificate, Status, dataset
+from interp.certificates.columns import Classes
+from interp.certificates.decision import Proof
+from interp.certificates.methods import Case, choose
+from interp.certificates.one_layer import OneLayerAdder, read_adder
+from interp.sites import model_name
+from models.errors import UserError, unknown_name
+from models.evaluation import predict
+
+#: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
+SHARES = (0.5, 0.25, 0.1, 0.0)
+SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed anew, in logits and relative
+_NOT_PROVED = Proof(False, float("nan"), ())
+
+
+def certify(model: Any, arithmetic: ArithmeticName = "float32", task: Any = None) -> Certificate:
+    """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
+
+    The rungs: "float" looks at margins on a grid in float64, and proves nothing between its points; "interval" proves
+    in ball arithmetic what the stored weights define over the real numbers; "float32" also encloses the rounding of
+    every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
+    and, every token being right, greedily decoded). What is assumed of the machine stands in
+    :mod:`interp.certificates.balls`.
+
+    Precondition: the verdict is about the effective weights at hand (``fingerprint``). Postcondition: "certified" only
+    if every class of inputs was proved; "refuted" only with a pair that the model itself, run on it, gets wrong.
+
+    Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding.
+
+    Args:
+        model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
+        arithmetic: "float", "interval" or "float32".
+        task: the task, if the model does not carry it.
+
+    Raises:
+        UserError: a model that no method can judge, in one sentence.
+    """
+    start = time.perf_counter()
+    rung = _arithmetic(arithmetic)
+    adder = read_adder(model, task)
+    if arithmetic == "float32":
+        if adder.model is not model:
+            raise UserError(
+                f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
+                "judged in 'interval' arithmetic."
+            )
+        if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
+            raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
+    method, case = choose(adder, rung)
+    margins, wrong = replay(adder, case.classes)
+    proofs = [_NOT_PROVED] * len(case.classes)
+    counterexample = None
+    if wrong is not None:
+        status: Status = "refuted"
+        counterexample = wrong
+    else:
+        smallest = min(float(case.hunted.min()), float(margins.min()))
+        if arithmetic == "float":
+            status = "certified" if smallest > 0 else "undecided"
+        else:
+            proofs = prove_all(case, max(0.0, smallest))
+            status = "certified" if all(proof.proved for proof in proofs) else "undecided"
+    return Certificate(
+        model=model_name(model),
+        fingerprint=adder.fingerprint,
+        task=adder.model.task.name,
+        method=method,
+        arithmetic=arithmetic,
+        status=status,
+        classes=_table(case, margins, proofs),
+        cuts=tuple(proof.cuts for proof in proofs),
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=counterexample,
+        obstacle=case.obstacle if status == "undecided" else None,
+    )
+
+
+def _arithmetic(name: str) -> Arithmetic:
+    if name not in get_args(ArithmeticName):
+        raise unknown_name("arithmetic", name, get_args(ArithmeticName))
+    return FLOAT32 if name == "float32" else REAL
+
+
+def prove_all(case: Case, smallest: float) -> list[Proof]:
+    """A proof of each class, above the first of ``SHARES`` of a margin where that can be done.
+
+    None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
+    """
+    proofs = []
+    for index, hunted in enumerate(case.hunted.tolist()):
+        proof = _NOT_PROVED
+        if case.obstacle is None and hunted > 0:
+            for level in dict.fromkeys(share * smallest for share in SHARES):
+                proof = case.prove(index, level)
+                if proof.proved:
+                    break
+        proofs.append(proof)
+    return proofs
+
+
+@torch.inference_mode()
+def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n 2"], tuple | None]:
+    """Margins of all extreme pairs in the model's own logits, and the worst pair that it answers wrongly, if one is.
+
+    A margin is the right token's logit less the best other one's, at the class's target; NaN counts as wrong. The wrong
+    pair comes with the model's own answer, greedily decoded.
+    """
+    model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
+    found = []
+    targets, queries = np.repeat(classes.target, 2), np.array(adder.layout.queries)
+    for chosen in torch.arange(len(problems)).split(512):
+        logits = model(model.task.encode(problems[chosen]).to(model.device)).double().cpu().numpy()
+        rows = logits[np.arange(len(chosen)), queries[targets[chosen.numpy()]]]
+        answers = np.repeat(classes.answer, 2)[chosen.numpy()]
+        right = rows[np.arange(len(rows)), answers]
+        rows[np.arange(len(rows)), answers] = -np.inf
+        found.append(right - rows.max(1))
+    margins = np.concatenate(found)
+    for index in np.argsort(np.where(np.isnan(margins), -np.inf, margins)):
+        if margins[index] > 0:
+            break
+        pair = problems[index : index + 1]
+        answer = predict(model, pair, method="greedy")
+        if not torch.equal(answer.cpu(), model.task.targets(pair)):
+            a, b = pair[0].tolist()
+            decoded = model.task.decode(answer)[0]
+            return margins.reshape(-1, 2), (a, b, None if decoded < 0 else decoded)
+    return margins.reshape(-1, 2), None
+
+
+def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
+    classes = case.classes
+    columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
+        name: getattr(classes, name) for name in ("target", "previous", "carry", "total", "token", "answer")
+    }
+    columns |= {"reach": classes.ends, "a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
+    columns |= {"margin": margins, "hunted": case.hunted, "proved": np.array([proof.lowest for proof in proofs])}
+    return dataset(columns)
+
+
+def versions() -> dict[str, str]:
+    """What computed a certificate."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout
+            found[package] = "not installed"
+    return found
+
+
+def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> None:
+    """Verify a certificate against a model, without searching: nothing in the file is believed.
+
+    Read anew from the weights: the method's terms and errors, and the classes with their ranges. The file's own ranges
+    must cover those, its pieces must cover its ranges, and every piece must be enclosed above the bound that it claims.
+    Its extreme pairs are run through the model again, and must have the margins that it says, as far as another order
+    of summation lets them. A refutation is run through the model and nothing else.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    adder = read_adder(model, task)
+    if adder.fingerprint != certificate.fingerprint:
+        raise UserError(
+            f"This certificate is about other weights (SHA-256 {certificate.fingerprint[:12]}...) than "
+            f"{model_name(model)}'s ({adder.fingerprint[:12]}...)."
+        )
+    if certificate.status == "undecided":
+        raise UserError("This certificate claims nothing: it is undecided.")
+    if certificate.status == "refuted":
+        pair = torch.tensor([list(certificate.counterexample or (0, 0, None))[:2]])
+        pair = adder.model.task.as_problems(pair)
+        if torch.equal(predict(adder.model, pair, method="greedy").cpu(), adder.model.task.targets(pair)):
+            raise UserError(f"This certificate does not hold: the model answers {pair[0].tolist()} rightly.")
+        return
+    method, case = choose(adder, _arithmetic(certificate.arithmetic))
+    data, classes = certificate.classes, case.classes
+    names = ("target", "previous", "carry", "total", "token", "answer")
+    if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):
+        raise UserError("This certificate does not hold: it was made by another method, or has other classes.")
+    if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in names):
+        raise UserError("This certificate does not hold: its classes are not those of the task.")
+    reach = data.reach.values
+    if (reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any():
+        raise UserError("This certificate does not hold: some inputs lie outside its ranges.")
+    stored = replace(classes, witnesses=np.stack((data.a.values, data.b.values), -1))
+    margins, _ = replay(adder, stored)
+    if not (margins > 0).all() or not (case.hunted > 0).all():
+        raise UserError("This certificate does not hold: the model gets an extreme pair wrong.")
+    if not np.allclose(margins, data.margin.values, rtol=SAME_MARGIN, atol=SAME_MARGIN):
+        raise UserError("This certificate does not hold: the model has other margins on its extreme pairs.")
+    if certificate.arithmetic == "float":
+        return
+    for index, (cuts, bound) in enumerate(zip(certificate.cuts, data.proved.values.tolist(), strict=True)):
+        ends = (int(reach[index, 0]), *cuts, int(reach[index, 1]))
+        if not bound > 0 or not case.verify(index, ends, bound):
+            raise UserError(f"This certificate does not hold: class {index} is not proved by its pieces.")

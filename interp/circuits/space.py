@@ -1,0 +1,150 @@
+"""The edges that a search may keep or ablate, and which subsets of them are different circuits.
+
+Two masks can be one circuit. An edge does nothing unless a path of kept edges leads from its receiver to the logits
+(always true), and where the alternative values come from one consistent run (a corrupted run, not zeros or means) an
+edge also does nothing unless a path of kept edges leads to its sender from an embedding that the runs do not share: a
+node with only corrupted inputs computes its corrupted output itself. :meth:`Space.live` drops such edges, so that a
+circuit is counted once and its size is the number of edges that can matter. Nothing else is assumed: effects need not
+be monotone in the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError, unknown_name
+
+#: Subsets are listed as bits of one integer, a block of them at a time.
+_BLOCK = 2**16
+MOST_EDGES_LISTED = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Edge ``i`` runs from node ``senders[i]`` to node ``receivers[i]`` and is called ``labels[i]``.
+
+    ``links`` join nodes for good: a head's three inputs to the head. ``inert[i]``: the edge carries the same value kept
+    or ablated, so that it never counts. ``consistent``: the alternative values are those of one run of the model.
+
+    Raises:
+        UserError: no edges, lists of different lengths, a label twice, a cycle, or no edge into ``output``.
+    """
+
+    labels: tuple[str, ...]
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    consistent: bool = False
+    inert: Bool[Tensor, " edge"] | None = None
+    output: str = "logits"
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.labels), len(self.senders), len(self.receivers)}
+        if self.inert is not None:
+            lengths.add(len(self.inert))
+        if len(lengths) > 1 or not self.labels:
+            raise UserError(f"A circuit's edges need a label, a sender and a receiver each; there are {lengths}.")
+        if len(set(self.labels)) < len(self.labels):
+            raise UserError("Every edge needs a name of its own.")
+        ends = {*self.receivers, *(end for _, end in self.links)}
+        if self.output not in ends:
+            raise unknown_name("output node", self.output, ends)
+        _ = self.order
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The nodes, each behind all that it reads from."""
+        graph: dict[str, set[str]] = {}
+        for sender, receiver in (*zip(self.senders, self.receivers, strict=True), *self.links):
+            graph.setdefault(receiver, set()).add(sender)
+            graph.setdefault(sender, set())
+        try:
+            return tuple(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            raise UserError(f"The edges go round in a circle: {' -> '.join(error.args[1])}.") from None
+
+    @cached_property
+    def _into(self) -> dict[str, list[tuple[str, int | None]]]:
+        """What every node reads: (sender, edge), the edge None for a link."""
+        into: dict[str, list[tuple[str, int | None]]] = {node: [] for node in self.order}
+        for i, (sender, receiver) in enumerate(zip(self.senders, self.receivers, strict=True)):
+            into[receiver].append((sender, i))
+        for sender, receiver in self.links:
+            into[receiver].append((sender, None))
+        return into
+
+    def live(self, masks: Bool[Tensor, "*variant edge"]) -> Bool[Tensor, "*variant edge"]:
+        """The masks without the edges that cannot change the output (see the module). The outputs are equal.
+
+        Raises:
+            UserError: masks of another number of edges.
+        """
+        if masks.shape[-1] != len(self):
+            raise UserError(f"These masks are over {masks.shape[-1]} edges, the circuit's space has {len(self)}.")
+        kept = masks if self.inert is None else masks & ~self.inert
+        off, on = torch.zeros_like(kept[..., 0]), torch.ones_like(kept[..., 0])
+        present = lambda i: on if i is None else kept[..., i]  # noqa: E731
+        reaches = {node: on if node == self.output else off for node in self.order}
+        for node in reversed(self.order):
+            for sender, i in self._into[node]:
+                reaches[sender] = reaches[sender] | (present(i) & reaches[node])
+        kept = kept & torch.stack([reaches[node] for node in self.receivers], -1)
+        if not self.consistent:
+            return kept
+        fed = {node: off if self._into[node] else on for node in self.order}
+        for node in self.order:
+            for sender, i in self._into[node]:
+                fed[node] = fed[node] | (present(i) & fed[sender])
+        return kept & torch.stack([fed[node] for node in self.senders], -1)
+
+    def everything(self) -> Bool[Tensor, " edge"]:
+        """The whole graph, without edges that never matter."""
+        return self.live(torch.ones(len(self), dtype=torch.bool))
+
+    def reverse_topological(self) -> list[int]:
+        """Edges from the logits backwards: the latest receiver first, and of its edges the latest sender first."""
+        place = {node: i for i, node in enumerate(self.order)}
+        return sorted(range(len(self)), key=lambda i: (-place[self.receivers[i]], -place[self.senders[i]], i))
+
+    def circuits(self) -> Iterator[Bool[Tensor, "variant edge"]]:
+        """Every different circuit once, in blocks, the empty and the whole one among them.
+
+        Raises:
+            UserError: more than 24 edges that can matter.
+        """
+        candidates = self.everything().nonzero()[:, 0]
+        if len(candidates) > MOST_EDGES_LISTED:
+            raise UserError(
+                f"{len(candidates)} edges have 2^{len(candidates)} subsets; at most {MOST_EDGES_LISTED} edges are "
+                "searched exhaustively. Use method='greedy'."
+            )
+        total = 2 ** len(candidates)
+        for start in range(0, total, _BLOCK):
+            bits = torch.arange(start, min(total, start + _BLOCK))[:, None] >> torch.arange(len(candidates)) & 1
+            masks = torch.zeros(len(bits), len(self), dtype=torch.bool).index_copy(1, candidates, bits.bool())
+            masks = masks[(self.live(masks) == masks).all(1)]
+            if len(masks):
+                yield masks
+
+    def names(self, mask: Bool[Tensor, " edge"]) -> tuple[str, ...]:
+        """The labels of the kept edges."""
+        return tuple(self.labels[i] for i in mask.nonzero()[:, 0].tolist())
+
+    def mask(self, labels: Sequence[str]) -> Bool[Tensor, " edge"]:
+        """The mask that keeps the edges of these names. Raises UserError for a name that is none (with the closest)."""
+        index = {label: i for i, label in enumerate(self.labels)}
+        for label in labels:
+            if label not in index:
+                raise unknown_name("edge", label, self.labels)
+        where: Int[Tensor, " kept"] = torch.tensor([index[label] for label in labels], dtype=torch.long)
+        return torch.zeros(len(self), dtype=torch.bool).index_fill(0, where, True)

@@ -1,0 +1,70 @@
+"""The snapshots of one seed of a training: those that a zoo entry keeps, or a run folder's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.checkpoint import assign_parameters, read_json
+from models.errors import UserError
+from models.registry import build
+from models.training.publish import load_snapshots
+from models.training.run_folder import RunFolder
+from models.transformer import ArithmeticTransformer
+from models.zoo import read_entry, zoo_names
+
+FILE = "snapshots.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots:
+    """(step, model) in order of steps, of one ``seed`` of ``model``."""
+
+    model: str
+    seed: int
+    models: tuple[tuple[int, ArithmeticTransformer], ...]
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def __iter__(self) -> Iterator[tuple[int, ArithmeticTransformer]]:
+        return iter(self.models)
+
+
+def snapshots(source: str | Path, seed: int | None = None) -> Snapshots:
+    """The snapshots of a zoo entry ("adder-456") or of a run folder.
+
+    Args:
+        seed: of a run folder, its first unless given; an entry keeps those of its own seed alone.
+
+    Raises:
+        UserError: no such entry or run, none with snapshots, or a seed that it does not hold.
+    """
+    folder = Path(source)
+    if (folder / "snapshots").is_dir():
+        return _of_run(RunFolder(folder), seed)
+    entry = read_entry(source)
+    if FILE not in entry["sha256"]:
+        kept = [name for name in zoo_names() if FILE in read_entry(name)["sha256"]]
+        raise UserError(f"{source} keeps no snapshots of its training; there are those of {', '.join(kept)}.")
+    own = int(entry["training"]["seed"])
+    if seed not in (None, own):
+        raise UserError(f"{source} keeps the snapshots of seed {own} alone, not of seed {seed}.")
+    return Snapshots(entry["model"], own, tuple(load_snapshots(source)))
+
+
+def _of_run(run: RunFolder, seed: int | None) -> Snapshots:
+    config = read_json(run.config_path)
+    first, count = int(config["first_seed"]), int(config["seeds"])
+    seed = first if seed is None else seed
+    if not first <= seed < first + count:
+        raise UserError(f"{run.path} holds seeds {first} to {first + count - 1}, not seed {seed}.")
+    models = []
+    for step, tensors in run.snapshots().items():
+        model = build(config["model"])
+        assign_parameters(model.weight_map, {key: x[seed - first] for key, x in tensors.items()}, run.path)
+        models.append((step, model))
+    if not models:
+        raise UserError(f"{run.path} holds no snapshot yet.")
+    return Snapshots(config["model"], seed, tuple(models))

@@ -1,0 +1,1 @@
+"""Pictures of :mod:`interp.coupled`'s results."""

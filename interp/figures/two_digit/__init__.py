@@ -1,0 +1,1 @@
+"""Pictures of :mod:`interp.two_digit`'s results."""

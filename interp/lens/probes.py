@@ -1,0 +1,303 @@
+"""What a linear probe reads from a stream: carries, digit sums and nines, on pairs of digits it never saw.
+
+Ridge regression (:mod:`interp.lens.ridge`) from the activations at a position that has a fixed meaning to a column, for
+each column by itself, on labels +1 and -1 (cut at zero) or on the digit sum (rounded). Five folds over the unordered
+pairs of digits that decide the label (:mod:`interp.lens.probe_labels`): a test row shares neither its problem nor its
+deciding pair with any training row. What is *not* kept apart are the other columns' digits, which are independent of
+the label, and for ``carry_in`` the pair of the probed column itself.
+
+    accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
+    control       the same with labels dealt anew to the types (Hewitt and Liang 2019), the mean of eight deals. Nothing
+                  can be known of a pair never seen: what is above the commonest label's share has leaked
+    selectivity   accuracy - control
+    memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
+                  this size learns by heart, and would use if the pairs were not kept apart
+    score         AUROC for yes or no, R^2 for the digit sum: what an accuracy hides where one label is rare (nines)
+
+A control score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
+the other folds. Limits. "Can be read" is not "is used", and a carry is a threshold on a sum: where both digits lie
+linearly a probe finds it. A nine is not a threshold, so that reading it linearly says more. Compare an untrained model
+(``models.build``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int, Num
+
+from interp.lens.probe_labels import SIGNALS, Labels, column_labels, pair_folds, row_folds, unique_problems
+from interp.lens.reading import digit_targets, read, stream_points, target_labels
+from interp.lens.ridge import FOLDS, held_out_predictions
+from interp.problems import draw, resolve_task
+from interp.results import Provenance, Result
+from interp.sites import model_name, require_evaluation_mode
+from interp.stats import auroc, clustered_proportion
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+
+ALL = "all"  # the rows of all columns together
+DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProbes(Result):
+    """``table``: a row a ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
+    ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``majority``, ``score``
+    and ``control_score``; see the module. ``at``: the position that was read. ``left_out``: by signal, columns with too
+    few pairs of digits to keep some for the test."""
+
+    name: str
+    table: pd.DataFrame
+    at: str
+    provenance: Provenance
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def overall(self, signal: str) -> pd.DataFrame:
+        """A signal's rows over all columns, sites in order.
+
+        Raises:
+            UserError: a signal that was not probed for.
+        """
+        rows = self.table[(self.table.column == ALL) & (self.table.signal == signal)]
+        if rows.empty:
+            raise unknown_name("signal in this result", signal, self.table.signal.unique())
+        return rows.reset_index(drop=True)
+
+    @property
+    def place(self) -> str:
+        """``at`` in words."""
+        return "the query" if self.at == "query" else self.at
+
+    def sentence(self) -> str:
+        texts = []
+        for signal in dict.fromkeys(self.table.signal):
+            rows = self.overall(signal)
+            best = rows.loc[rows.score.idxmax()]
+            measure = "R2" if signal == "digit_sum" else "AUROC"
+            texts.append(
+                f"{SIGNALS[signal]} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
+                f"{best.pair_high:.3f}] right (control {best.control:.3f}; {measure} {best.score:.3f}, "
+                f"control {best.control_score:.3f})"
+            )
+        return (
+            f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
+            f"pairs seen, labels dealt at random are learnt by heart up to {self.table.memorised.max():.3f}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a site, signal and column."""
+        return self.table.copy()
+
+    def figure(self) -> Any:
+        """Score and accuracy by site, a panel a signal, with the controls."""
+        from interp.figures.lens import linear_probes
+
+        return linear_probes(self)
+
+
+def compute_linear_probes(
+    activations: Mapping[str, Float[np.ndarray, "n column feature"]],
+    labels: Sequence[Sequence[Labels]],
+    columns: Sequence[str],
+    name: str,
+    at: str,
+    provenance: Provenance,
+    folds: int = FOLDS,
+) -> LinearProbes:
+    """Probes of every site for every column's labels.
+
+    Args:
+        activations: by site, at the position of each column.
+        labels: of each column, as many as there are signals; the same problems in all.
+        columns: the columns' names.
+        provenance: what the problems are; its seed also deals folds and control labels.
+
+    Raises:
+        UserError: NaN activations, or no column with both answers to any question.
+    """
+    asked = [(i, found) for i, each in enumerate(labels) for found in each if len(np.unique(found.value)) > 1]
+    if not asked:
+        raise UserError("No column has both answers to any of these questions among the problems.")
+    rows: list[dict[str, Any]] = []
+    left_out: dict[str, list[str]] = {}
+    for site, values in activations.items():
+        left_out.clear()
+        if not np.isfinite(values).all():
+            raise UserError(f"An activation of {site} is not a finite number: the model has diverged.")
+        done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in SIGNALS}
+        for i, found in asked:
+            rng = np.random.default_rng(
+                [provenance.seed or 0, i, list(SIGNALS).index(found.signal)]
+            )  # alike at all sites
+            fold = pair_folds(found.pair, folds, rng)
+            if not _answerable(found, fold):
+                left_out.setdefault(found.signal, []).append(columns[i])
+                continue
+            probed = _probe(values[:, i].astype(np.float64), found, fold, rng)
+            done[found.signal].append(probed | {"column": columns[i]})
+        for signal, each in done.items():
+            if not each:
+                continue
+            rows += [{"site": site, "signal": signal} | _summary([one], one["column"]) for one in each]
+            rows.append({"site": site, "signal": signal} | _summary(each, ALL))
+    if not rows:
+        raise UserError("No column has enough different pairs of digits to keep some of them for the test.")
+    return LinearProbes(
+        name, pd.DataFrame(rows), at, provenance, {signal: tuple(each) for signal, each in left_out.items()}
+    )
+
+
+def _answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
+    """Whether pairs never seen can be asked about: two pairs a fold, and both answers to yes or no in all training
+    sets. A column such as the last of a running sum, whose digits are {0, 0} or {0, 1}, has not enough."""
+    held_out = np.unique(fold)
+    if len(np.unique(labels.pair)) < 2 * len(held_out):
+        return False
+    return labels.counted or all(len(np.unique(labels.value[fold != each])) > 1 for each in held_out)
+
+
+def _probe(
+    x: Float[np.ndarray, "n feature"], labels: Labels, fold: Int[np.ndarray, " n"], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Rows told right by the probe, and by its controls on pairs not seen and seen, means of all deals; both scores."""
+    dealt = [labels.dealt(rng) for _ in range(DEALS)]
+    seen = row_folds(len(x), len(np.unique(fold)), rng)
+    targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
+    predicted = held_out_predictions(x, targets, fold)
+    by_heart = held_out_predictions(x, targets[:, 1:], seen)
+    scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + DEALS)]
+    return {
+        "accuracy": labels.right(predicted[:, 0], labels.value),
+        "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
+        "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
+        "score": scores[0],
+        "control_score": float(np.mean(scores[1:])),
+        "pair": labels.pair,
+        "majority": np.unique(labels.value, return_counts=True)[1].max() / len(x),
+    }
+
+
+def _score(predicted: Float[np.ndarray, " n"], target: Num[np.ndarray, " n"], counted: bool) -> float:
+    if counted:
+        return float(1 - ((predicted - target) ** 2).sum() / ((target - target.mean()) ** 2).sum())
+    return float(auroc(predicted[:, None], target[:, None] > 0)[0, 0])
+
+
+def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
+    """One row of the table from the probes of one or several columns: rows pooled, scores averaged."""
+    right = np.concatenate([one["accuracy"] for one in each])
+    problem = np.concatenate([np.arange(len(one["accuracy"])) for one in each])
+    pair = np.concatenate([100 * i + one["pair"] for i, one in enumerate(each)])
+    by_problem, by_pair = clustered_proportion(right, problem), clustered_proportion(right, pair)
+    means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in ("control", "memorised")}
+    scores = {key: float(np.mean([one[key] for one in each])) for key in ("majority", "score", "control_score")}
+    return (
+        {
+            "column": column,
+            "n": len(right),
+            "accuracy": by_problem.value,
+            "low": by_problem.low,
+            "high": by_problem.high,
+            "pair_low": by_pair.low,
+            "pair_high": by_pair.high,
+            "selectivity": by_problem.value - means["control"],
+        }
+        | means
+        | scores
+    )
+
+
+def positions_at(task: Task, target: int, at: str) -> list[int]:
+    """The positions that ``at`` means to a target: "query", a relative role ("own operands"), or a position's label.
+
+    Raises:
+        UserError: no such role or label, with the closest.
+    """
+    if at == "query":
+        return [task.query_positions[target]]
+    labels = [role.label for role in task.roles][: task.input_length]
+    roles = task.relative_roles(target)
+    if at in roles:
+        return list(roles[at])
+    if labels.count(at) != 1:
+        raise unknown_name("position or role", at, ["query", *roles, *(x for x in labels if labels.count(x) == 1)])
+    return [labels.index(at)]
+
+
+def linear_probes(
+    model: Any,
+    task: Any = None,
+    sites: str | Sequence[str] | None = None,
+    at: str = "query",
+    signals: str | Sequence[str] = tuple(SIGNALS),
+    problems: Any = None,
+    n: int = 4096,
+    seed: int = 0,
+    folds: int = FOLDS,
+) -> LinearProbes:
+    """Linear probes for the intermediate values of column addition; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks.
+        task: what its tokens mean; ``model.task`` unless given. Its algorithm must be column addition.
+        sites: hook points with positions behind the batch (heads and other axes are flattened), or labels of
+            :func:`interp.lens.reading.stream_points` such as "L0 mid"; every residual stream unless given.
+        at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
+            positions are read together), or a position's label such as "b0".
+        signals: of :data:`interp.lens.probe_labels.SIGNALS`.
+        problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
+        folds: of pairs, 2 to 11.
+
+    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] a site, column and signal.
+
+    Raises:
+        UserError: unknown sites, signals or positions (with the closest names), a task without digit sums, training
+            mode, too few problems.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    signals = [signals] if isinstance(signals, str) else list(signals)
+    if not signals or (sites is not None and not len(sites)):
+        raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
+    for signal in signals:
+        if signal not in SIGNALS:
+            raise unknown_name("signal", signal, SIGNALS)
+    if not 2 <= folds <= 11:
+        raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
+    sample = draw(task, problems, n, seed)
+    chosen = unique_problems(torch.as_tensor(task.as_problems(sample.problems)))
+    if len(chosen) < 20 * folds:
+        raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
+    variables = task.variables(chosen)
+    if missing := [name for name in ("a", "b", "digit_sum", "carry_in", "carry_out") if name not in variables]:
+        raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which these probes ask about.")
+    places = {t: positions_at(task, t, at) for t in digit_targets(task, columns=True)}
+    places = {target: found for target, found in places.items() if found}
+    width = max((len(found) for found in places.values()), default=0)
+    targets = [target for target, found in places.items() if len(found) == width]
+    roles = [task.target_roles[target] for target in targets]
+    labels = [[x for s in signals if (x := column_labels(variables, role, s)) is not None] for role in roles]
+    points = stream_points(model)
+    named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
+    found = _read_all(model, task.encode(chosen), named, [places[target] for target in targets])
+    source = f"{sample.provenance.source}, {folds} folds of digit pairs"
+    provenance = Provenance(len(chosen), seed, source, sample.provenance.rung)
+    return compute_linear_probes(found, labels, target_labels(task, targets), model_name(model), at, provenance, folds)
+
+
+def _read_all(
+    model: Any, tokens: torch.Tensor, sites: Mapping[str, str], places: Sequence[Sequence[int]]
+) -> dict[str, Float[np.ndarray, "n column feature"]]:
+    """Activations by site, the positions of one column and all further axes flattened."""
+    flat = [position for positions in places for position in positions]
+    parts: dict[str, list[np.ndarray]] = {}
+    for _, values in read(model, tokens, sites.values(), flat):
+        for site, hook in sites.items():
+            here = values[hook]
+            parts.setdefault(site, []).append(here.reshape(len(here), len(places), -1).float().cpu().numpy())
+    return {site: np.concatenate(each) for site, each in parts.items()}

@@ -1,0 +1,149 @@
+"""A stock TransformerLens model as one of this project's, with equal logits: the way back from :mod:`models.export`.
+
+``HookedTransformer`` (up to 3.9) and the native ``TransformerBridge`` (from 4.0 on) hold the same weights under the
+same attributes. What is computed from effective weights (fast patching, edge graphs) takes such a copy of a user's
+model. A copy is compared with the original on random tokens before it is handed out; it never approximates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from models.config import Activation, TransformerConfig
+from models.errors import UserError
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+_NORMS: dict[str | None, Literal["LN", "RMS"] | None] = {
+    "LN": "LN",
+    "LNPre": "LN",
+    "RMS": "RMS",
+    "RMSPre": "RMS",
+    None: None,
+}
+#: What the checked copy may differ by, relative to the largest logit. A bridge's norms compute in float32.
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_CHECK_ROWS = 4
+
+
+def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
+    """An :class:`ArithmeticTransformer` of free weights with the logits of a stock TransformerLens model.
+
+    A model of this project is returned as it is. Cost: a copy of the weights and two runs on four random sequences.
+
+    Raises:
+        UserError: a part that this project's transformer does not have, or logits that differ.
+    """
+    if isinstance(model, ArithmeticTransformer):
+        return model
+    for cfg in _configs(model.cfg):
+        copy = _copy(model, task, cfg)
+        if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
+            return copy
+    raise UserError(
+        f"A copy of this {type(model).__name__} gives other logits (by {error:.1e} of the largest): it has a part that "
+        "this project's transformer does not know."
+    )
+
+
+def _copy(model: Any, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
+    weights = DenseWeights(cfg).to(device=model.W_E.device, dtype=model.W_E.dtype)
+    with torch.no_grad():
+        for name, parameter in weights.named_parameters():
+            value = _weight(model, name.replace("/", "."))
+            parameter.copy_(torch.zeros_like(parameter) if value is None else value.reshape(parameter.shape))
+    return ArithmeticTransformer(weights, task, name=getattr(model.cfg, "model_name", None) or type(model).__name__)
+
+
+def _configs(cfg: Any) -> Iterator[TransformerConfig]:
+    """What the stock model's config may mean in this project's words: the versions read some switches differently.
+
+    Raises:
+        UserError: a part that has no words.
+    """
+    positions, norm = cfg.positional_embedding_type, cfg.normalization_type
+    unknown = {
+        "act_fn": cfg.act_fn not in _ACTIVATIONS and not getattr(cfg, "attn_only", False),
+        "positional_embedding_type": positions not in ("standard", "rotary"),
+        "normalization_type": norm not in _NORMS,
+        "rotary_dim": positions == "rotary" and (getattr(cfg, "rotary_dim", None) or cfg.d_head) != cfg.d_head,
+        "parallel_attn_mlp": bool(getattr(cfg, "parallel_attn_mlp", False)),
+        "n_key_value_heads": (getattr(cfg, "n_key_value_heads", None) or cfg.n_heads) != cfg.n_heads,
+        "d_vocab_out": getattr(cfg, "d_vocab_out", None) not in (None, -1, cfg.d_vocab),
+        "attention_dir": getattr(cfg, "attention_dir", "causal") != "causal",
+        "use_local_attn": bool(getattr(cfg, "use_local_attn", False)),
+        "use_normalization_before_and_after": bool(getattr(cfg, "use_normalization_before_and_after", False)),
+    }
+    for switch, refused in unknown.items():
+        if refused:
+            raise UserError(f"This project's transformer cannot express {switch}={getattr(cfg, switch)!r}.")
+    config = TransformerConfig(
+        n_layers=cfg.n_layers,
+        d_model=cfg.d_model,
+        n_heads=cfg.n_heads,
+        d_head=cfg.d_head,
+        d_mlp=0 if getattr(cfg, "attn_only", False) else (cfg.d_mlp or 0),
+        d_vocab=cfg.d_vocab,
+        n_ctx=cfg.n_ctx,
+        act_fn=_ACTIVATIONS.get(cfg.act_fn, "gelu"),
+        gated_mlp=bool(getattr(cfg, "gated_mlp", False)),
+        normalization_type=_NORMS[norm],
+        eps=cfg.eps,
+        positional_embedding_type=positions,
+        rotary_base=float(getattr(cfg, "rotary_base", 10000.0) or 10000.0),
+        dtype=str(cfg.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
+    )
+    # A native bridge keeps -1 for "the root of d_head" and scales by that without use_attn_scale too; HookedTransformer
+    # does not scale then.
+    root = sqrt(cfg.d_head)
+    scaled = float(cfg.attn_scale) if cfg.attn_scale > 0 else root
+    for scale in (scaled,) if getattr(cfg, "use_attn_scale", True) else (1.0, root):
+        for adjacent in (True, False) if positions == "rotary" else (True,):
+            yield config.replace(attn_scale=scale, rotary_adjacent_pairs=adjacent)
+
+
+def _weight(model: Any, key: str) -> Tensor | None:
+    """The stock model's tensor for one of this project's weights; None where it has none (a bias of zero).
+
+    Norms whose gain was folded away ("LNPre") have none either: their gain is one.
+    """
+    part, name = key.rsplit(".", 1)
+    if part in ("embed", "pos_embed", "unembed"):
+        return getattr(model, name, None)
+    if "ln" in part:
+        norm = model.ln_final if part == "ln_final" else getattr(_block(model, part), part.rsplit(".", 1)[1])
+        found = getattr(norm, name, None)
+        return torch.ones(()).expand(model.cfg.d_model) if found is None and name == "w" else found
+    try:
+        stacked = getattr(model, name)  # [layer, ...]
+    except AttributeError:
+        return None
+    return None if stacked is None else stacked[int(part.split(".")[1])]
+
+
+def _block(model: Any, part: str) -> Any:
+    return model.blocks[int(part.split(".")[1])]
+
+
+@torch.no_grad()
+def _difference(model: Any, copy: ArithmeticTransformer) -> float:
+    """Largest difference of the two models' logits on random tokens, relative to the largest logit."""
+    length = min(copy.task.input_length, copy.config.n_ctx)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(copy.config.d_vocab, (_CHECK_ROWS, length), generator=generator).to(copy.device)
+    ours, theirs = copy(tokens), model(tokens)
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-6))

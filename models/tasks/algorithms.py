@@ -1,0 +1,313 @@
+"""Addition as causal models: named variables, column by column, each computed from digits and earlier variables.
+
+An :class:`Algorithm` runs on a teacher-forced sequence: two digits a column and, for the column's query, the output
+token that stands before it, right or corrupted. It can be run with variables *set* to values (an intervention) and
+gives the answer digits that follow. Columns count from the units; everything is vectorised over n problems.
+
+    ripple        carry_in[k] = carry_out[k-1]; total = digit_sum + carry_in; carry_out = total >= 10
+    look-ahead    carry_in[k] = some column j < k generates (a + b >= 10) and all between propagate (a + b = 9)
+    chained       carry_in[k] = the whole number nearest to difference / 10, where
+                  difference[k] = digit_sum[k-1] - previous[k], the output token z' before
+
+All three give the same answers on every uncorrupted sequence: there the difference is 10 carry_out - carry_in of the
+column before, so -1 or 0 without a carry and 9 or 10 with one. They differ in what they read (ripple and look-ahead
+ignore outputs, and are one function of their inputs) and in what an intervention does: a carry_in that is set goes on
+to later columns in ripple, and not in the other two.
+
+The chained rule is the one that MicroAdder's attention scalar spells, ``(10 (x + y) + x' + y' - z') / 10``. For a
+corrupted z' the difference takes any value from -9 to 18, the carry is -1, 0, 1 or 2, and the answer the digit of the
+total nearest within 0..19, which is all that a column can hold. The rounding is ours: with ``threshold`` t the carry is
+``floor((difference + 10 - t) / 10)``, so 1 from t on; every t from 1 to 9 adds correctly, and 5 puts the border halfway
+between the differences that occur. The hand-built Position Coupling transformer has t = 6 by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+
+INPUTS = ("a", "b", "previous")
+#: What a run with interventions sets: (variable, column) -> its values, [n] or one for all.
+Interventions = Mapping[tuple[str, int], Tensor | int]
+
+
+class Columns:
+    """Values of variables while a run is under way: ``v(name, column)``, zeros below the units column."""
+
+    def __init__(self, n: int, device: torch.device | None = None):
+        self._known: dict[tuple[str, int], Tensor] = {}
+        self._zeros = torch.zeros(n, dtype=torch.int64, device=device)
+
+    def __call__(self, name: str, column: int) -> Int[Tensor, " n"]:
+        return self._zeros if column < 0 else self._known[name, column]
+
+    def set(self, name: str, column: int, value: Int[Tensor, " n"]) -> None:
+        self._known[name, column] = value
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A causal model: ``mechanisms`` are (variable, function of earlier values and the column), in causal order.
+
+    Within a column a mechanism may use the variables before it, and all variables of the columns below. The last one is
+    the answer digit.
+    """
+
+    name: str
+    mechanisms: tuple[tuple[str, Callable[[Columns, int], Tensor]], ...]
+    reads_outputs: bool
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Everything that can be set: the inputs, then the computed variables in causal order."""
+        return (*INPUTS, *(name for name, _ in self.mechanisms))
+
+    def run(
+        self, inputs: Mapping[str, Int[Tensor, "n column"]], interventions: Interventions | None = None
+    ) -> dict[str, Int[Tensor, "n column"]]:
+        """Every variable in every column, with some of them set.
+
+        Args:
+            inputs: "a", "b" and "previous", as :meth:`ColumnLayout.inputs` reads them off a sequence.
+            interventions: (variable, column) -> value for each problem, or one for all.
+
+        Raises:
+            UserError: an input is missing, a variable or column that there is not, or a value of another length or that
+                is no whole number.
+        """
+        for name in INPUTS:
+            if name not in inputs:
+                raise UserError(f"The algorithm {self.name!r} needs the inputs {', '.join(INPUTS)}; {name} is missing.")
+        n, columns = inputs["a"].shape
+        setting = self._checked(interventions or {}, n, columns, inputs["a"].device)
+        values = Columns(n, inputs["a"].device)
+        for column in range(columns):
+            for name in INPUTS:
+                values.set(name, column, setting.get((name, column), inputs[name][:, column]))
+            for name, compute in self.mechanisms:
+                key = (name, column)
+                values.set(name, column, setting[key] if key in setting else compute(values, column))
+        return {name: torch.stack([values(name, k) for k in range(columns)], 1) for name in self.variables}
+
+    def answer(
+        self, inputs: Mapping[str, Int[Tensor, "n column"]], interventions: Interventions | None = None
+    ) -> Int[Tensor, "n column"]:
+        """The answer digits of :meth:`run`."""
+        return self.run(inputs, interventions)["answer"]
+
+    def require_variable(self, name: str) -> str:
+        """``name``, if the algorithm has such a variable. Raises UserError with the closest if not."""
+        if name not in self.variables:
+            raise unknown_name(f"variable of the algorithm {self.name!r}", name, self.variables)
+        return name
+
+    def _checked(
+        self, interventions: Interventions, n: int, columns: int, device: torch.device
+    ) -> dict[tuple[str, int], Tensor]:
+        checked = {}
+        for (name, column), value in interventions.items():
+            self.require_variable(name)
+            if not 0 <= column < columns:
+                raise UserError(f"There is no column {column}; there are {columns}, counted from the units (0).")
+            tensor = torch.as_tensor(value, device=device)
+            if tensor.is_floating_point() or tensor.is_complex():
+                raise UserError(f"{name} is set to whole numbers, not to values of {tensor.dtype}.")
+            tensor = tensor.long()
+            if tensor.ndim and tensor.shape != (n,):
+                raise UserError(f"{name} is set for {n:,} problems and needs as many values, not {list(tensor.shape)}.")
+            checked[name, column] = tensor.expand(n)
+        return checked
+
+
+def _carried_below(v: Columns, column: int) -> Tensor:
+    """Carry look-ahead: from generate and propagate of all columns below, through no other column's carry."""
+    carry = v("generate", -1)
+    for below in range(column):
+        carry = torch.where(v("propagate", below) > 0, carry, (v("generate", below) > 0).long())
+    return carry
+
+
+_DIGIT_SUM = ("digit_sum", lambda v, k: v("a", k) + v("b", k))
+_TOTAL = ("total", lambda v, k: v("digit_sum", k) + v("carry_in", k))
+_ANSWER = ("answer", lambda v, k: v("total", k) % 10)
+
+RIPPLE = Algorithm(
+    "ripple",
+    (
+        _DIGIT_SUM,
+        ("carry_in", lambda v, k: v("carry_out", k - 1)),
+        _TOTAL,
+        ("carry_out", lambda v, k: (v("total", k) >= 10).long()),
+        _ANSWER,
+    ),
+    reads_outputs=False,
+)
+LOOK_AHEAD = Algorithm(
+    "look-ahead",
+    (
+        _DIGIT_SUM,
+        ("generate", lambda v, k: (v("digit_sum", k) >= 10).long()),
+        ("propagate", lambda v, k: (v("digit_sum", k) == 9).long()),
+        ("carry_in", _carried_below),
+        _TOTAL,
+        _ANSWER,
+    ),
+    reads_outputs=False,
+)
+
+
+def chained(threshold: int = 5, zero_or_one: bool = False) -> Algorithm:
+    """The carry read off the column before and the output that was written there; see the module.
+
+    With ``zero_or_one`` the carry is 1 from the threshold on and else 0, as in a model that learned no others.
+
+    Raises:
+        UserError: a threshold outside 1..9, which would not add.
+    """
+    if not 1 <= threshold <= 9:
+        raise UserError(f"The chained algorithm adds with thresholds from 1 to 9, not {threshold}.")
+    options = [f"threshold {threshold}"] * (threshold != 5) + ["carry 0 or 1"] * zero_or_one
+    lowest, highest = (0, 1) if zero_or_one else (-1, 2)
+    return Algorithm(
+        f"chained ({', '.join(options)})" if options else "chained",
+        (
+            _DIGIT_SUM,
+            ("previous_sum", lambda v, k: v("digit_sum", k - 1)),
+            ("difference", lambda v, k: v("previous_sum", k) - v("previous", k)),
+            (
+                "carry_in",
+                lambda v, k: torch.div(v("difference", k) + 10 - threshold, 10, rounding_mode="floor").clamp(
+                    lowest, highest
+                ),
+            ),
+            _TOTAL,
+            ("answer", lambda v, k: v("total", k).clamp(0, 19) % 10),
+        ),
+        reads_outputs=True,
+    )
+
+
+CHAINED = chained()
+ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RIPPLE, LOOK_AHEAD, CHAINED)}
+
+
+def resolve_algorithm(algorithm: str | Algorithm) -> Algorithm:
+    """An algorithm, or the one of that name. Raises UserError for an unknown name, with the closest."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if algorithm not in ALGORITHMS:
+        raise unknown_name("algorithm", algorithm, ALGORITHMS)
+    return ALGORITHMS[algorithm]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnLayout:
+    """Where the columns of one addition stand in a task's sequence.
+
+    ``operands[k]``: positions of column k's two digits (fewer where an operand has none there); ``queries[k]``: the
+    position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
+    the task's targets it is. ``step`` is the running sum, for additions of many operands.
+    """
+
+    task: Task
+    operands: tuple[tuple[int, ...], ...]
+    queries: tuple[int, ...]
+    targets: tuple[int, ...]
+    step: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, Int[Tensor, "n column"]]:
+        """What the algorithms read off sequences, as they stand there: "a", "b", "previous" (0 in the units column).
+
+        Raises:
+            UserError: sequences that end before the last of those positions, or a token there that is no digit.
+        """
+        last = max(*self.queries, *(at for places in self.operands for at in places))
+        if tokens.ndim != 2 or tokens.shape[1] <= last:
+            raise UserError(
+                f"Sequences of the task {self.task.name!r} are [n, pos] with {last + 1} positions or more, not "
+                f"{list(tokens.shape)}."
+            )
+        zeros = torch.zeros_like(tokens[:, 0])
+        digits = [[tokens[:, at] for at in places] + [zeros] * (2 - len(places)) for places in self.operands]
+        previous = [zeros, *(tokens[:, at] for at in self.queries[1:])]
+        found = {
+            "a": torch.stack([pair[0] for pair in digits], 1),
+            "b": torch.stack([pair[1] for pair in digits], 1),
+            "previous": torch.stack(previous, 1),
+        }
+        for name, values in found.items():
+            if ((values < 0) | (values > 9)).any():
+                raise UserError(f"The sequence holds a token that is no digit where the algorithm reads {name!r}.")
+        return found
+
+    def require_column(self, column: int, lowest: int = 0) -> int:
+        """``column``, if it lies in ``lowest`` .. the last. Raises UserError if not."""
+        if not lowest <= column < len(self):
+            raise UserError(f"Columns go from {lowest} to {len(self) - 1} here, counted from the units; not {column}.")
+        return column
+
+
+def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
+    """The layout of a task that adds two numbers, or (``step`` = i, by default the last) a_i to a running sum b_{i-1}.
+
+    Found by the roles of the tokens, and checked: on a few problems ripple carry gives the task's targets.
+
+    Raises:
+        UserError: a task that does not add two numbers a step, or writes its answer from the most significant digit;
+            a step that there is not.
+    """
+    refused = UserError(
+        f"The task {task.name!r} does not add two decimal numbers column by column, units first, so that the symbolic "
+        "algorithms have nothing to read there."
+    )
+    roles, targets = task.roles, task.target_roles
+    steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})
+    if steps:
+        step = steps[-1] if step is None else step
+        if step not in steps or step < 1:
+            raise UserError(
+                f"There is no step {step}; running sums are made in steps {max(1, steps[0])} to {steps[-1]}."
+            )
+    elif step is not None:
+        raise UserError(f"The task {task.name!r} adds in one step; step={step} asks for another.")
+    summands = [("operand", 0), ("operand", 1)] if step is None else [("operand", step), ("scratchpad", step - 1)]
+    place = {(role.kind, role.index, role.column): at for at, role in enumerate(roles) if role.column is not None}
+    asked = {
+        role.column: target
+        for target, role in enumerate(targets)
+        if role.kind in ("answer", "scratchpad") and role.index == step and role.column is not None
+    }
+    columns = range(len(asked))
+    if not asked or sorted(asked) != list(columns) or not all((*summand, 0) in place for summand in summands):
+        raise refused
+    layout = ColumnLayout(
+        task,
+        tuple(tuple(place[*summand, k] for summand in summands if (*summand, k) in place) for k in columns),
+        tuple(task.query_positions[asked[k]] for k in columns),
+        tuple(asked[k] for k in columns),
+        step,
+    )
+    before = [roles[query] for query in layout.queries]
+    if any((role.kind, role.index, role.column) != (targets[asked[k]].kind, step, k - 1) for k, role in _above(before)):
+        raise refused
+    problems = task.sample(8, torch.Generator().manual_seed(0))
+    answer = RIPPLE.answer(layout.inputs(task.encode(problems)))
+    if not torch.equal(answer, task.targets(problems)[:, list(layout.targets)]):
+        raise refused
+    return layout
+
+
+def _above(items: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Items with their columns, without the units."""
+    return list(enumerate(items))[1:]

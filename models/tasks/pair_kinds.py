@@ -1,0 +1,294 @@
+"""Pairs of sums that differ in a carry, a digit, or the length of a carry chain; and the entry to all kinds.
+
+Draws are uniform over the pairs of a kind (two pairs are one if they differ in order alone), so that few of them are a
+fair sample of all; where carries are both made and passed on, each gets half. Columns count from the units, 0; the
+carry into column k is made in column k - 1, or passed on by it.
+
+    carry_pairs     the carry into a column, its own digits and all above equal
+    digit_pairs     one operand digit, every carry equal
+    chain_pairs     how far the carry into a column has travelled
+    variable_pairs  any variable of any task (:mod:`models.tasks.pair_variables`)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+from models.tasks.pair_promise import Promise, changed_variables
+from models.tasks.pair_space import Block, Cells, require_count
+from models.tasks.pair_variables import draw_pairs, variable_pairs
+from models.tasks.pairs import ProblemPairs
+
+
+def _addition(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Cells, int]:
+    """(cells, target of the column) of a task that adds two numbers in one step.
+
+    Raises:
+        UserError: another task, or a column that has no such pair.
+    """
+    cells = Cells.of(task)
+    if cells.n_operands != 2 or cells.width(0) != cells.width(1) or not _adds(task):
+        raise UserError(
+            f"These pairs are for tasks that add two numbers in one step and know their carries, and {task.name} is "
+            "none; variable_pairs takes any variable of any task."
+        )
+    answers = {role.column: i for i, role in enumerate(task.target_roles) if role.kind == "answer"}
+    top = min(cells.width(), max(k for k in answers if k is not None)) if highest is None else highest
+    if isinstance(column, bool) or not isinstance(column, int) or not lowest <= column <= top:
+        raise UserError(f"Such pairs exist for columns {lowest} to {top} of {task.name}, not for {column!r}.")
+    return cells, answers[column]
+
+
+def _adds(task: Task) -> bool:
+    values = task.variables(task.sample(1, torch.Generator().manual_seed(0)))
+    needed = {"a", "b", "carry_in", "s", "digit_sum", "chain"}
+    return needed <= values.keys() and all(values[name].ndim == 2 for name in needed)
+
+
+def carry_pairs(
+    task: Task,
+    column: int,
+    n: int | None,
+    seed: int = 0,
+    made: bool | None = None,
+    flipped: bool = True,
+    own_token: str | None = None,
+    stops: bool = False,
+) -> ProblemPairs:
+    """Pairs that differ in the carry into ``column``, with equal digits in that column and in all above.
+
+    Args:
+        n: how many; None for all there are (two-digit sums).
+        made: True: the column below has a sum s < 9 in one problem and s + 10 in the other, everything below it is
+            equal, and so is the digit written there. False: the column below has equal digits of sum 9 and passes on a
+            carry that arrives in one problem alone; the digits below may all differ, and the digit written there is 0
+            or 9. None: half of each, where there are both (``n`` None: all of both).
+        flipped: False for the controls, with the same carries into the column: the column below has other digits of
+            the same sum (made), or is the same 9 with the same carry into it and other digits below (passed).
+        own_token: "equal" or "different": the digit written before, which is the query's own token under teacher
+            forcing. It is equal where a carry is made, as above; with "different" the two sums of a made carry differ
+            by anything but ten. It always differs where a carry is passed on.
+        stops: the column's own digits do not add up to 9, so that the carry reaches no column above.
+
+    The target is the answer's digit in ``column``; clean and corrupted are equally likely to have the carry.
+
+    Raises:
+        UserError: a task that does not add two numbers, a column without such pairs, an own token that the kind cannot
+            have, or fewer pairs than ``n``.
+    """
+    cells, target = _addition(task, column, 2 if made is False else 1)
+    require_count(n)
+    Promise(own_token=own_token)  # which refuses other rules
+    if made is not None:
+        rule = (own_token or "equal") if made else own_token or ("different" if flipped else "equal")
+        if not made and rule != ("different" if flipped else "equal"):
+            state = "differs" if flipped else "is equal"
+            raise UserError(f"Where a carry is passed on by a nine, the digit written there always {state}.")
+        if made and not flipped and rule == "different":
+            raise UserError("The controls of made carries have equal sums, and so equal digits written.")
+        return _carry_kind(cells, target, column, n, seed, made, flipped, rule, stops)
+    kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token)]
+    if not kinds:
+        raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
+    if len(kinds) == 1:
+        return carry_pairs(task, column, n, seed, kinds[0], flipped, own_token, stops)
+    if n == 1:
+        return carry_pairs(task, column, n, seed, bool(seed % 2), flipped, own_token, stops)
+    shares = (None, None) if n is None else (n - n // 2, n // 2)
+    each = [
+        carry_pairs(task, column, share, seed, way, flipped, own_token, stops)
+        for way, share in zip(kinds, shares, strict=True)
+    ]
+    order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
+    clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
+    promise = _carry_promise(column, cells.width(), None, flipped, own_token, stops)
+    what = _carry_what(column, None, flipped)
+    return _built(task, clean, corrupted, target, what, seed, promise, all(pairs.exhaustive for pairs in each))
+
+
+def _possible(made: bool, column: int, flipped: bool, own_token: str | None) -> bool:
+    if made:
+        return flipped or own_token != "different"
+    return column >= 2 and own_token in (None, "different" if flipped else "equal")
+
+
+def _carry_what(column: int, made: bool | None, flipped: bool) -> str:
+    way = {True: f", made in column {column - 1}", False: f", passed on by column {column - 1}", None: ""}[made]
+    if flipped:
+        return f"the carry into column {column}{way}"
+    where = f"the digits of column {column - 1}" if made else f"the digits below column {column - (made is False)}"
+    return f"{where}, with the same carry into column {column}{way}"
+
+
+def _carry_promise(
+    column: int, width: int, made: bool | None, flipped: bool, own_token: str | None, stops: bool
+) -> Promise:
+    """What carry pairs promise; ``width`` is an operand's, so that the last column has no digits of its own."""
+    below = column - 1
+    keep = [f"{name}[{column}:]" for name in "ab"]
+    differ, values = [], {}
+    if flipped:
+        differ += [f"carry_in[{column}]"]
+    else:
+        keep += [f"carry_in[{column}:]", f"s[{column}:]"]
+    if made is True:
+        keep += [f"{name}[:{below}]" for name in "ab"] + [f"carry_in[:{column}]"]
+        keep += [] if flipped else ["digit_sum", "carry_in", "s"]
+    if made is False:
+        keep += [f"a[{below}]", f"b[{below}]"]
+        keep += [] if flipped else [f"carry_in[{below}]"]
+        values[f"digit_sum[{below}]"] = (9, 9)
+    if stops and flipped:
+        keep += [f"carry_out[{column}:]"]
+    return Promise(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
+
+
+def _carry_kind(
+    cells: Cells,
+    target: int,
+    column: int,
+    n: int | None,
+    seed: int,
+    made: bool,
+    flipped: bool,
+    own_token: str,
+    stops: bool,
+) -> ProblemPairs:
+    """Pairs of one of the two kinds."""
+    below = column - 1
+
+    def allowed(a: int, b: int, c: int, d: int) -> bool:
+        one, other = a + b, c + d
+        if not flipped:
+            return one == other and a != c
+        if own_token == "equal":
+            return abs(one - other) == 10
+        return (one - other) % 10 != 0  # which of them carry depends on what arrives: the promise decides
+
+    if made:
+        blocks = [Block.column(cells, below, allowed)]
+    else:
+        lower = [cells.cell(i, k) for k in range(below) for i in (0, 1)]
+        blocks = [Block.cell(cells, cell) for cell in lower]
+        blocks.append(Block.column(cells, below, lambda a, b, c, d: a + b == 9 and (a, b) == (c, d)))
+    if stops and column < cells.width():
+        blocks.append(Block.column(cells, column, lambda a, b, c, d: a + b != 9 and (a, b) == (c, d)))
+    promise = _carry_promise(column, cells.width(), made, flipped, own_token, stops)
+    return draw_pairs(cells, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
+
+
+def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
+    """Pairs that differ in one operand digit of ``column``, and in no carry at all: the answer differs there alone.
+
+    ``operand`` 0 or 1; None: either. ``n`` None: all.
+
+    Raises:
+        UserError: as :func:`carry_pairs`; or another operand.
+    """
+    width = Cells.of(task).width()
+    cells, target = _addition(task, column, 0, width - 1)
+    if operand not in (None, 0, 1) or isinstance(operand, bool):
+        raise UserError(f"The operand is 0, 1 or None (either), not {operand!r}.")
+    keep = ["carry_in", "carry_out", f"s[:{column}]", f"s[{column + 1}:]"]
+    for i, name in enumerate("ab"):
+        keep += [f"{name}[:{column}]", f"{name}[{column + 1}:]"] + ([name] if operand == 1 - i else [])
+    operands = (0, 1) if operand is None else (operand,)
+    products = [[Block.cell(cells, cells.cell(i, column), different=True)] for i in operands]
+    which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
+    promise = Promise((f"s[{column}]",), tuple(keep), {}, None, "different")
+    return draw_pairs(cells, products, promise, target, n, seed, f"{which} in column {column}, with every carry kept")
+
+
+def chain_pairs(
+    task: Task, column: int, n: int | None, seed: int = 0, lengths: tuple[int, int] = (0, 1)
+) -> ProblemPairs:
+    """Pairs in which the carry into ``column`` has travelled ``lengths[0]`` columns (clean) and ``lengths[1]``.
+
+    0 is no carry, 1 a carry made in the column below, 1 + k one that k nines have passed on. The digits of one column
+    differ and no others: with 0, the column in which the chain of the other problem starts, whose sum is s and s + 10,
+    so that nines stand above it in both; else the first column of the shorter chain, which makes a carry by itself in
+    one problem and is a nine that passes one on in the other, so that every carry is equal, and the answer there too.
+    The digit written before, the query's own token, differs where the shorter length is 1, and for 0 against 2 or more.
+
+    Raises:
+        UserError: as :func:`carry_pairs`; or lengths that are equal or reach below the units.
+    """
+    cells, target = _addition(task, column, 1)
+    if (
+        not isinstance(lengths, Sequence)
+        or len(lengths) != 2
+        or any(isinstance(x, bool) or not isinstance(x, int) or not 0 <= x <= column for x in lengths)
+        or lengths[0] == lengths[1]
+    ):
+        raise UserError(f"Two different lengths of 0 to {column} reach column {column}; not {lengths!r}.")
+    short, long = sorted(lengths)
+    changed = column - (short or long)
+    swap = lengths[0] > lengths[1]
+
+    def start(a: int, b: int, c: int, d: int) -> bool:
+        one, other = (c + d, a + b) if swap else (a + b, c + d)  # of the shorter and the longer chain
+        return other - one == 10 if not short else one >= 10 and other == 9
+
+    nine = lambda a, b, c, d: a + b == 9 and (a, b) == (c, d)  # noqa: E731
+    blocks = [Block.column(cells, changed, start)]
+    blocks += [Block.column(cells, k, nine) for k in range(column - long + 1, column) if k != changed]
+    if short:
+        makes = lambda a, b, c, d: a + b >= 10 and (a, b) == (c, d)  # noqa: E731
+        blocks.append(Block.column(cells, column - long, makes))
+    keep = [f"{name}[{part}]" for name in "ab" for part in (f":{changed}", f"{changed + 1}:")]
+    keep += ["carry_in", "carry_out", f"s[{column}:]"] if short else [f"carry_in[:{changed + 1}]"]
+    differ = () if short else (f"carry_in[{column}]",)
+    values = {f"chain[{column}]": (lengths[0], lengths[1])}
+    promise = Promise(differ, tuple(keep), values, None, "equal" if short else "different")
+    what = f"the length of the carry chain into column {column}, {lengths[0]} or {lengths[1]}"
+    return draw_pairs(cells, [blocks], promise, target, n, seed, what)
+
+
+def _built(
+    task: Task, clean: Tensor, corrupted: Tensor, target: int, what: str, seed: int, promise: Promise, exhaustive: bool
+) -> ProblemPairs:
+    changed = changed_variables(task, clean, corrupted)
+    return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
+
+
+#: What :func:`problem_pairs` makes: name -> generator.
+KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
+    "carry": carry_pairs,
+    "made carry": partial(carry_pairs, made=True),
+    "passed carry": partial(carry_pairs, made=False),
+    "same carry": partial(carry_pairs, flipped=False),
+    "digit": digit_pairs,
+    "chain": chain_pairs,
+    "variable": variable_pairs,
+}
+
+
+def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
+    """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
+
+    The arguments are those of the kind's function: ``problem_pairs(task, "made carry", column=3, n=256, seed=0)``.
+
+    Raises:
+        UserError: an unknown kind or argument (with the closest), a missing one, or what the function refuses.
+    """
+    if kind not in KINDS:
+        raise unknown_name("kind of pairs", kind, KINDS)
+    generator = KINDS[kind]
+    taken = inspect.signature(generator).parameters
+    fixed = set(generator.keywords) if isinstance(generator, partial) else set()
+    known = [name for name in taken if name != "task" and name not in fixed]
+    for name in arguments:
+        if name not in known:
+            raise unknown_name(f"argument of {kind!r} pairs", name, known)
+    missing = [name for name in known if taken[name].default is inspect.Parameter.empty and name not in arguments]
+    if missing:
+        raise UserError(f"{kind!r} pairs need {', '.join(missing)}.")
+    return generator(task, **arguments)

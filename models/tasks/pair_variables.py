@@ -1,0 +1,126 @@
+"""Pairs of problems that differ in one chosen intermediate value of any task's symbolic algorithm.
+
+Two problems are drawn that differ in little (one operand digit, by default), and those pairs count in which the chosen
+value differs and the named others do not: rejection, so uniform over all such pairs. Parity has bits for digits, sums
+of several numbers and products have steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+from models.tasks.pair_promise import Promise, changed_variables, place, spelt
+from models.tasks.pair_space import Block, Cells, PairSpace
+from models.tasks.pairs import ProblemPairs
+
+PROBES = 512  # one-digit pairs that tell which target a variable shows in
+
+
+def _products(cells: Cells, mutate: str) -> list[list[Block]]:
+    """The pairs of problems among which one may look."""
+    if mutate == "digit":
+        return [[Block.cell(cells, cell, different=True)] for cell in range(len(cells))]
+    if mutate == "column":  # which are disjoint once equal problems are dropped
+        columns = sorted(set(cells.column))
+        held = [[cell for cell, k in enumerate(cells.column) if k == column] for column in columns]
+        return [[Block.cell(cells, cell) for cell in group] for group in held]
+    if mutate == "all":
+        return [[Block.cell(cells, cell) for cell in range(len(cells))]]
+    raise unknown_name("mutation", mutate, ("digit", "column", "all"))
+
+
+def draw_pairs(
+    cells: Cells,
+    products: Sequence[Sequence[Block]],
+    promise: Promise,
+    target: int,
+    n: int | None,
+    seed: int,
+    what: str,
+) -> ProblemPairs:
+    """``n`` pairs (None: all) of a space that keep a promise, recorded and checked."""
+    task = cells.task
+    space = PairSpace(cells, products, lambda one, other: promise.holds(task, one, other, target), what)
+    clean, corrupted, exhaustive = space.draw(n, seed)
+    changed = changed_variables(task, clean, corrupted)
+    return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
+
+
+def variable_pairs(
+    task: Task,
+    variable: str,
+    column: int | tuple[int, ...],
+    n: int | None,
+    seed: int = 0,
+    keep: Sequence[str] = (),
+    mutate: str = "digit",
+    target: int | None = None,
+    own_token: str | None = None,
+    answer: str | None = "different",
+) -> ProblemPairs:
+    """Pairs in which ``variable`` differs in ``column``, and what ``keep`` names does not.
+
+    Args:
+        variable: a key of ``task.variables``.
+        column: (step, column) where a variable has steps; steps count from 0.
+        n: how many; None for all there are, where those are few enough to list.
+        keep: variables, or columns of them, that are equal: ``["carry_in", "s[:3]", "product[1,2]"]``.
+        mutate: what else may differ: one operand "digit", all operands' digits in one "column", or "all" digits.
+        target: which of the task's targets the pairs are asked about; by default the one with the variable's column
+            (and step, where targets have steps), and of several the one that changes most often with the variable.
+        own_token: "equal" or "different": the token at the query of that target; None: either.
+        answer: the same of the right answer there.
+
+    Cost: candidates are drawn until there are enough, some millions at most; each needs the task's variables.
+
+    Raises:
+        UserError: a variable (with the closest), column, place or target that does not exist, or fewer pairs than
+            ``n`` (none, where the value cannot differ without the kept ones).
+    """
+    cells = Cells.of(task)
+    index = (column,) if isinstance(column, int) else tuple(column)
+    probe = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
+    if variable not in probe:
+        raise unknown_name("variable", variable, probe)
+    dims = probe[variable].ndim - 1
+    if len(index) != dims:
+        shape = " x ".join(map(str, probe[variable].shape[1:]))
+        given = "column=(step, column)" if dims == 2 else "one column"
+        raise UserError(f"{variable!r} of {task.name} has {dims} axes ({shape}); give {given}, not {column!r}.")
+    where = spelt(variable, index)
+    for text in (where, *([keep] if isinstance(keep, str) else keep)):
+        if not place(probe, text).shape[1]:
+            raise UserError(f"{text!r} has no column in it, so that nothing would be kept equal.")
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
+    if target is None:
+        target = _target_of(task, cells, variable, index)
+    elif isinstance(target, bool) or not isinstance(target, int) or not 0 <= target < len(task.query_positions):
+        raise UserError(f"There is no target {target!r}; there are {len(task.query_positions)}, counted from 0.")
+    promise = Promise((where,), kept, {}, own_token, answer)
+    wanted = [f"{', '.join(kept)} kept"] if kept else []
+    wanted += [f"the query's own token {own_token}"] if own_token else []
+    wanted += [f"the answer {answer}"] if answer else []
+    what = where + (f", with {' and '.join(wanted)}" if wanted else "")
+    return draw_pairs(cells, _products(cells, mutate), promise, target, n, seed, what)
+
+
+def _target_of(task: Task, cells: Cells, variable: str, index: tuple[int, ...]) -> int:
+    """The target that a variable is asked about; see :func:`variable_pairs`."""
+    written = [(i, role) for i, role in enumerate(task.target_roles) if role.kind in ("answer", "scratchpad")]
+    found = [(i, role) for i, role in written if role.column == index[-1]]
+    found = [(i, role) for i, role in found if len(index) < 2 or role.index == index[0] + 1] or found
+    if not found:
+        found = [(i, role) for i, role in written if role.kind == "answer"]
+    if len(found) > 1:
+        where = spelt(variable, index)
+        candidates = PairSpace(
+            cells, _products(cells, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
+        )
+        clean, corrupted, _ = candidates.draw(None if candidates.size <= PROBES else PROBES, 0)
+        changes = (task.targets(clean) != task.targets(corrupted)).sum(0).tolist()
+        found.sort(key=lambda target: -changes[target[0]])
+    return found[0][0]

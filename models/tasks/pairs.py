@@ -1,0 +1,135 @@
+"""Pairs of problems that differ in one thing: the clean and the corrupted run of a causal experiment.
+
+:func:`models.tasks.pair_kinds.problem_pairs` makes them from a task's symbolic algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.pair_promise import Promise, changed_variables, first_of_each
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemPairs:
+    """``clean[i]`` and ``corrupted[i]`` differ in what ``what`` says, and are asked about target ``target``.
+
+    ``target`` counts the task's targets (its ``query_positions``). ``changed`` says, for every variable of the task's
+    symbolic algorithm, in which columns of which pair the two problems differ; ``promise`` what the kind of pairs
+    warrants. :meth:`check` compares both with the algorithm again. ``exhaustive``: these are all pairs of the kind,
+    each in one order.
+    """
+
+    task: Task
+    clean: Int[Tensor, "n *operands"]
+    corrupted: Int[Tensor, "n *operands"]
+    target: int
+    what: str  # "the carry into column 3"
+    seed: int | None = None
+    changed: Mapping[str, Bool[Tensor, "n *place"]] = field(default_factory=dict)
+    promise: Promise | None = None
+    exhaustive: bool = False
+
+    def __post_init__(self) -> None:
+        for side in ("clean", "corrupted"):  # where tasks compute, wherever they were given
+            object.__setattr__(self, side, getattr(self, side).cpu())
+        if len(self.clean) != len(self.corrupted) or not len(self.clean):
+            raise UserError(
+                f"Pairs need as many corrupted problems as clean ones and at least one: {len(self.clean):,} and "
+                f"{len(self.corrupted):,} were given."
+            )
+        if self.clean_tokens.shape != self.corrupted_tokens.shape:
+            raise UserError(
+                f"A pair's problems must have equal length to be patched into each other: the clean ones have "
+                f"{self.clean_tokens.shape[1]} tokens, the corrupted ones {self.corrupted_tokens.shape[1]}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    @cached_property
+    def clean_tokens(self) -> Int[Tensor, "n pos"]:
+        return self.task.encode(self.clean)
+
+    @cached_property
+    def corrupted_tokens(self) -> Int[Tensor, "n pos"]:
+        return self.task.encode(self.corrupted)
+
+    @cached_property
+    def clean_targets(self) -> Int[Tensor, "n target"]:
+        return self.task.targets(self.clean)
+
+    @cached_property
+    def corrupted_targets(self) -> Int[Tensor, "n target"]:
+        return self.task.targets(self.corrupted)
+
+    @cached_property
+    def token_differs(self) -> Bool[Tensor, "n pos"]:
+        """Where the teacher-forced sequences differ: operands, and every digit of the answer that is written."""
+        return self.clean_tokens != self.corrupted_tokens
+
+    @property
+    def own_token_differs(self) -> Bool[Tensor, " n"]:
+        """Whether the token at the query differs: behind the first target that is the digit written before, which a
+        model reads under teacher forcing."""
+        return self.token_differs[:, self.task.query_positions[self.target]]
+
+    def swapped(self) -> ProblemPairs:
+        """The same pairs with clean and corrupted exchanged."""
+        return replace(
+            self,
+            clean=self.corrupted,
+            corrupted=self.clean,
+            promise=self.promise and self.promise.swapped(),
+        )
+
+    def select(self, rows: Int[Tensor, " k"] | Bool[Tensor, " n"] | slice) -> ProblemPairs:
+        """Some of the pairs, such as those that a model answers right.
+
+        Raises:
+            UserError: none of them.
+        """
+        rows = rows.cpu() if isinstance(rows, Tensor) else rows
+        return replace(
+            self,
+            clean=self.clean[rows],
+            corrupted=self.corrupted[rows],
+            changed={name: values[rows] for name, values in self.changed.items()},
+            exhaustive=self.exhaustive and len(self.clean[rows]) == len(self),
+        )
+
+    def check(self) -> ProblemPairs:
+        """These pairs, recomputed and found right: no pair twice in either order, none of two equal problems,
+        ``changed`` as recorded, the promise kept.
+
+        Raises:
+            UserError: what does not hold, and in how many pairs.
+        """
+        n = len(self)
+        one, other = self.clean.reshape(n, -1), self.corrupted.reshape(n, -1)
+        if same := int((one == other).all(1).sum()):
+            raise UserError(f"{same:,} of {n:,} pairs are of two equal problems.")
+        distinct = len(first_of_each(one, other))
+        if distinct < n:
+            raise UserError(f"{n - distinct:,} of {n:,} pairs are there already, in one order or the other.")
+        if self.changed:
+            found = changed_variables(self.task, self.clean, self.corrupted)
+            for name in found.keys() | self.changed.keys():
+                if name not in found or name not in self.changed:
+                    known = "recorded" if name in self.changed else "computed"
+                    raise UserError(f"The variable {name!r} is only {known}: recorded are {', '.join(self.changed)}.")
+                if not torch.equal(found[name], self.changed[name]):
+                    raise UserError(f"What is recorded as changed in {name!r} is not what the algorithm says.")
+        if self.promise is not None:
+            for clause, wrong in self.promise.broken(self.task, self.clean, self.corrupted, self.target).items():
+                if wrong.any():
+                    raise UserError(f"In {int(wrong.sum()):,} of {n:,} pairs it does not hold that {clause}.")
+        return self

@@ -1,0 +1,96 @@
+"""What zoo entries of every kind say of the runs that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+from models.registry import get_spec
+from models.training.recipes import get_recipe
+from models.training.run_folder import RunFolder, differences
+
+
+def finished(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A run's last checkpoint: its tensors, [seed, ...] each, and its state.
+
+    Raises:
+        UserError: some of its seeds are still in training.
+    """
+    loaded = RunFolder(Path(folder)).load_checkpoint()
+    if loaded is None or any(entry["status"] == "training" for entry in loaded[2]["seeds"]):
+        raise UserError(f"{folder} is not finished; give its `interp train` command again to go on with it.")
+    return loaded[1:]
+
+
+def finished_seeds(folders: Iterable[Path]) -> tuple[list[tuple[dict[str, Any], Tensor]], float, bytes]:
+    """Every seed's last state and best parameters, the wall time of all runs in seconds, and their metrics.
+
+    Raises:
+        UserError: unfinished runs, seeds tried twice.
+    """
+    rows, seconds, metrics = [], 0.0, b""
+    for folder in folders:
+        tensors, state = finished(folder)
+        rows += zip(state["seeds"], tensors["best_theta"], strict=True)
+        seconds += state["seconds"]
+        metrics += RunFolder(Path(folder)).metrics_path.read_bytes()
+    check_once(entry["seed"] for entry, _ in rows)
+    return rows, seconds, metrics
+
+
+def check_once(seeds: Iterable[int]) -> None:
+    """Raise a UserError if a seed comes twice."""
+    listed = list(seeds)
+    if len(set(listed)) < len(listed):
+        raise UserError("The runs share seeds; a seed counts once.")
+
+
+def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """The part of an entry's ``training`` that says how to do it again: commands, recipe, start, wall time, version."""
+    return {
+        "seconds": seconds,
+        "commands": [_command(config) for config in configs],
+        "recipe": configs[0]["recipe"],
+        "start": configs[0].get("start"),
+        "torch": torch.__version__.split("+")[0],
+    }
+
+
+def _command(config: dict[str, Any]) -> str:
+    if "start" in config:
+        return config["start"]["command"]
+    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}"
+
+
+def begun(training: dict[str, Any]) -> str:
+    """Where the seeds of an entry began, as its card says it."""
+    start = training.get("start")
+    if start is None:
+        return "all learned from a random start"
+    return f"all learned, from a start near {start['origin']} (each number times 1 + {start['noise']} z, z normal)"
+
+
+def made_by(name: str, training: dict[str, Any]) -> str:
+    """The card's paragraphs on what made a model: commands, and where their recipe was not the registered one.
+
+    Args:
+        training: of the entry's config, with ``commands`` and ``recipe``.
+    """
+    registered = get_spec(name).recipe or ""
+    commands = "\n".join(f"    {command}" for command in training["commands"])
+    changes = "\n".join(
+        f"* `{path}`: {_shown(now)} (registered: {_shown(then)})"
+        for path, now, then in differences(training["recipe"], get_recipe(registered).to_dict())
+    )
+    if not changes:
+        return f"Made by\n\n{commands}"
+    return f"Made by\n\n{commands}\n\nwith a recipe that differs from the registered one, {registered}, in\n\n{changes}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()

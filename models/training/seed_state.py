@@ -1,0 +1,89 @@
+"""Where one seed of a run stands, and what a validation makes of it.
+
+A seed ends when it has been perfect for a while ("perfect"), when its parameters stop being finite ("failed"), when it
+falls behind what the recipe asks of it ("hopeless"), or with the last step ("finished").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from models.training.recipes import AdaptiveDecay, Recipe
+
+
+@dataclass
+class SeedState:
+    """Where one seed stands; a checkpoint keeps all of it."""
+
+    seed: int
+    status: Literal["training", "perfect", "finished", "failed", "hopeless"] = "training"
+    exact: float = 0.0
+    token: float = 0.0
+    best_exact: float = -1.0
+    best_step: int = -1
+    first_perfect_step: int | None = None
+    uniform: float = 0.0  # exact match on the problems of the natural distribution, the first half of validation
+    first_uniform_step: int | None = None  # where that first was perfect
+    perfect_in_a_row: int = 0
+    token_uniform: float = 0.0  # token accuracy on the natural distribution; problems may adapt to it
+    decay_stage: int = 0
+    stopped_at: int | None = None
+    # of tasks that are compared by their loss; the best step is then the one of the lowest loss
+    validation_loss: float | None = None
+    best_loss: float | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.status == "training"
+
+    def end(self, status: Literal["perfect", "finished", "failed", "hopeless"], step: int) -> None:
+        self.status, self.stopped_at = status, step
+
+    def judge(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:
+        """Take up a validation after ``step`` steps and decide the seed's fate; whether it is the best so far.
+
+        Args:
+            report: what a validator measures of this seed: exact, token, and where they apply exact_uniform and
+                token_uniform (accuracies) and loss (nats).
+        """
+        self.exact, self.token = report["exact"], report["token"]
+        self.uniform, self.token_uniform = report.get("exact_uniform", 0.0), report.get("token_uniform", 0.0)
+        if self.uniform == 1.0 and self.first_uniform_step is None:
+            self.first_uniform_step = step
+        best = self._is_best(report.get("loss"))
+        if best:
+            self.best_exact, self.best_step = self.exact, step
+        self.perfect_in_a_row = self.perfect_in_a_row + 1 if self.exact == 1.0 else 0
+        if self.exact == 1.0 and self.first_perfect_step is None:
+            self.first_perfect_step = step
+        if recipe.adaptive_decay is not None:
+            reached = _decay_stage(recipe.adaptive_decay, report["exact_uniform"], report["token_uniform"])
+            self.decay_stage = max(self.decay_stage, reached)
+        if recipe.stop_after_perfect is not None and self.perfect_in_a_row >= recipe.stop_after_perfect:
+            self.end("perfect", step)
+        for at, token in recipe.give_up or ():
+            if step - recipe.eval_every < at <= step and self.token < token:
+                self.end("hopeless", step)
+        return best
+
+    def _is_best(self, loss: float | None) -> bool:
+        """By loss where the task has one, else by exact match, of which the last of equals counts."""
+        if loss is None:
+            return self.exact >= self.best_exact
+        self.validation_loss = round(loss, 6)
+        best = self.best_loss is None or self.validation_loss < self.best_loss
+        self.best_loss = self.validation_loss if best else self.best_loss
+        return best
+
+    def weight_decay(self, recipe: Recipe) -> float:
+        """The recipe's, at the stage that this seed has reached."""
+        adaptive = recipe.adaptive_decay
+        return recipe.weight_decay * (adaptive.factor**self.decay_stage if adaptive else 1.0)
+
+
+def _decay_stage(adaptive: AdaptiveDecay, exact: float, token: float) -> int:
+    """0, 1 or 2: how often an accuracy on the natural distribution divides the weight decay."""
+    if exact >= adaptive.exact_final:
+        return 2
+    return int(exact >= adaptive.exact and token >= adaptive.token)

@@ -1,0 +1,30 @@
+"""Models that the certifier's tests share: free weights that compute what a zoo model computes, and small changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+import models
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
+
+
+@cache
+def zoo(name: str) -> ArithmeticTransformer:
+    return models.load(name)
+
+
+def dense(name: str, change: Callable[[dict[str, torch.Tensor]], None] | None = None) -> ArithmeticTransformer:
+    """A zoo model's effective weights as free parameters, changed in place by ``change``."""
+    model = zoo(name)
+    free = ArithmeticTransformer(DenseWeights(model.config), model.task, name=f"free {name}")
+    with torch.no_grad():
+        weights = {key: value.clone() for key, value in model.effective_weights().items()}
+        if change is not None:
+            change(weights)
+        for key, parameter in free.weight_map.named_parameters():
+            parameter.copy_(weights.get(key.replace("/", "."), torch.zeros_like(parameter)))
+    return free

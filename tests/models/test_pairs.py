@@ -1,0 +1,361 @@
+"""Pairs of problems: what each kind promises, recomputed with Python's own integers."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest, chisquare
+
+from models.errors import UserError
+from models.tasks import (
+    MultiOperandAddition,
+    Multiplication,
+    Parity,
+    ProblemPairs,
+    Task,
+    TenDigitAddition,
+    TwoDigitAddition,
+    carry_pairs,
+    chain_pairs,
+    digit_pairs,
+    variable_pairs,
+)
+from models.tasks.padded_addition import PaddedAddition
+
+TEN, PADDED, TWO = TenDigitAddition(), PaddedAddition(), TwoDigitAddition()
+ADDITIONS: dict[str, tuple[Task, int]] = {"ten": (TEN, 10), "padded": (PADDED, 10), "two": (TWO, 2)}
+SEEDS = st.integers(0, 2**31 - 1)
+FEW = settings(max_examples=15)
+
+
+class Sum:
+    """One addition, in Python integers: digits, carries and how far each has travelled, column by column."""
+
+    def __init__(self, a: int, b: int, width: int):
+        digit = lambda number, k: number // 10**k % 10  # noqa: E731
+        self.a = [digit(a, k) for k in range(width + 1)]
+        self.b = [digit(b, k) for k in range(width + 1)]
+        self.s = [digit(a + b, k) for k in range(width + 1)]
+        self.sum = [x + y for x, y in zip(self.a, self.b, strict=True)]
+        self.carry = [int(a % 10**k + b % 10**k >= 10**k) for k in range(width + 2)]  # into column k
+        self.chain = [self._travelled(k) for k in range(width + 1)]
+
+    def _travelled(self, column: int) -> int:
+        if not self.carry[column]:
+            return 0
+        start = column - 1
+        while self.sum[start] == 9:
+            start -= 1
+        return column - start
+
+
+def sums(pairs: ProblemPairs, width: int) -> list[tuple[Sum, Sum]]:
+    problems = zip(pairs.clean.tolist(), pairs.corrupted.tolist(), strict=True)
+    return [(Sum(one[0], one[1], width), Sum(other[0], other[1], width)) for one, other in problems]
+
+
+def assert_distinct(pairs: ProblemPairs) -> None:
+    """No pair of two equal problems, and none twice, in either order."""
+    task = pairs.task
+    both = list(zip(task.numbers(pairs.clean), task.numbers(pairs.corrupted), strict=True))
+    assert all(one != other for one, other in both)
+    assert len({frozenset(pair) for pair in both}) == len(both)
+
+
+def assert_recorded(pairs: ProblemPairs, width: int) -> None:
+    """``changed`` and ``token_differs`` of sums."""
+    for i, (one, other) in enumerate(sums(pairs, width)):
+        for name, key in (("a", "a"), ("b", "b"), ("s", "s"), ("digit_sum", "sum"), ("chain", "chain")):
+            expected = [x != y for x, y in zip(getattr(one, key), getattr(other, key), strict=True)]
+            assert pairs.changed[name][i].tolist() == expected, name
+        carries = [x != y for x, y in zip(one.carry, other.carry, strict=True)]
+        assert pairs.changed["carry_in"][i].tolist() == carries[:-1]
+        assert pairs.changed["carry_out"][i].tolist() == carries[1:]
+        before = one.s[pairs.target - 1] != other.s[pairs.target - 1] if pairs.target else None
+        if before is not None:
+            assert bool(pairs.own_token_differs[i]) == before
+    for i, role in enumerate(pairs.task.roles[: pairs.task.input_length]):
+        if role.kind == "answer":
+            assert torch.equal(pairs.token_differs[:, i], pairs.changed["s"][:, role.column])
+
+
+# ---- the carry into a column
+
+
+@FEW
+@given(
+    name=st.sampled_from(sorted(ADDITIONS)),
+    column=st.integers(1, 10),
+    seed=SEEDS,
+    made=st.sampled_from([True, False, None]),
+    flipped=st.booleans(),
+    stops=st.booleans(),
+)
+def test_carry_pairs_differ_in_the_carry_into_their_column_and_in_no_digit_from_there_up(
+    name: str, column: int, seed: int, made: bool | None, flipped: bool, stops: bool
+):
+    task, width = ADDITIONS[name]
+    assume(column <= width and not (made is False and column == 1))
+    pairs = carry_pairs(task, column, 24, seed, made, flipped, stops=stops)
+    assert len(pairs) == 24 and pairs.target == column
+    assert_distinct(pairs)
+    assert_recorded(pairs, width)
+    ways = set()
+    for one, other in sums(pairs, width):
+        assert one.a[column:] == other.a[column:] and one.b[column:] == other.b[column:]
+        assert (one.carry[column] != other.carry[column]) == flipped == (one.s[column] != other.s[column])
+        below = column - 1
+        passed = one.sum[below] == other.sum[below] == 9 and (one.a[below], one.b[below]) == (
+            other.a[below],
+            other.b[below],
+        )
+        ways.add(not passed)
+        if passed:
+            assert (one.s[below] != other.s[below]) == flipped and one.s[below] in (0, 9)
+        else:
+            assert one.a[:below] == other.a[:below] and one.b[:below] == other.b[:below]
+            assert one.s[:column] == other.s[:column]
+            assert abs(one.sum[below] - other.sum[below]) == 10 * flipped
+        if not flipped:
+            assert one.carry[column:] == other.carry[column:] and one.s[column:] == other.s[column:]
+        if stops:
+            assert one.carry[column + 1 :] == other.carry[column + 1 :]
+            assert column == width or one.sum[column] != 9
+    assert ways == ({made} if made is not None else {True} if column == 1 else {True, False})
+
+
+@FEW
+@given(name=st.sampled_from(sorted(ADDITIONS)), column=st.integers(1, 10), seed=SEEDS, rule=st.booleans())
+def test_the_digit_written_before_can_be_kept_equal_or_made_different(name: str, column: int, seed: int, rule: bool):
+    task, width = ADDITIONS[name]
+    assume(column <= width)
+    pairs = carry_pairs(task, column, 16, seed, own_token="different" if rule else "equal")
+    assert pairs.own_token_differs.tolist() == [rule] * 16
+    for one, other in sums(pairs, width):
+        assert one.carry[column] != other.carry[column]
+        assert (one.s[column - 1] != other.s[column - 1]) == rule
+
+
+def test_either_problem_is_equally_likely_to_have_the_carry():
+    for made in (True, False):
+        pairs = carry_pairs(TEN, 5, 2000, 0, made)
+        with_carry = int(TEN.variables(pairs.clean)["carry_in"][:, 5].sum())
+        assert binomtest(with_carry, 2000).pvalue > 1e-3
+
+
+def test_draws_are_uniform_over_the_pairs_of_a_kind():
+    """For the carry made in the units: (s + 1)(9 - s) pairs of columns with the sums s and s + 10."""
+    pairs = carry_pairs(TEN, 1, 4000, 0, made=True)
+    low = torch.minimum(*(TEN.variables(x)["digit_sum"][:, 0] for x in (pairs.clean, pairs.corrupted)))
+    expected = torch.tensor([(s + 1) * (9 - s) for s in range(9)], dtype=torch.float64)
+    assert chisquare(torch.bincount(low, minlength=9), 4000 * expected / expected.sum()).pvalue > 1e-3
+
+
+# ---- a digit, a chain
+
+
+@FEW
+@given(
+    name=st.sampled_from(sorted(ADDITIONS)),
+    column=st.integers(0, 9),
+    seed=SEEDS,
+    operand=st.sampled_from([0, 1, None]),
+)
+def test_digit_pairs_differ_in_one_operand_digit_and_in_no_carry(
+    name: str, column: int, seed: int, operand: int | None
+):
+    task, width = ADDITIONS[name]
+    assume(column < width)
+    pairs = digit_pairs(task, column, 24, seed, operand)
+    assert_distinct(pairs)
+    assert_recorded(pairs, width)
+    for one, other in sums(pairs, width):
+        differing = [
+            (i, k) for i, x in enumerate("ab") for k in range(width) if getattr(one, x)[k] != getattr(other, x)[k]
+        ]
+        assert len(differing) == 1 and differing[0][1] == column
+        assert operand in (None, differing[0][0])
+        assert one.carry == other.carry
+        assert [k for k in range(width + 1) if one.s[k] != other.s[k]] == [column] == [pairs.target]
+
+
+@FEW
+@given(name=st.sampled_from(sorted(ADDITIONS)), column=st.integers(1, 10), seed=SEEDS, data=st.data())
+def test_chain_pairs_differ_in_one_column_and_in_how_far_the_carry_has_travelled(
+    name: str, column: int, seed: int, data: Any
+):
+    task, width = ADDITIONS[name]
+    assume(column <= width)
+    lengths = data.draw(st.lists(st.integers(0, column), min_size=2, max_size=2, unique=True).map(tuple))
+    pairs = chain_pairs(task, column, 16, seed, lengths)
+    assert_distinct(pairs)
+    assert_recorded(pairs, width)
+    short, long = min(lengths), max(lengths)
+    assert pairs.own_token_differs.tolist() == [short == 1 or (short == 0 and long > 1)] * 16
+    changed = column - (short or long)
+    for one, other in sums(pairs, width):
+        assert (one.chain[column], other.chain[column]) == lengths
+        columns = {k for k in range(width) if (one.a[k], one.b[k]) != (other.a[k], other.b[k])}
+        assert columns == {changed}
+        for k in range(column - long + 1, column):
+            assert k == changed or one.sum[k] == other.sum[k] == 9
+        if short:
+            assert one.carry == other.carry and one.s[column] == other.s[column]
+        else:
+            assert one.carry[column] != other.carry[column] and one.s[column] != other.s[column]
+
+
+# ---- any variable of any task
+
+
+@FEW
+@given(name=st.sampled_from(sorted(ADDITIONS)), column=st.integers(1, 10), seed=SEEDS)
+def test_variable_pairs_of_sums_keep_what_is_named(name: str, column: int, seed: int):
+    task, width = ADDITIONS[name]
+    assume(column <= width)
+    keep = [f"a[{column}:]", f"b[{column}:]", f"carry_in[:{column}]"]
+    pairs = variable_pairs(task, "carry_in", column, 8, seed, keep)
+    assert_distinct(pairs)
+    assert_recorded(pairs, width)
+    for one, other in sums(pairs, width):
+        assert one.carry[column] != other.carry[column] and one.carry[:column] == other.carry[:column]
+        assert one.a[column:] == other.a[column:] and one.b[column:] == other.b[column:]
+        digits = zip(one.a + one.b, other.a + other.b, strict=True)
+        assert sum(x != y for x, y in digits) == 1  # by one digit, as is the default
+
+
+@FEW
+@given(bits=st.integers(3, 24), seed=SEEDS, data=st.data())
+def test_variable_pairs_of_parity(bits: int, seed: int, data: Any):
+    column = data.draw(st.integers(1, bits - 1))
+    pairs = variable_pairs(Parity(bits), "before", column, 2, seed, keep=["bit[" + f"{column}:]"])
+    assert_distinct(pairs)
+    assert pairs.target == column and pairs.token_differs.any(1).all()
+    for one, other in zip(pairs.task.numbers(pairs.clean), pairs.task.numbers(pairs.corrupted), strict=True):
+        assert sum(one[:column]) % 2 != sum(other[:column]) % 2 and one[column:] == other[column:]
+        assert sum(x != y for x, y in zip(one, other, strict=True)) == 1
+    recorded = pairs.changed["parity"].tolist()
+    for row, one, other in zip(
+        recorded, pairs.task.numbers(pairs.clean), pairs.task.numbers(pairs.corrupted), strict=True
+    ):
+        assert row == [(sum(one[: k + 1]) + sum(other[: k + 1])) % 2 == 1 for k in range(bits)]
+
+
+@FEW
+@given(operands=st.integers(2, 5), digits=st.integers(1, 6), seed=SEEDS, data=st.data())
+def test_variable_pairs_of_sums_of_several_numbers(operands: int, digits: int, seed: int, data: Any):
+    task = MultiOperandAddition(operands, digits)
+    step, column = data.draw(st.integers(1, operands - 1)), data.draw(st.integers(1, digits))
+    pairs = variable_pairs(task, "carry_in", (step, column), 6, seed, keep=[f"a[{step}]"])
+    assert_distinct(pairs)
+    role = task.target_roles[pairs.target]
+    assert (role.index, role.column) == (step + 1, column)
+    power = 10**column
+    for one, other in zip(task.numbers(pairs.clean), task.numbers(pairs.corrupted), strict=True):
+        carries = [sum(x[:step]) % power + x[step] % power >= power for x in (one, other)]
+        assert carries[0] != carries[1] and one[step] == other[step]
+        assert all(len(str(number)) == digits for number in one + other) or digits == 1
+        answers = [sum(x[: step + 1]) // power % 10 for x in (one, other)]
+        assert answers[0] != answers[1]
+
+
+@FEW
+@given(first=st.integers(1, 4), second=st.integers(1, 4), seed=SEEDS, data=st.data())
+def test_variable_pairs_of_products(first: int, second: int, seed: int, data: Any):
+    task = Multiplication(first, second)
+    step, column = data.draw(st.integers(0, second - 1)), data.draw(st.integers(0, first - 1))
+    pairs = variable_pairs(task, "product", (step, column), 6, seed)
+    assert_distinct(pairs)
+    role = task.target_roles[pairs.target]
+    assert (role.label, role.column) == (f"p{step + 1}[{column}]", column)
+    for one, other in zip(task.numbers(pairs.clean), task.numbers(pairs.corrupted), strict=True):
+        digits = [a * (b // 10**step % 10) // 10**column % 10 for a, b in (one, other)]
+        assert digits[0] != digits[1]
+    total = step + column
+    pairs = variable_pairs(task, "running_sum", (step, total), 6, seed, answer="different")
+    for one, other in zip(task.numbers(pairs.clean), task.numbers(pairs.corrupted), strict=True):
+        digits = [a * (b % 10 ** (step + 1)) // 10**total % 10 for a, b in (one, other)]
+        assert digits[0] != digits[1]
+    if step:
+        assert task.target_roles[pairs.target].label == f"c{step + 1}[{total}]"
+
+
+@pytest.mark.parametrize("rule", ["equal", "different"])
+def test_the_token_at_the_query_and_the_answer_can_be_asked_for(rule: str):
+    cases = (
+        (Parity(9), "bit", 2, 5),
+        (TEN, "digit_sum", 4, None),
+        (Multiplication(2, 2), "product_carry", (1, 1), None),
+    )
+    for task, variable, column, target in cases:
+        pairs = variable_pairs(task, variable, column, 12, 0, mutate="all", target=target, own_token=rule, answer=rule)
+        query = task.query_positions[pairs.target]
+        same = pairs.clean_tokens[:, query] == pairs.corrupted_tokens[:, query]
+        assert same.tolist() == [rule == "equal"] * 12 and pairs.own_token_differs.tolist() == (~same).tolist()
+        answers = pairs.clean_targets[:, pairs.target] == pairs.corrupted_targets[:, pairs.target]
+        assert answers.tolist() == [rule == "equal"] * 12
+
+
+def test_a_bit_changes_either_the_parity_before_or_the_parity_after_it():
+    """So that no pair that differs in a bit has both the query's own token and the answer equal, or both different."""
+    for rule in ("equal", "different"):
+        with pytest.raises(UserError, match=r"No pair differs in bit\[2\], with the query's own token"):
+            variable_pairs(Parity(5), "bit", 2, 1, own_token=rule, answer=rule, mutate="all")
+
+
+# ---- all there are
+
+
+def two_digit_set(pairs: ProblemPairs) -> set[frozenset[tuple[int, ...]]]:
+    return {frozenset(p) for p in zip(TWO.numbers(pairs.clean), TWO.numbers(pairs.corrupted), strict=True)}
+
+
+def test_all_pairs_of_two_digit_sums_are_those_that_going_through_them_finds():
+    everything = list(product(range(100), repeat=2))
+    units = list(product(range(10), repeat=2))
+    made, passed, digit = set(), set(), set()
+    for (x, y), (z, w) in product(units, repeat=2):
+        if x + y < 10 <= z + w:  # no carry, and one
+            for a, b in product(range(0, 100, 10), repeat=2):
+                pair = frozenset(((a + x, b + y), (a + z, b + w)))
+                if x + y + 10 == z + w:
+                    made.add(pair)
+                if a + b == 90:
+                    passed.add(pair)
+    for a, b in everything:
+        for tens in range(10):
+            other = 10 * tens + a % 10
+            if other != a and (other + b >= 100) == (a + b >= 100):
+                digit.add(frozenset(((a, b), (other, b))))
+    for found, expected in (
+        (carry_pairs(TWO, 1, None, 0, made=True), made),
+        (carry_pairs(TWO, 2, None, 0, made=False), passed),
+        (digit_pairs(TWO, 1, None, 0, operand=0), digit),
+        (variable_pairs(TWO, "a", 1, None, 3, keep=["carry_in"]), digit),
+    ):
+        assert found.exhaustive
+        assert_distinct(found)
+        assert two_digit_set(found) == expected
+    both = carry_pairs(TWO, 2, None)
+    assert both.exhaustive and two_digit_set(both) >= passed
+    assert len(both) == len(passed) + 100 * sum((s + 1) * (9 - s) for s in range(9))
+
+
+def test_as_many_as_there_are_can_be_had_and_not_one_more():
+    every = chain_pairs(TWO, 2, None, lengths=(1, 2))  # tens that carry or are nine, units that carry
+    n = 45 * sum(x + y >= 10 for x, y in product(range(10), repeat=2)) * 10
+    assert len(every) == n and every.exhaustive
+    again = chain_pairs(TWO, 2, n, lengths=(1, 2))
+    assert again.exhaustive and two_digit_set(again) == two_digit_set(every)
+    fewer = chain_pairs(TWO, 2, n - 1, lengths=(1, 2))
+    assert not fewer.exhaustive and two_digit_set(fewer) < two_digit_set(every)
+    with pytest.raises(UserError, match=f"Only {n:,} pairs differ in the length.*; {n + 1:,} are asked for"):
+        chain_pairs(TWO, 2, n + 1, lengths=(1, 2))
+    assert len(variable_pairs(Parity(3), "bit", 1, None, answer=None)) == 4
+    with pytest.raises(UserError, match="too many"):
+        carry_pairs(TEN, 3, None)

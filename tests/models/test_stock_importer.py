@@ -1,0 +1,56 @@
+"""Stock TransformerLens models as this project's: the export and the way back are inverse, or refused."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from models.errors import UserError
+from models.importers.stock import from_transformer_lens
+from tests.comparing import assert_same
+from tests.conformance.table import ROWS, STOCK_CLASS, Row
+from tests.interp.conftest import stock_copy
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if STOCK_CLASS in row.twins], ids=lambda row: row.name)
+@torch.no_grad()
+def test_export_and_import_give_the_model_back(row: Row):
+    model = row.build(0)
+    copy = from_transformer_lens(stock_copy(model), model.task)
+    tokens = model.task.encode(model.task.sample(3, torch.Generator().manual_seed(1)))
+    assert_same(copy(tokens), model(tokens), 1e-6)
+    theirs = model.all_weights()
+    names = [key for key in theirs if key in copy.all_weights()]
+    assert {"embed.W_E", "blocks.0.attn.W_Q", "unembed.W_U"} <= set(names)
+
+
+def test_a_model_of_this_project_is_returned_as_it_is():
+    model = ROWS[0].build(0)
+    assert from_transformer_lens(model, model.task) is model
+
+
+@pytest.mark.parametrize(
+    "switch, value",
+    [("parallel_attn_mlp", True), ("positional_embedding_type", "alibi"), ("act_fn", "solu_ln"), ("rotary_dim", 2)],
+)
+def test_parts_that_this_transformer_lacks_are_named(switch: str, value: Any):
+    row = next(row for row in ROWS if row.name == "rotary, neighbours")
+    model = row.build(0)
+    stock = stock_copy(model)
+    cfg = {name: getattr(stock.cfg, name, None) for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp")}
+    cfg |= {name: getattr(stock.cfg, name, None) for name in ("d_vocab", "n_ctx", "act_fn", "eps", "dtype")}
+    cfg |= {"positional_embedding_type": "rotary", "normalization_type": "RMS", "attn_scale": 1.0, switch: value}
+    other = SimpleNamespace(cfg=SimpleNamespace(**cfg))
+    with pytest.raises(UserError, match=f"cannot express {switch}={value!r}"):
+        from_transformer_lens(other, model.task)
+
+
+@torch.no_grad()
+def test_a_copy_that_gives_other_logits_is_not_handed_out():
+    """A hook that stays on the stock model stands for a part which the copy does not have."""
+    model = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
+    stock = stock_copy(model)
+    stock.add_hook("blocks.0.hook_resid_post", lambda x, hook: x.abs())
+    with pytest.raises(UserError, match="gives other logits"):
+        from_transformer_lens(stock, model.task)

@@ -1,0 +1,17 @@
+"""Tests of models of text need the text, which nothing downloads unasked."""
+
+import pytest
+
+from models.data import TINYSHAKESPEARE, read_corpus
+from models.errors import UserError
+
+
+def text_at_hand() -> bool:
+    try:
+        read_corpus(TINYSHAKESPEARE)
+    except UserError:
+        return False
+    return True
+
+
+needs_text = pytest.mark.skipif(not text_at_hand(), reason="tinyshakespeare is not here: interp fetch-data")

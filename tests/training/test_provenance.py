@@ -1,0 +1,32 @@
+"""What a card says of the runs behind it."""
+
+import json
+
+from models.training.provenance import how_made, made_by
+from models.training.recipes import Recipe, get_recipe
+
+
+def card(name: str, recipe: Recipe) -> str:
+    stored = json.loads(json.dumps(recipe.to_dict()))  # as a run folder has it
+    return made_by(name, how_made([{"model": name, "recipe": stored, "seeds": 4, "first_seed": 2}], 60.0))
+
+
+def test_a_model_of_its_registered_recipe_is_made_by_the_command_alone():
+    for name in ("microadder-57", "microadder-74", "toygpt-none-pre", "addlm-0.8m", "position-coupling-1l4h-small"):
+        recipe = "toygpt" if name.startswith("toygpt") else name.removesuffix("-57")
+        assert card(name, get_recipe(recipe)) == f"Made by\n\n    interp train {name} --seeds 4 --first-seed 2"
+
+
+def test_whatever_differs_from_the_registered_recipe_is_listed_with_both_values():
+    recipe = get_recipe("microadder-74")
+    fade = recipe.problems.carry_mix
+    problems = type(recipe.problems)(carry_mix=type(fade)(0.8, 2_000, fade.fade_end))
+    text = card("microadder-74", recipe.replace(steps=24_000, give_up=((10_000, 0.35),), problems=problems))
+    assert text.splitlines()[3:] == [
+        "",
+        "with a recipe that differs from the registered one, microadder-74, in",
+        "",
+        "* `give_up`: [[10000, 0.35]] (registered: none)",
+        "* `problems.carry_mix.fade_start`: 2,000 (registered: 10,000)",
+        "* `steps`: 24,000 (registered: 120,000)",
+    ]
