@@ -8,10 +8,9 @@ import torch
 from transformer_lens import patching
 
 import models
-from interp.adder_circuit.carry_routes import carry_pairs
+from interp.adder_circuit.carry_routes import route_pairs
 from interp.edges import EdgeExperiment, path_patching
 from models.errors import UserError
-from models.tasks.pairs import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.conftest import stock_copy
@@ -143,8 +142,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
     """The chained rule, seen in single edges: c = (10 (x + y) + x' + y' - z') / 10 needs the previous operands' values
     where a carry is made, the previous answer where one is passed on, and no digit below."""
     model = models.load(name)
-    clean, other = carry_pairs(kind, 5, 64, torch.Generator().manual_seed(0))
-    pairs = ProblemPairs(model.task, clean, other, 5, f"a carry {kind} in column 4", 0)
+    pairs = route_pairs(model.task, kind, 5, 64)
     result = path_patching(model, pairs, "exact_match", groups=model.task.relative_roles(5))
     effect = result.effects.isel(metric=0).mean("example")
     by_value = {
