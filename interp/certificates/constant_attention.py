@@ -21,6 +21,7 @@ from flint import arb
 from jaxtyping import Float, Int
 
 from interp.certificates.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
+from interp.certificates.normed_stream import normed_stream
 from interp.certificates.one_layer import OneLayerAdder
 
 NAME = "constant attention, rank 1"
@@ -84,7 +85,9 @@ def read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttent
 def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttention:
     layout = adder.layout
     heads, d, width = adder.W_V.shape
-    normed = [[_normed(adder, arithmetic, token, j) for token in layout.tokens[j]] for j in range(layout.n_positions)]
+    normed = [
+        [normed_stream(adder, arithmetic, token, j) for token in layout.tokens[j]] for j in range(layout.n_positions)
+    ]
     w_q, w_k, w_v = (_matrices(w) for w in (adder.W_Q, adder.W_K, adder.W_V))
     queries = {
         t: [_any_token(arithmetic, normed[t], w_q[h], adder.b_Q[h]) for h in range(heads)] for t in layout.queries
@@ -136,17 +139,6 @@ def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAtten
 
 def _matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
     return [[[arb(x) for x in row] for row in matrix] for matrix in w.tolist()]
-
-
-def _normed(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
-    """``x / scale * w``: the quotient is off by a unit in the last place (2 u), the product by one rounding."""
-    if arithmetic.unit:
-        x = [arb(value) for value in adder.stream(token, position).tolist()]
-    else:
-        both = zip(adder.W_E[token].tolist(), adder.W_pos[position].tolist(), strict=True)
-        x = [arb(a) + arb(b) for a, b in both]
-    scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
-    return [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, adder.ln1.tolist(), strict=True)]
 
 
 def _project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:

@@ -19,6 +19,7 @@ from scipy.special import erf
 from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, around_zero, upper
 from interp.certificates.columns import Classes
 from interp.certificates.constant_attention import BITS, ScalarAttention
+from interp.certificates.normed_stream import stream
 from interp.certificates.one_layer import OneLayerAdder
 
 #: Pieces of one class's interval before its proof is given up: it is then undecided, and never certified.
@@ -90,11 +91,7 @@ class Decision:
     def stream(self, token: int, position: int) -> list[Ball]:
         key = (token, position)
         if key not in self.streams:
-            if self.arithmetic.unit:
-                self.streams[key] = [arb(x) for x in self.adder.stream(token, position).tolist()]
-            else:
-                both = zip(self.adder.W_E[token].tolist(), self.adder.W_pos[position].tolist(), strict=True)
-                self.streams[key] = [arb(a) + arb(b) for a, b in both]
+            self.streams[key] = stream(self.adder, self.arithmetic, token, position)
         return self.streams[key]
 
     def _rivals(self, answer: int) -> tuple[arb_mat, list[Ball], list[Ball]]:
