@@ -25,6 +25,7 @@ from models.evaluation import predict
 #: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
 SHARES = (0.5, 0.25, 0.1, 0.0)
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed anew, in logits and relative
+_AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
 _NOT_PROVED = Proof(False, float("nan"), ())
 
 
@@ -122,10 +123,10 @@ def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n
     pair comes with the model's own answer, greedily decoded.
     """
     model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
-    found = []
+    weights, found = model.effective_weights(), []
     targets, queries = np.repeat(classes.target, 2), np.array(adder.layout.queries)
-    for chosen in torch.arange(len(problems)).split(512):
-        logits = model(model.task.encode(problems[chosen]).to(model.device)).double().cpu().numpy()
+    for chosen in torch.arange(len(problems)).split(_AT_ONCE):
+        logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
         rows = logits[np.arange(len(chosen)), queries[targets[chosen.numpy()]]]
         answers = np.repeat(classes.answer, 2)[chosen.numpy()]
         right = rows[np.arange(len(rows)), answers]
