@@ -155,36 +155,48 @@ class Score:
 
 @dataclass(frozen=True)
 class Certify:
-    """Prove a one-layer adder right on all 10^20 pairs of ten-digit numbers, or find a pair that it gets wrong.
+    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer and for hand-built models;
+    all problems, run through the model, where there are at most 2^20 of them.
 
     Exit status: 0 certified (or, with --check, a certificate that holds), 1 refuted, 3 undecided.
     """
 
     model: ModelName
-    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
-    arithmetic: Literal["float", "interval", "float32"] = "float32"
-    """A grid in floats (no proof), ball arithmetic over the reals, or with a bound for every float32 operation."""
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
+    arithmetic: Literal["float", "interval", "float32"] | None = None
+    """Of proofs: a grid in floats (no proof), ball arithmetic over the reals, or (the default) with a bound for every
+    float32 operation."""
+    shape: tuple[int, ...] = ()
+    """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None
     """Also write the certificate here."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
 
     def run(self) -> int:
-        from interp.certificates.certificate import EXIT_STATUS, load_certificate
-        from interp.certificates.certify import certify, check_certificate
+        from interp.certificates import certify, check_certificate, load_certificate
 
         one_thread()
         model = _load(self.model)
+        task = None
+        if self.shape:
+            from models.tasks.sequences import SequenceTask
+
+            if not isinstance(model.task, SequenceTask):
+                raise UserError(f"Problems of {model.task.name} have one shape; there is none to choose.")
+            if len(self.shape) != (n := len(model.task.shape)):
+                raise UserError(f"A shape of {model.task.name} is {n} number{'s' * (n > 1)}, not {len(self.shape)}.")
+            task = model.task.at(*self.shape)
         if self.check is not None:
             certificate = load_certificate(self.check)
-            check_certificate(certificate, model)
+            check_certificate(certificate, model, task)
             print(f"holds: {certificate.sentence()}")
         else:
-            certificate = certify(model, self.arithmetic)
+            certificate = certify(model, self.arithmetic, task)
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)
-        return EXIT_STATUS[certificate.status]
+        return certificate.exit_status
 
 
 @dataclass(frozen=True)

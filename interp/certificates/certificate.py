@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.results import Provenance, Result, Rung
-from models.checkpoint import read_json, write_json_atomic
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict
+from interp.results import Provenance, Rung
+from models.checkpoint import read_json
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
-FORMAT = 1
 ArithmeticName = Literal["float", "interval", "float32"]
-Status = Literal["certified", "refuted", "undecided"]
 RUNGS: dict[str, Rung] = {
     "float": "certified in floats",
     "interval": "certified in intervals",
@@ -28,12 +27,11 @@ _IN_WORDS = {
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
 }
-EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3}
 _INTEGERS = ("target", "previous", "carry", "total", "token", "answer")
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate(Result):
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Verdict):
     """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
@@ -131,12 +129,6 @@ class Certificate(Result):
 
         return figure_margins(self)
 
-    def _repr_html_(self) -> str:
-        return f"<p>{self.sentence()}</p>"
-
-    def __repr__(self) -> str:
-        return self.sentence()
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes
@@ -151,9 +143,6 @@ class Certificate(Result):
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
         return {"format": FORMAT, "domain": domain} | own | summary | {"classes": rows, "cuts": self.cuts}
-
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
@@ -176,7 +165,7 @@ def load_certificate(path: str | Path) -> Certificate:
         columns = {name: np.array(rows[name], dtype=np.int64) for name in (*_INTEGERS, "reach", "a", "b")}
         columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
         counterexample = value["counterexample"]
-        if value["status"] not in EXIT_STATUS or value["arithmetic"] not in RUNGS:
+        if value["status"] not in STATUSES or value["arithmetic"] not in RUNGS:
             raise ValueError("unknown status or arithmetic")
         n = len(columns["target"])
         if any(len(x) != n for x in columns.values()) or len(value["cuts"]) != n or not n:

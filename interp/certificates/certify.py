@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
 import numpy as np
@@ -13,11 +11,12 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.certificates.balls import FLOAT32, REAL, Arithmetic
-from interp.certificates.certificate import ArithmeticName, Certificate, Status, dataset
+from interp.certificates.certificate import ArithmeticName, Certificate, dataset
 from interp.certificates.columns import Classes
 from interp.certificates.decision import Proof
 from interp.certificates.methods import Case, choose
 from interp.certificates.one_layer import OneLayerAdder, read_adder
+from interp.certificates.verdict import Status, versions
 from interp.sites import model_name
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
@@ -153,17 +152,6 @@ def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
     columns |= {"reach": classes.ends, "a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
     columns |= {"margin": margins, "hunted": case.hunted, "proved": np.array([proof.lowest for proof in proofs])}
     return dataset(columns)
-
-
-def versions() -> dict[str, str]:
-    """What computed a certificate."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # run from a checkout
-            found[package] = "not installed"
-    return found
 
 
 def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> None:
