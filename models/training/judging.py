@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -37,6 +37,7 @@ class Verdict:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Judge(Protocol):
     """Called with a candidate: its model (on the CPU, to look at and not to change), the step and the seed.
 
