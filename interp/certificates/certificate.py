@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict
 from interp.results import Provenance, Rung
-from models.checkpoint import read_json
+from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
@@ -22,7 +22,7 @@ RUNGS: dict[str, Rung] = {
     "interval": "certified in intervals",
     "float32": "certified with rounding",
 }
-_IN_WORDS = {
+IN_WORDS = {
     "float": "in floats (a grid: no proof)",
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
@@ -95,7 +95,7 @@ class Certificate(Verdict):
         took = f"({self.seconds:.1f} s)"
         if self.status == "certified":
             bound = "" if self.arithmetic == "float" else f", every margin proved above {self.lower_bound:.2g}"
-            return f"certified {_IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
+            return f"certified {IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
         if self.status == "refuted":
             assert self.counterexample is not None
             a, b, answer = self.counterexample
@@ -103,7 +103,7 @@ class Certificate(Verdict):
             return f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail"
         reason = f"; {self.obstacle}" if self.obstacle else ""
         return (
-            f"undecided {_IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
+            f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
             f"their extreme pairs is wrong; {where}{reason}   {took}"
         )
 
@@ -157,7 +157,12 @@ def load_certificate(path: str | Path) -> Certificate:
     Raises:
         UserError: no such file, or not a certificate.
     """
-    value = read_json(path)
+    return parse_certificate(read_bytes(path), path)
+
+
+def parse_certificate(data: bytes, path: object) -> Certificate:
+    """A certificate from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
+    value = parse_verdict(data, path)
     if value.get("format") != FORMAT:
         raise UserError(f"{path} is not a certificate of format {FORMAT}.")
     try:

@@ -25,11 +25,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.certificates.one_layer import fingerprint, require_plain
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, versions
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, versions
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
-from models.checkpoint import read_json
+from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.importers.stock import from_transformer_lens
@@ -338,7 +338,7 @@ def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
 
 def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = read_json(path)
+    value = parse_verdict(read_bytes(path), path)
     try:
         if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
             raise ValueError("another format, method or status")

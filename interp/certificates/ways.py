@@ -18,10 +18,10 @@ from interp.certificates import certify as one_layer
 from interp.certificates import exhaustive
 from interp.certificates.certificate import ArithmeticName, load_certificate
 from interp.certificates.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
-from interp.certificates.verdict import Verdict
+from interp.certificates.verdict import Verdict, parse_verdict
 from interp.problems import resolve_task
 from interp.sites import model_name
-from models.checkpoint import read_json
+from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
@@ -114,7 +114,7 @@ def way_for(model: Any, task: Task) -> Way:
 
 def load_verdict(path: str | Path) -> Any:
     """A certificate of any way from its file, checked in form only. Raises UserError if it is none."""
-    return _way_of(read_json(path).get("method")).load(Path(path))
+    return _way_of(parse_verdict(read_bytes(path), path).get("method")).load(Path(path))
 
 
 def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> None:
