@@ -166,6 +166,8 @@ class Certify:
     """A grid in floats (no proof), ball arithmetic over the reals, or with a bound for every float32 operation."""
     json: Path | None = None
     """Also write the certificate here."""
+    width: float = 1e-6
+    """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
 
@@ -180,7 +182,7 @@ class Certify:
             check_certificate(certificate, model)
             print(f"holds: {certificate.sentence()}")
         else:
-            certificate = certify(model, self.arithmetic)
+            certificate = certify(model, self.arithmetic, width=self.width)
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)

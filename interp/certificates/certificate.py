@@ -10,19 +10,15 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.results import Provenance, Result, Rung
+from interp.certificates.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.certificates.rungs import RUNGS, ArithmeticName
+from interp.results import Provenance, Result
 from models.checkpoint import read_json, write_json_atomic
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
 FORMAT = 1
-ArithmeticName = Literal["float", "interval", "float32"]
 Status = Literal["certified", "refuted", "undecided"]
-RUNGS: dict[str, Rung] = {
-    "float": "certified in floats",
-    "interval": "certified in intervals",
-    "float32": "certified with rounding",
-}
 _IN_WORDS = {
     "float": "in floats (a grid: no proof)",
     "interval": "in interval arithmetic",
@@ -47,6 +43,7 @@ class Certificate(Result):
         cuts: where each class's range was cut (units of 2^-44): with them the proof is checked without search.
         counterexample: (a, b, the model's answer) if refuted; None spells no number.
         obstacle: what stood in the way of a proof of any class, if something did.
+        accuracy: on what share of all pairs the model is right, where that was bounded.
     """
 
     model: str
@@ -61,6 +58,7 @@ class Certificate(Result):
     versions: dict[str, str]
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
+    accuracy: AccuracyBounds | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,8 +100,12 @@ class Certificate(Result):
             assert self.counterexample is not None
             a, b, answer = self.counterexample
             shown = "no number" if answer is None else answer
-            return f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail"
-        reason = f"; {self.obstacle}" if self.obstacle else ""
+            share = f", {self.accuracy.wrong()}" if self.accuracy else ""
+            return (
+                f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail{share}"
+            )
+        reason = f"; {self.accuracy.wrong()}" if self.accuracy else ""
+        reason += f"; {self.obstacle}" if self.obstacle else ""
         return (
             f"undecided {_IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
             f"their extreme pairs is wrong; {where}{reason}   {took}"
@@ -150,7 +152,10 @@ class Certificate(Result):
         domain = "all pairs of numbers from 0 to 9999999999"
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
-        return {"format": FORMAT, "domain": domain} | own | summary | {"classes": rows, "cuts": self.cuts}
+        accuracy = None if self.accuracy is None else self.accuracy.to_dict()
+        return {"format": FORMAT, "domain": domain} | own | summary | {
+            "accuracy": accuracy, "classes": rows, "cuts": self.cuts
+        }  # fmt: skip
 
     def save(self, path: str | Path) -> None:
         write_json_atomic(path, self.to_dict())
@@ -175,7 +180,7 @@ def load_certificate(path: str | Path) -> Certificate:
         rows = value["classes"]
         columns = {name: np.array(rows[name], dtype=np.int64) for name in (*_INTEGERS, "reach", "a", "b")}
         columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
-        counterexample = value["counterexample"]
+        counterexample, accuracy = value["counterexample"], value.get("accuracy")
         if value["status"] not in EXIT_STATUS or value["arithmetic"] not in RUNGS:
             raise ValueError("unknown status or arithmetic")
         n = len(columns["target"])
@@ -187,7 +192,8 @@ def load_certificate(path: str | Path) -> Certificate:
             cuts=tuple(tuple(int(x) for x in row) for row in value["cuts"]),
             seconds=float(value["seconds"]),
             counterexample=None if counterexample is None else tuple(counterexample),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             **{name: value[name] for name in names},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None

@@ -76,8 +76,7 @@ def reduced(root: int, levels: Sequence[Int[np.ndarray, "_ symbol"]]) -> Diagram
     """The same verdicts with fewer nodes: alike ones are one, and one with a single outcome is that outcome.
 
     Postcondition: every problem ends where it ended before. Lemma: a node's verdicts are a function of its row, so
-    that from column 0 up equal rows may share a node, and a row whose possible entries are one and the same state may be
-    replaced by that state, if it is an end.
+    that from column 0 up equal rows may share a node, and a row whose possible entries are all one end may be that end.
     """
     kept: list[np.ndarray] = []
     names = np.arange(NODES)  # of states of the level below
@@ -148,8 +147,13 @@ class Counts:
     wrong: tuple[int, ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """All pairs, by chain length."""
+        return tuple(map(sum, zip(self.right, self.open, self.wrong, strict=True)))
+
+    @property
     def total(self) -> int:
-        return sum(self.right) + sum(self.open) + sum(self.wrong)
+        return sum(self.sizes)
 
 
 def count(diagrams: Sequence[Diagram], columns: int = DIGITS, base: int = 10, by_chain: bool = False) -> Counts:

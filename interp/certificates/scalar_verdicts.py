@@ -9,7 +9,6 @@ Columns that hardly move s are not told apart; their whole range is added instea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,12 +51,13 @@ class Answers:
         first = np.searchsorted(self.ends, low, side="right") - 1
         last = np.searchsorted(self.ends, high, side="left") - 1
         last = np.maximum(first, last)  # low == high
-        inside = (first >= 0) & (high <= self.ends[-1]) & (last < len(self.winner))
+        inside = (first >= 0) & (high <= self.ends[-1])
         first, last = np.clip(first, 0, len(self.winner) - 1), np.clip(last, 0, len(self.winner) - 1)
         found = np.full(len(low), OPEN)
         for token in np.unique(answer):
             rows = np.flatnonzero((answer == token) & inside)
-            for verdict, pieces in ((RIGHT, self.winner == token), (WRONG, (self.winner != token) & (self.winner >= 0))):
+            others = (self.winner >= 0) & (self.winner != token)
+            for verdict, pieces in ((RIGHT, self.winner == token), (WRONG, others)):
                 before = np.concatenate(([0], np.cumsum(pieces)))
                 whole = before[last[rows] + 1] - before[first[rows]] == last[rows] - first[rows] + 1
                 found[rows[whole]] = verdict
@@ -76,9 +76,6 @@ class ScalarVerdicts:
         self.decision = Decision(adder, attention, arithmetic)
         self.classes: Classes = all_classes(adder.layout, attention.terms)
         self.proved = np.array([self._proved(i) for i in range(len(self.classes))])
-        names = ("target", "previous", "carry", "total")
-        keys = zip(*(getattr(self.classes, name).tolist() for name in names), strict=True)
-        self.index = {key: i for i, key in enumerate(keys)}
 
     def _proved(self, i: int) -> bool:
         classes, (low, high) = self.classes, self.classes.ends[i].tolist()
@@ -107,21 +104,34 @@ class ScalarVerdicts:
         if not len(rows):
             return None
         low, high = classes.ends[rows].T
-        ends, winners = [], []
+        ends, winners, points = [], [], {}
+
+        def guess(s: np.ndarray) -> list[int]:
+            query = np.array([target]), np.array([token])
+            return float_logits(self.adder, self.attention, *query, s[None] * 2.0**-BITS)[0].argmax(-1).tolist()
+
+        def wins(start: int, end: int, winner: int) -> bool:
+            return bool(self.decision.margin(target, token, winner, between(start, end)) > 0)
+
         pieces = [(int(low.min()), int(high.max()))]
         while pieces:  # all pieces of one width at a time, so that float logits are found together
             a, b = (np.array(x, dtype=np.int64) for x in zip(*pieces, strict=True))
-            s = ((a + b) / 2 * 2.0**-BITS)[None]
-            guess = float_logits(self.adder, self.attention, np.array([target]), np.array([token]), s)[0].argmax(-1)
+            middles = (a + b) // 2
+            guesses = zip(guess(a), guess(middles), guess(b), strict=True)
             later = []
-            for start, end, winner in zip(a.tolist(), b.tolist(), guess.tolist(), strict=True):
+            for (start, end), middle, winner in zip(pieces, middles.tolist(), guesses, strict=True):
                 asked = bool(((low <= end) & (high >= start)).any())
-                won = asked and self.decision.margin(target, token, winner, between(start, end)) > 0
+                won = asked and len(set(winner)) == 1 and wins(start, end, winner[1])
                 if asked and not won and end - start > max(fineness, 1):
-                    later += [(start, (start + end) // 2), ((start + end) // 2, end)]
-                else:
-                    ends.append(start)
-                    winners.append(winner if won else -1)
+                    # Where no token can be proved to win at these points, smaller pieces would hardly change it.
+                    for point, at_point in zip((start, middle, end), winner, strict=True):
+                        if point not in points:
+                            points[point] = wins(point, point, at_point)
+                    if points[start] or points[middle] or points[end]:
+                        later += [(start, middle), (middle, end)]
+                        continue
+                ends.append(start)
+                winners.append(winner[1] if won else -1)
             pieces = later
         order = np.argsort(ends, kind="stable")
         return Answers(np.append(np.array(ends)[order], high.max()), np.array(winners)[order])
@@ -165,7 +175,10 @@ class _Growth:
         own = {target, target - 1} if target < DIGITS else {DIGITS - 1}  # where the class is read
         self.read = [bool(wide > fineness) or j in own for j, wide in enumerate(self.most - self.least)]
         self.last_own = max(min(own), 0)
-        tokens = set(verdicts.classes.token[verdicts.classes.target == target].tolist())
+        classes, rows = verdicts.classes, np.flatnonzero(verdicts.classes.target == target)
+        self.numbers = np.full((11, 2, 20), -1)  # of classes, by previous digit, carry and total; -1 is the last place
+        self.numbers[classes.previous[rows], classes.carry[rows], classes.total[rows]] = rows
+        tokens = set(classes.token[rows].tolist())
         self.answers = {token: verdicts.answers(target, token, fineness) for token in tokens}
 
     def grow(self) -> Diagram:
@@ -189,7 +202,8 @@ class _Growth:
             target = np.arange(n) + NODES if column else np.full(n, OPEN)
             return after, np.repeat(target[:, None], _N, 1).astype(np.int32)
         level = np.full((n, _N), _UNREACHABLE, dtype=np.int32)
-        kept = _SYMBOLS.possible(column) & ((nodes.carry_out[:, None] < 0) | (nodes.carry_out[:, None] == _SYMBOLS.carry_out))
+        needed = nodes.carry_out[:, None]
+        kept = _SYMBOLS.possible(column) & ((needed < 0) | (needed == _SYMBOLS.carry_out))
         node, symbol = np.nonzero(kept)
         added = self.added[column, symbol]
         own = np.where(column == min(self.target, DIGITS - 1), symbol, nodes.own[node])
@@ -208,16 +222,12 @@ class _Growth:
     def _classes(self, own: Int[np.ndarray, " n"], symbol: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """The class of each pair, once the last column that it takes is read."""
         known, target = _SYMBOLS, self.target
+        written, carry = known.written[symbol], known.carry_out[symbol]
         if target == DIGITS + 1:
-            keys = ((target, c, c, -1) for c in known.carry_out[symbol].tolist())
-        elif target == DIGITS:
-            both = zip(known.written[symbol].tolist(), known.carry_out[symbol].tolist(), strict=True)
-            keys = ((target, z, c, -1) for z, c in both)
-        else:
-            previous = known.written[symbol] if target else np.full(len(symbol), -1)
-            columns = (previous, known.carry_in[own], known.total[own])
-            keys = ((target, *key) for key in zip(*(x.tolist() for x in columns), strict=True))
-        return np.array([self.verdicts.index[key] for key in keys], dtype=np.int64)
+            return self.numbers[carry, carry, -1]
+        if target == DIGITS:
+            return self.numbers[written, carry, -1]
+        return self.numbers[written if target else -1, known.carry_in[own], known.total[own]]
 
     def _verdicts(self, nodes: _Nodes, column: int) -> Int[np.ndarray, " n"]:
         """By node, ``column`` having been read: RIGHT or WRONG for all that may follow, else OPEN."""
@@ -273,7 +283,3 @@ def _gathered(nodes: _Nodes) -> tuple[_Nodes, Int[np.ndarray, " n"]]:
     np.minimum.at(low, number, nodes.low)
     np.maximum.at(high, number, nodes.high)
     return _Nodes(low, high, nodes.own[first], nodes.index[first], nodes.carry_out[first]), number
-
-
-def widest(diagrams: Sequence[Diagram]) -> int:
-    return max((diagram.n_nodes for diagram in diagrams), default=0)

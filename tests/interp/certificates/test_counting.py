@@ -54,7 +54,10 @@ def by_chain(chosen: np.ndarray, chain: np.ndarray, columns: int) -> tuple[int, 
     return tuple(int((chosen & (chain == length)).sum()) for length in range(columns + 1))
 
 
-@pytest.mark.parametrize(("columns", "base", "depth"), [(2, 10, 1), (2, 10, 2), (3, 10, 2), (3, 4, 3), (5, 3, 3), (1, 10, 1)])
+DOMAINS = [(2, 10, 1), (2, 10, 2), (3, 10, 2), (3, 4, 3), (5, 3, 3), (1, 10, 1)]
+
+
+@pytest.mark.parametrize(("columns", "base", "depth"), DOMAINS)
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.5, 0.97, 1.0]), n_more=st.integers(0, 2))
 @settings(max_examples=6)
 def test_counts_of_random_verdicts_are_those_of_enumeration(columns, base, depth, seed, share, n_more):
@@ -128,7 +131,8 @@ def test_reduction_keeps_every_count(seed):
     rng = np.random.default_rng(seed)
     size = 8
     levels = [VERDICTS[rng.integers(3, size=(4, size))].astype(np.int32)]
-    levels += [rng.choice([0, 1, 2, 3, 4, 5, 6], size=(4, size), p=[0.3, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1]) for _ in range(2)]
+    shares = [0.3, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1]
+    levels += [rng.choice(7, size=(4, size), p=shares) for _ in range(2)]
     levels = [np.concatenate((level, level[:1])).astype(np.int32) for level in levels]
     full = Diagram(3, tuple(levels))
     small = reduced(3, levels)
