@@ -183,6 +183,8 @@ class Certify:
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None
     """Also write the certificate here."""
+    width: float = 1e-6
+    """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
     card: bool = False
@@ -211,7 +213,7 @@ class Certify:
             check_certificate(certificate, model, task)
             print(f"holds: {certificate.sentence()}")
         else:
-            certificate = certify(model, self.arithmetic, task)
+            certificate = certify(model, self.arithmetic, task, self.width)
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interp.certificates.certificate import IN_WORDS, ArithmeticName, Certificate
+from interp.certificates.certificate import IN_WORDS, Certificate
 from interp.certificates.certify import certify
+from interp.certificates.rungs import ArithmeticName
 from interp.certificates.stored import FILE, card_line
 from models.errors import UserError
 from models.registry import build
@@ -28,9 +29,9 @@ class Certifier:
 
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict:
         try:
-            certificate = certify(model, "float")
+            certificate = certify(model, "float", width=None)
             if certificate.status == "certified" and self.arithmetic != "float":
-                certificate = certify(model, self.arithmetic)
+                certificate = certify(model, self.arithmetic, width=None)
         except UserError as error:  # these weights are beyond every method; later ones may not be
             return Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status != "certified":
@@ -50,7 +51,7 @@ def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
     Raises:
         UserError: no method judges models of that name.
     """
-    certify(build(name), "float")
+    certify(build(name), "float", width=None)
     return Certifier(arithmetic)
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.certificates.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict
-from interp.results import Provenance, Rung
+from interp.results import Provenance
 from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
-ArithmeticName = Literal["float", "interval", "float32"]
-RUNGS: dict[str, Rung] = {
-    "float": "certified in floats",
-    "interval": "certified in intervals",
-    "float32": "certified with rounding",
-}
 IN_WORDS = {
     "float": "in floats (a grid: no proof)",
     "interval": "in interval arithmetic",
@@ -45,6 +41,7 @@ class Certificate(Verdict):
         cuts: where each class's range was cut (units of 2^-44): with them the proof is checked without search.
         counterexample: (a, b, the model's answer) if refuted; None spells no number.
         obstacle: what stood in the way of a proof of any class, if something did.
+        accuracy: on what share of all pairs the model is right, where that was bounded.
     """
 
     model: str
@@ -59,6 +56,7 @@ class Certificate(Verdict):
     versions: dict[str, str]
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
+    accuracy: AccuracyBounds | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -100,8 +98,12 @@ class Certificate(Verdict):
             assert self.counterexample is not None
             a, b, answer = self.counterexample
             shown = "no number" if answer is None else answer
-            return f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail"
-        reason = f"; {self.obstacle}" if self.obstacle else ""
+            share = f", {self.accuracy.wrong()}" if self.accuracy else ""
+            return (
+                f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail{share}"
+            )
+        reason = f"; {self.accuracy.wrong()}" if self.accuracy else ""
+        reason += f"; {self.obstacle}" if self.obstacle else ""
         return (
             f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
             f"their extreme pairs is wrong; {where}{reason}   {took}"
@@ -142,7 +144,10 @@ class Certificate(Verdict):
         domain = "all pairs of numbers from 0 to 9999999999"
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
-        return {"format": FORMAT, "domain": domain} | own | summary | {"classes": rows, "cuts": self.cuts}
+        accuracy = None if self.accuracy is None else self.accuracy.to_dict()
+        return {"format": FORMAT, "domain": domain} | own | summary | {
+            "accuracy": accuracy, "classes": rows, "cuts": self.cuts
+        }  # fmt: skip
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
@@ -169,7 +174,7 @@ def parse_certificate(data: bytes, path: object) -> Certificate:
         rows = value["classes"]
         columns = {name: np.array(rows[name], dtype=np.int64) for name in (*_INTEGERS, "reach", "a", "b")}
         columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
-        counterexample = value["counterexample"]
+        counterexample, accuracy = value["counterexample"], value.get("accuracy")
         if value["status"] not in STATUSES or value["arithmetic"] not in RUNGS:
             raise ValueError("unknown status or arithmetic")
         n = len(columns["target"])
@@ -181,7 +186,8 @@ def parse_certificate(data: bytes, path: object) -> Certificate:
             cuts=tuple(tuple(int(x) for x in row) for row in value["cuts"]),
             seconds=float(value["seconds"]),
             counterexample=None if counterexample is None else tuple(counterexample),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             **{name: value[name] for name in names},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None

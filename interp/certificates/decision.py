@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 from flint import arb, arb_mat
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import erf
 
 from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, BallMatrix, Weights, around_zero, upper
@@ -38,24 +38,32 @@ def float_margins(
     """
     share = np.linspace(0.0, 1.0, points)
     found = np.empty((len(classes), points))
-    positions = np.array(adder.layout.queries)[classes.target]
     for rows in np.array_split(np.arange(len(classes)), max(1, len(classes) * points // _AT_ONCE)):
         low, high = (classes.ends[rows] * 2.0**-BITS).T
         s = low[:, None] * (1 - share) + high[:, None] * share
-        x = adder.W_E[classes.token[rows]] + adder.W_pos[positions[rows]] + adder.b_O
-        found[rows] = _margins(adder, x[:, None] + s[..., None] * attention.direction, classes.answer[rows])
+        logits = float_logits(adder, attention, classes.target[rows], classes.token[rows], s)
+        answer = classes.answer[rows, None, None]
+        right = np.take_along_axis(logits, answer, -1)[..., 0]
+        np.put_along_axis(logits, np.broadcast_to(answer, (*right.shape, 1)), -np.inf, -1)
+        found[rows] = right - logits.max(-1)
     return found
 
 
-def _margins(adder: OneLayerAdder, y: np.ndarray, answer: np.ndarray) -> Float[np.ndarray, "n point"]:
-    """Leads of the right answers where the stream behind attention is ``y`` [n, point, d]."""
+def float_logits(
+    adder: OneLayerAdder,
+    attention: ScalarAttention,
+    target: Int[np.ndarray, " n"],
+    token: Int[np.ndarray, " n"],
+    s: Float[np.ndarray, "n point"],
+) -> Float[np.ndarray, "n point vocab"]:
+    """Logits in float64 of queries whose attention writes ``s direction``, without any error."""
+    positions = np.array(adder.layout.queries)[target]
+    x = adder.W_E[token] + adder.W_pos[positions] + adder.b_O
+    y = x[:, None] + s[..., None] * attention.direction
     pre = _normed(adder, y, adder.ln2) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
-    logits = _normed(adder, y, adder.ln_final) @ adder.W_U + adder.b_U
-    right = np.take_along_axis(logits, answer[:, None, None], -1)[..., 0]
-    np.put_along_axis(logits, np.broadcast_to(answer[:, None, None], (*right.shape, 1)), -np.inf, -1)
-    return right - logits.max(-1)
+    return _normed(adder, y, adder.ln_final) @ adder.W_U + adder.b_U
 
 
 def _normed(adder: OneLayerAdder, x: np.ndarray, gain: np.ndarray) -> np.ndarray:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from interp.certificates import constant_attention
-from interp.certificates.balls import LARGEST_WEIGHT, REAL, Arithmetic
+from interp.certificates.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.certificates.columns import Classes, all_classes
 from interp.certificates.decision import Decision, Proof, float_margins
 from interp.certificates.one_layer import OneLayerAdder
+from interp.certificates.rungs import ArithmeticName
 from interp.sites import model_name
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 
 GRID = 33  # points of a class's range where margins are hunted for
 
@@ -60,7 +63,7 @@ def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     classes = all_classes(adder.layout, enclosed.terms)
     hunted = float_margins(adder, enclosed, classes, GRID).min(1)
     decision = Decision(adder, enclosed, arithmetic)
-    reason = _out_of_range(adder, enclosed) if arithmetic.unit else None
+    reason = out_of_range(adder, enclosed) if arithmetic.unit else None
 
     def prove(index: int, level: float) -> Proof:
         low, high = classes.ends[index].tolist()
@@ -77,7 +80,7 @@ def _fixed(classes: Classes, index: int) -> tuple[int, int, int]:
     return int(classes.target[index]), int(classes.token[index]), int(classes.answer[index])
 
 
-def _out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAttention) -> str | None:
+def out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAttention) -> str | None:
     """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.certificates.balls`."""
     weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
     weights += [adder.ln1, adder.ln2, adder.ln_final]
@@ -87,6 +90,30 @@ def _out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAtte
     if not np.isfinite(attention.off_direction):
         return "attention may overflow"
     return None
+
+
+def rung_of(name: str, model: Any, adder: OneLayerAdder) -> Arithmetic:
+    """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
+
+    Raises:
+        UserError: no such arithmetic, or float32 for a model that is not this project's or not in float32.
+    """
+    rung = arithmetic_of(name)
+    if rung.unit:
+        if adder.model is not model:
+            raise UserError(
+                f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
+                "judged in 'interval' arithmetic."
+            )
+        if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
+            raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
+    return rung
+
+
+def arithmetic_of(name: str) -> Arithmetic:
+    if name not in get_args(ArithmeticName):
+        raise unknown_name("arithmetic", name, get_args(ArithmeticName))
+    return FLOAT32 if name == "float32" else REAL
 
 
 METHODS = (Method(constant_attention.NAME, _constant_attention),)

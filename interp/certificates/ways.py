@@ -16,8 +16,10 @@ from typing import Any
 
 from interp.certificates import certify as one_layer
 from interp.certificates import exhaustive
-from interp.certificates.certificate import ArithmeticName, load_certificate
+from interp.certificates.certificate import load_certificate
+from interp.certificates.exact_accuracy import WIDTH
 from interp.certificates.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
+from interp.certificates.rungs import ArithmeticName
 from interp.certificates.verdict import Verdict, parse_verdict
 from interp.problems import resolve_task
 from interp.sites import model_name
@@ -34,7 +36,7 @@ class Way:
     Attributes:
         method: what ``method`` says in a certificate's file; None for all names that no other way has.
         obstacle: (model, task) -> why such models and tasks are not judged this way, None if they are.
-        certify: (model, arithmetic or None, task) -> a verdict.
+        certify: (model, arithmetic or None, task, width) -> a verdict.
         check: (verdict, model, task), raising UserError unless it holds.
         load: a verdict from its file.
     """
@@ -42,7 +44,7 @@ class Way:
     name: str
     method: str | None
     obstacle: Callable[[Any, Task], str | None]
-    certify: Callable[[Any, ArithmeticName | None, Task], Verdict]
+    certify: Callable[[Any, ArithmeticName | None, Task, float | None], Verdict]
     check: Callable[[Any, Any, Task], None]
     load: Callable[[Path], Verdict]
 
@@ -59,7 +61,7 @@ def _too_many(model: Any, task: Task) -> str | None:
     return None
 
 
-def _run_all(model: Any, arithmetic: ArithmeticName | None, task: Task) -> Verdict:
+def _run_all(model: Any, arithmetic: ArithmeticName | None, task: Task, _width: float | None) -> Verdict:
     if arithmetic not in (None, "float32"):
         raise UserError(
             f"All problems of {task.name} are run through the model in its own floating point; "
@@ -73,7 +75,7 @@ WAYS = (
         "one layer",
         None,
         _no_ten_digits,
-        lambda model, arithmetic, task: one_layer.certify(model, arithmetic or "float32", task),
+        lambda model, arithmetic, task, width: one_layer.certify(model, arithmetic or "float32", task, width),
         one_layer.check_certificate,
         load_certificate,
     ),
@@ -81,7 +83,7 @@ WAYS = (
 )
 
 
-def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = None) -> Any:
+def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = None, width: float | None = WIDTH) -> Any:
     """Is a model right on every input of a domain? Certified, refuted by an input that it gets wrong, or undecided.
 
     Args:
@@ -89,6 +91,7 @@ def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = No
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32"); what is run exhaustively is
             run in the model's own arithmetic. See :func:`interp.certificates.certify.certify`.
         task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
+        width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
 
     Returns:
         a :class:`~interp.certificates.verdict.Verdict` of the way's own kind, such as
@@ -98,7 +101,7 @@ def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = No
         UserError: a model or a domain that no way judges, in one sentence.
     """
     task = resolve_task(model, task)
-    return way_for(model, task).certify(model, arithmetic, task)
+    return way_for(model, task).certify(model, arithmetic, task, width)
 
 
 def way_for(model: Any, task: Task) -> Way:
