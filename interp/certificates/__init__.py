@@ -3,11 +3,13 @@
 interp.certify(model)                        by the way that the model is for: see certificates.ways
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
 check_certificate(certificate, model)        the same again, without searching
+decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
 certificates.coupled_addition                the hand-built transformer, shape by shape
 """
 
 from interp.certificates.accuracy_bounds import AccuracyBounds
 from interp.certificates.certificate import Certificate
+from interp.certificates.curves import decision_curves
 from interp.certificates.exact_accuracy import accuracy_bounds
 from interp.certificates.exhaustive import ExhaustiveCertificate
 from interp.certificates.verdict import Verdict
@@ -23,5 +25,6 @@ __all__ = [
     "accuracy_bounds",
     "certify",
     "check_certificate",
+    "decision_curves",
     "load_certificate",
 ]

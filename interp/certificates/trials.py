@@ -19,18 +19,23 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from interp.certificates.certify import certify
 from interp.certificates.rungs import ArithmeticName
 from interp.problems import carry_rich
 from models.errors import UserError
 from models.evaluation import predict
+from models.fast_forward import logits_from
 from models.tasks.addition import DIGITS
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
 NOISE = (1e-4, 1e-2)
 PAIRS = 100_000
+_AT_ONCE = 512
+_CLOSE = 100.0  # times the difference of two forwards: leads that either decides alike
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,32 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate((uniform, carry_rich(DIGITS, n // 2, rng))))
 
 
+@torch.inference_mode()
+def wrong_answers(model: Any, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+    """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
+
+    The forward without hooks (:mod:`models.fast_forward`) sees all pairs. It may differ from the model's own in the
+    last bits: pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference between the two on
+    the first 512 are run through the model itself.
+    """
+    task, weights = model.task, model.effective_weights()
+    first, queries = task.query_positions[0], list(task.query_positions)
+    doubtful, slack = [], 0.0
+    for at, batch in enumerate(pairs.split(_AT_ONCE)):
+        tokens, targets = task.encode(batch), task.targets(batch)[..., None]
+        logits = logits_from(model, tokens, first, weights)[:, [query - first for query in queries]]
+        if at == 0:
+            slack = _CLOSE * float((logits - model(tokens, weights=weights)[:, queries]).abs().max())
+        right = logits.gather(-1, targets)
+        others = logits.scatter(-1, targets, float("-inf")).amax(-1, keepdim=True)
+        doubtful.append(~(right - others > slack).squeeze(-1).all(1))
+    wrong = torch.cat(doubtful)
+    rows = wrong.nonzero().flatten()
+    if len(rows):
+        wrong[rows] = (predict(model, pairs[rows]) != task.targets(pairs[rows])).any(1)
+    return wrong
+
+
 def trial(
     index: int, arithmetic: ArithmeticName = "float32", pairs: int = PAIRS, names: Sequence[str] = MODELS
 ) -> Trial:
@@ -95,7 +126,7 @@ def trial(
     else:
         extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
         tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
-    wrong = int((predict(model, tried) != model.task.targets(tried)).any(1).sum())
+    wrong = int(wrong_answers(model, tried).sum())
     agrees = {"certified": wrong == 0, "refuted": wrong == 1, "undecided": True}[verdict.status]
     smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
     return Trial(
