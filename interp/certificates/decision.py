@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 from flint import arb, arb_mat
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import erf
 
 from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, around_zero, upper
@@ -38,19 +38,21 @@ def float_margins(
     s = low[:, None] * (1 - share) + high[:, None] * share
     positions = np.array(adder.layout.queries)[classes.target]
     x = adder.W_E[classes.token] + adder.W_pos[positions] + adder.b_O
-    y = x[:, None] + s[..., None] * attention.direction
-    pre = _normed(adder, y, adder.ln2) @ adder.W_in + adder.b_in
+    return margins_behind(adder, x[:, None] + s[..., None] * attention.direction, classes.answer[:, None])
+
+
+def margins_behind(
+    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
+) -> Float[np.ndarray, "*rows"]:
+    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
+    pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
-    logits = _normed(adder, y, adder.ln_final) @ adder.W_U + adder.b_U
-    right = np.take_along_axis(logits, classes.answer[:, None, None], -1)[..., 0]
-    np.put_along_axis(logits, np.broadcast_to(classes.answer[:, None, None], (*right.shape, 1)), -np.inf, -1)
+    logits = adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+    answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
+    right = np.take_along_axis(logits, answer, -1)[..., 0]
+    np.put_along_axis(logits, answer, -np.inf, -1)
     return right - logits.max(-1)
-
-
-def _normed(adder: OneLayerAdder, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    square = (x**2).mean(-1, keepdims=True)
-    return x / (np.sqrt(square) + adder.eps if adder.eps_outside else np.sqrt(square + adder.eps)) * gain
 
 
 @dataclass(frozen=True)
