@@ -1,15 +1,16 @@
 """Branch and bound: windows of columns are split until all their problems are answered rightly, or all wrongly.
 
-For a leaf (:mod:`interp.certificates.leaves`) the ratio's extremes along each direction of the attention's output make a
-box, and :class:`interp.certificates.behind.Behind` bounds the margins over it. What is neither proved nor wrong is split
-by one column more, on the side whose columns move attention most. A box forgets what its coordinates have in common,
-and first-order bounds give away the square of its size: both only cost splits. A leaf stays open if problems of both
-kinds are in it, if a margin is smaller than what rounding is allowed to do, or where a limit below is reached first.
+For a leaf (:mod:`interp.certificates.leaves`) the ratio's extremes along each direction of the attention's output make
+a box, and :class:`interp.certificates.behind.Behind` bounds the margins over it. What is neither proved nor wrong is
+split: first the box in halves, then the window by one column more, on the side whose columns move attention most. A box
+forgets what its coordinates have in common, and first-order bounds give away the square of its size: both only cost
+splits. A leaf stays open if problems of both kinds are in it, if a margin is smaller than what rounding is allowed to
+do, or where a limit below is reached first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.certificates.balls import Arithmetic
 from interp.certificates.behind import Behind, Regions
+from interp.certificates.hunting import least_problems
 from interp.certificates.leaves import Leaves, Query
 from interp.certificates.one_layer import OneLayerAdder
 from interp.certificates.ratio_attention import RatioAttention, read_ratio_attention
@@ -38,6 +40,7 @@ class ClassProof:
         certified, refuted, open: numbers of problems, which add up to the class.
         splits: the windows that were split, as :func:`split_codes` writes them: with them the proof is checked without
             search.
+        wrong: a problem of those refuted, None without one.
     """
 
     lowest: float
@@ -45,6 +48,7 @@ class ClassProof:
     refuted: int
     open: int
     splits: tuple[int, ...]
+    wrong: tuple[int, int] | None = None
 
 
 class Search:
@@ -63,20 +67,30 @@ class Search:
         for token in self.attention.tokens[target]:
             yield self.query(target, token)
 
-    def judge(self, query: Query, leaves: Leaves) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def judge(
+        self, query: Query, leaves: Leaves, aim: float | Float[np.ndarray, " n"] = 0.0
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Lower and upper bounds of the margins of each leaf's problems; NaN is no bound.
 
         Precondition: every leaf holds a problem. Postcondition: the margin at the query's target, of every problem of a
-        leaf, as the arithmetic computes it, lies between its bounds.
+        leaf, as the arithmetic computes it, lies between its bounds. ``aim``, not below 0, is how high a lower bound is
+        worth the effort.
         """
         lower, upper = np.full((2, len(leaves)), np.nan)
+        aim = np.broadcast_to(aim, len(leaves))
         for start in range(0, len(leaves), CHUNK):
             rows = slice(start, start + CHUNK)
-            lower[rows], upper[rows] = self._judge(query, query.answer(leaves[rows]), *query.box(leaves[rows]))
+            boxes = query.box(leaves[rows])
+            lower[rows], upper[rows] = self._judge(query, query.answer(leaves[rows]), *boxes, aim[rows].copy())
         return lower, upper
 
     def _judge(
-        self, query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
+        self,
+        query: Query,
+        answer: Int[np.ndarray, " n"],
+        low: Float[np.ndarray, "n r"],
+        high: Float[np.ndarray, "n r"],
+        aim: Float[np.ndarray, " n"],
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Bounds over boxes. What is undecided is halved along its longest side, as long as its centre is decided and
         no other part of the box says the opposite: then halving cannot help."""
@@ -84,13 +98,14 @@ class Search:
         owner = np.arange(len(answer))
         for halvings in range(HALVINGS + 1):
             below, above = self._margins(query, answer[owner], low, high)
-            settled = (below > 0) | (above < 0)
+            settled = (below > aim[owner]) | (above < 0)
             if halvings == HALVINGS:
                 settled[:] = True
             middle = (low[~settled] + high[~settled]) / 2
             at_below, at_above = self._margins(query, answer[owner[~settled]], middle, middle)
             hopeless = np.zeros(len(answer), dtype=bool)
             hopeless[owner[~settled][~((at_below > 0) | (at_above < 0))]] = True
+            aim[owner[~settled][~(at_below > aim[owner[~settled]])]] = 0.0  # too high
             right, wrong = (np.zeros(len(answer), dtype=bool) for _ in range(2))
             right[owner[below > 0]] = right[owner[~settled][at_below > 0]] = True
             wrong[owner[above < 0]] = wrong[owner[~settled][at_above < 0]] = True
@@ -139,12 +154,16 @@ def regions(
 
 
 def prove(
-    search: Search, query: Query, splits: Int[np.ndarray, " split"] | None = None, most: int = MOST_LEAVES
+    search: Search,
+    query: Query,
+    splits: Int[np.ndarray, " split"] | None = None,
+    aim: float | Mapping[tuple[int, int], float] = 0.0,
+    most: int = MOST_LEAVES,
 ) -> dict[tuple[int, int], ClassProof]:
     """Every class of a query (by carry and total), proved, refuted or left open.
 
     Without ``splits`` leaves are judged, and open ones split, until ``LONGEST`` or ``most`` ends it. With them exactly
-    the leaves named are split, unjudged, and all others judged.
+    the leaves named are split, unjudged, and all others judged. ``aim`` is the lower bound of a class to try for.
 
     Postcondition: the leaves that were counted are a partition of the query's problems (a split replaces a leaf by all
     of its extensions by one column); certified are those of leaves with a lower bound above 0, refuted with an upper
@@ -156,7 +175,7 @@ def prove(
         leaves = stack.pop()
         if splits is None:
             judged += len(leaves)
-            lower, upper = search.judge(query, leaves)
+            lower, upper = search.judge(query, leaves, _aims(query, leaves, aim))
             undecided = ~((lower > 0) | (upper < 0))
             may_split = judged < most and leaves.pairs.shape[1] < min(LONGEST, DIGITS)
             chosen = undecided if may_split else np.zeros(len(leaves), dtype=bool)
@@ -166,7 +185,8 @@ def prove(
             codes = [split_codes(leaves, np.full(len(leaves), up)) for up in (False, True)]
             below, upwards = (np.isin(code, splits) for code in codes)
             chosen = below | upwards
-            lower, upper = search.judge(query, leaves[~chosen])
+            rest = leaves[~chosen]
+            lower, upper = search.judge(query, rest, _aims(query, rest, aim))
             found.add(leaves[~chosen], lower, upper)
         found.split(leaves[chosen], upwards[chosen])
         for up in (False, True):
@@ -180,6 +200,15 @@ def prove(
 def split_codes(leaves: Leaves, upwards: Bool[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """One number for each window that is split, and whether it was by the column above (1) or below (0)."""
     return leaves.codes() * 10 + upwards
+
+
+def _aims(
+    query: Query, leaves: Leaves, aim: float | Mapping[tuple[int, int], float]
+) -> float | Float[np.ndarray, " n"]:
+    if not isinstance(aim, Mapping):
+        return aim
+    keys = zip(*(x.tolist() for x in query.class_of(leaves)), strict=True)
+    return np.array([aim.get(key, 0.0) for key in keys])
 
 
 def _upwards(query: Query, leaves: Leaves) -> bool:
@@ -202,6 +231,7 @@ class _Tally:
         self.counts: dict[tuple[int, int], list[int]] = {}
         self.lowest: dict[tuple[int, int], float] = {}
         self.splits: dict[tuple[int, int], list[int]] = {}
+        self.wrong: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, leaves: Leaves, lower: Float[np.ndarray, " n"], upper: Float[np.ndarray, " n"]) -> None:
         kinds = np.where(lower > 0, 0, np.where(upper < 0, 1, 2))
@@ -214,11 +244,19 @@ class _Tally:
                     counts[kind] += int(numbers[kind]) * problems[carry]
             proved = lower[rows][kinds[rows] == 0]
             self.lowest[key] = min(self.lowest.get(key, np.inf), float(proved.min(initial=np.inf)))
+            if key not in self.wrong and (kinds[rows] == 1).any():
+                self.wrong[key] = self._problem(leaves[rows[kinds[rows] == 1][:1]])
 
     def split(self, leaves: Leaves, upwards: Bool[np.ndarray, " n"]) -> None:
         codes = split_codes(leaves, upwards)
         for key, rows in self._by_class(leaves):
             self.splits.setdefault(key, []).extend(codes[rows].tolist())
+
+    def _problem(self, leaves: Leaves) -> tuple[int, int]:
+        """One problem of one leaf."""
+        terms = np.zeros((1, *self.query.weights.shape[1:]))
+        a, b = least_problems(self.query, leaves, terms)[0] @ 10 ** np.arange(DIGITS)
+        return int(a), int(b)
 
     def _by_class(self, leaves: Leaves) -> Iterator[tuple[tuple[int, int], Int[np.ndarray, " m"]]]:
         carry, total = self.query.class_of(leaves)
@@ -228,6 +266,8 @@ class _Tally:
 
     def proofs(self) -> dict[tuple[int, int], ClassProof]:
         return {
-            key: ClassProof(self.lowest[key], *counts, splits=tuple(sorted(self.splits.get(key, ()))))
+            key: ClassProof(
+                self.lowest[key], *counts, splits=tuple(sorted(self.splits.get(key, ()))), wrong=self.wrong.get(key)
+            )
             for key, counts in sorted(self.counts.items())
         }

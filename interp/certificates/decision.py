@@ -62,12 +62,17 @@ class Proof:
     Attributes:
         proved: whether the margin is above the level on the whole range.
         lowest: a lower bound of the margin where it was proved, NaN elsewhere.
-        cuts: where the range was cut, in units of 2^-BITS; with them the proof is checked without search.
+        cuts: where the range was cut, in units of 2^-BITS; with them the proof is checked without search. (For branch
+            and bound, which windows were split.)
+        counts: how many of the class's problems were certified, refuted and left open, where a method can tell.
+        wrong: a problem of those refuted.
     """
 
     proved: bool
     lowest: float
     cuts: tuple[int, ...]
+    counts: tuple[int, int, int] | None = None
+    wrong: tuple[int, int] | None = None
 
 
 class Decision:

@@ -1,7 +1,8 @@
 """Windows of columns as leaves of a search: which problems they hold, and what attention can write on them.
 
-A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs of
-these columns. The columns below are bounded by a dynamic programme with the carry as its state, those above are free.
+A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs
+of these columns. The columns below are bounded by a dynamic programme with the carry as its state, those above are
+free.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ EOS_TARGET = DIGITS + 1
 _PAIR, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(100), range(2), indexing="ij"))  # 200 columns
 _TOTAL = _PAIR // 10 + _PAIR % 10 + _CARRY
 _OUT, _WRITTEN = _TOTAL // 10, _TOTAL % 10
+#: All 200 columns: 10 x + y, the carry in, the carry out, the digit written.
+COLUMNS = (_PAIR, _CARRY, _OUT, _WRITTEN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +69,16 @@ class Leaves:
 
 def may_stand(target: int, token: int, column: int) -> Bool[np.ndarray, " 200"]:
     """Which digit pairs and carries (pair-major) a column can have if ``token`` stands at the target's query."""
-    if target == EOS_TARGET:
-        return _OUT == token if column == DIGITS - 1 else np.ones(200, dtype=bool)
-    return _WRITTEN == token if column == target - 1 else np.ones(200, dtype=bool)
+    if target == EOS_TARGET and column == DIGITS - 1:
+        return np.equal(_OUT, token)
+    return np.equal(_WRITTEN, token) if column == target - 1 else np.ones(200, dtype=bool)
 
 
 class Query:
     """All leaves of one target and the token at its query: their numbers of problems, and the extremes of attention.
 
-    For every coordinate k of the basis and both signs, ``f(level) = max over a leaf's problems of sum_j w_j (+-coords_jk
-    - level)`` is convex and falls, and the largest ``+-coordinate`` of N / D over the leaf is its root (Dinkelbach). The
+    Lemma (Dinkelbach): for every coordinate k of the basis and both signs, ``f(level) = max over a leaf's problems of
+    sum_j w_j (+-coords_jk - level)`` is convex and falls, and its root is the largest ``+-coordinate`` of N / D. The
     chord between two levels where f changes its sign lies above f, so that its root is an upper bound. What columns
     outside the window add to f is tabulated once, by level and carry; a leaf adds its own terms.
 
@@ -202,9 +205,9 @@ class Query:
         Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` (stored terms) lies between them. Several heads
         add up each one's own extremes: what they have in common is lost, and has to be found by longer windows.
         """
-        total = 0.0
+        total = np.zeros((len(leaves), self.levels.shape[1]))
         for h in range(len(self.weights)):
-            total = total + self._head(h, leaves)
+            total += self._head(h, leaves)
         r = self.coords.shape[-1]
         return -total[:, r:], total[:, :r]
 

@@ -67,7 +67,8 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
     """Terms of every query and token at it, and what they leave out.
 
     Precondition: finite weights. Postcondition: for every problem and every target, what ``arithmetic`` makes of the
-    attention output (before ``b_O``) at the query is the ratio of the stored terms on ``basis``, and e within the error.
+    attention output (before ``b_O``) at the query is the ratio of the stored terms on ``basis``, and e within the
+    error.
 
     Lemma: let scores lie in balls, and let every ``exp(score - shift)`` be within a share rho of the stored weight w.
     Then weights of the pattern are ``p (1 + eta_j) + nu_j``, p being the ratio of stored weights, with

@@ -1,6 +1,6 @@
-"""Verdicts on windows of columns: is every problem in a window answered rightly at a target, every one wrongly, or open?
+"""Verdicts on windows of columns: is every problem of a window answered rightly at a target, or every one wrongly?
 
-The windows of target i are its own column and those below it; the carry into the lowest one stands for everything below.
+The windows of target i are its own column and those below it; the carry into the lowest stands for everything below.
 With tables of depth 1, 2 and 3 the share of problems that are answered rightly can be bounded by counting.
 """
 
@@ -26,9 +26,10 @@ _SUM = _PAIR_SUM + np.array([[0], [1]])  # [carry, pair]
 class WindowVerdicts:
     """One table a target, with axes [carry into the lowest column, pair of the lowest column, ..., of the highest].
 
-    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, 9)``, a pair is 10 x + y. 1: every
-    problem of the window is answered rightly at the target (teacher-forced); -1: every one wrongly; 0: neither is known.
-    Where the lowest column is 0 there is no carry into it: the rows of carry 1 are 0, as are windows without a problem.
+    The window's columns are ``max(0, top - depth + 1) .. top`` with ``top = min(target, 9)``, a pair is 10 x + y. 1:
+    every problem of the window is answered rightly at the target (teacher-forced); -1: every one wrongly; 0: neither is
+    known. Where the lowest column is 0 there is no carry into it: the rows of carry 1 are 0, as are windows without a
+    problem.
     """
 
     depth: int
@@ -46,9 +47,9 @@ def window_verdicts(search: Search, depth: int, progress: bool = False) -> Windo
     What a shorter window was found to be, all of its extensions are; only those of open ones are judged again. At depth
     1 the query's own token is not yet known at most targets: a window is right there if it is with every token.
 
-    Precondition: the search's adder has its attention's terms. Postcondition: as :class:`WindowVerdicts` says, in the
-    search's arithmetic, for each problem and each window that it lies in. Cost: at depth 1, 20,000 leaves; deeper, about
-    100 leaves for each open one (at most 10^6 a target at depth 3), some 20 us a leaf; 2 MB a table.
+    Postcondition: as :class:`WindowVerdicts` says, in the search's arithmetic, for each problem and each window that it
+    lies in. Cost: at depth 1, 20,000 leaves; deeper, about 100 leaves for each open one (at most 2 10^6 a target at
+    depth 3), some 50 us a leaf; 2 MB a table. Columns above the window stay free, and may leave windows open for good.
 
     Raises:
         UserError: a depth other than 1, 2 or 3, or attention without terms.
