@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,15 @@ class Certificate(Verdict):
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
     target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
-    ``a``, ``b`` a problem at each end; ``margin`` the right token's lead there, as the model itself computes it;
-    ``hunted`` the smallest float64 margin on a grid; ``proved`` a lower bound of the class's margins, NaN without one.
+    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin);
+    ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64 margin on a grid; ``proved`` a lower bound of the class's margins, NaN without one.
 
     Attributes:
         status: certified, refuted, or undecided.
         fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
-        cuts: where each class's range was cut (units of 2^-44): with them the proof is checked without search.
+        cuts: where each class's range was cut (units of 2^-44), or which of its windows were split: with them the proof
+            is checked without search.
+        counts: of each class's problems, how many were certified, refuted and left open; None in older files.
         counterexample: (a, b, the model's answer) if refuted; None spells no number.
         obstacle: what stood in the way of a proof of any class, if something did.
         accuracy: on what share of all pairs the model is right, where that was bounded.
@@ -57,12 +61,13 @@ class Certificate(Verdict):
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
     accuracy: AccuracyBounds | None = None
+    counts: tuple[tuple[int, int, int], ...] | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
         if self.status == "certified":
             return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[self.arithmetic])
-        return Provenance(2 * len(self.cuts), None, "extreme pairs of all classes, run through the model")
+        return Provenance(self.classes.margin.size, None, "extreme pairs of all classes, run through the model")
 
     @property
     def smallest_margin(self) -> float:
@@ -104,10 +109,29 @@ class Certificate(Verdict):
             )
         reason = f"; {self.accuracy.wrong()}" if self.accuracy else ""
         reason += f"; {self.obstacle}" if self.obstacle else ""
+        share = f" ({self.share_in_words()})" if self.counts and self.arithmetic != "float" else ""
         return (
-            f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved, and none of "
-            f"their extreme pairs is wrong; {where}{reason}   {took}"
+            f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved{share}, and "
+            f"none of their extreme pairs is wrong; {where}{reason}   {took}"
         )
+
+    def shares(self) -> pd.DataFrame:
+        """Of all pairs, the share certified, refuted and left open at each target. Raises UserError without counts."""
+        if self.counts is None:
+            raise UserError("This certificate does not say how many pairs its classes hold; make it again.")
+        total: dict[int, list[int]] = {}
+        for target, counts in zip(self.classes.target.values.tolist(), self.counts, strict=True):
+            total[target] = [a + b for a, b in zip(total.get(target, [0, 0, 0]), counts, strict=True)]
+        pairs = 10 ** (2 * DIGITS)
+        frame = pd.DataFrame.from_dict(total, orient="index", columns=["certified", "refuted", "open"]).astype(object)
+        return frame.map(lambda count: Fraction(count, pairs)).rename_axis("target")
+
+    def share_in_words(self) -> str:
+        """What is left of all pairs, without those not certified at some answer digit; rounded to the safe side."""
+        lost = self.shares()[["refuted", "open"]].sum(1).sum()
+        certified = max(Fraction(0), 1 - lost)
+        percent = math.floor(certified * 10**6) / 10**4
+        return f"at least {percent:.4f}% of all pairs are certified at every answer digit"
 
     @property
     def lower_bound(self) -> float:
@@ -118,7 +142,7 @@ class Certificate(Verdict):
         """A row a class: what it is, its extreme pairs, margins there, the hunted one and the proved bound."""
         data = self.classes
         frame = pd.DataFrame({name: data[name].values for name in _INTEGERS})
-        for end in ("low", "high"):
+        for end in data.end.values.tolist():
             side = data.sel(end=end)
             frame[f"margin_{end}"] = side.margin.values
             frame[f"problem_{end}"] = [f"{a}+{b}" for a, b in zip(side.a.values, side.b.values, strict=True)]
@@ -134,13 +158,13 @@ class Certificate(Verdict):
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes
-        rows = {name: data[name].values.tolist() for name in (*_INTEGERS, "reach", "a", "b")}
+        rows = {name: data[name].values.tolist() for name in (*_INTEGERS, "reach", "a", "b") if name in data}
         for name in ("margin", "hunted", "proved"):
             values = data[name].values.astype(object)
             values[~np.isfinite(data[name].values)] = None
             rows[name] = values.tolist()
         names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "seconds", "versions")
-        own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle")}
+        own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle", "counts")}
         domain = "all pairs of numbers from 0 to 9999999999"
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
@@ -153,7 +177,8 @@ class Certificate(Verdict):
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
     """The classes' table, with ends labelled."""
     kinds = {name: ("input_class",) if np.ndim(x) == 1 else ("input_class", "end") for name, x in columns.items()}
-    return xr.Dataset({name: (kinds[name], x) for name, x in columns.items()}, coords={"end": ["low", "high"]})
+    ends = ["low", "high"] if columns["a"].shape[1] == 2 else ["found"]
+    return xr.Dataset({name: (kinds[name], x) for name, x in columns.items()}, coords={"end": ends})
 
 
 def load_certificate(path: str | Path) -> Certificate:
@@ -172,13 +197,15 @@ def parse_certificate(data: bytes, path: object) -> Certificate:
         raise UserError(f"{path} is not a certificate of format {FORMAT}.")
     try:
         rows = value["classes"]
-        columns = {name: np.array(rows[name], dtype=np.int64) for name in (*_INTEGERS, "reach", "a", "b")}
+        integers = (*_INTEGERS, *(["reach"] if "reach" in rows else []), "a", "b")
+        columns = {name: np.array(rows[name], dtype=np.int64) for name in integers}
         columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
-        counterexample, accuracy = value["counterexample"], value.get("accuracy")
+        counterexample, accuracy, counts = value["counterexample"], value.get("accuracy"), value.get("counts")
         if value["status"] not in STATUSES or value["arithmetic"] not in RUNGS:
             raise ValueError("unknown status or arithmetic")
         n = len(columns["target"])
-        if any(len(x) != n for x in columns.values()) or len(value["cuts"]) != n or not n:
+        lengths = {len(x) for x in (*columns.values(), value["cuts"], counts or value["cuts"])}
+        if lengths != {n} or not n:
             raise ValueError("columns of unequal length")
         names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "versions", "obstacle")
         return Certificate(
@@ -187,6 +214,7 @@ def parse_certificate(data: bytes, path: object) -> Certificate:
             seconds=float(value["seconds"]),
             counterexample=None if counterexample is None else tuple(counterexample),
             accuracy=None if accuracy is None else bounds_from_dict(accuracy),
+            counts=None if counts is None else tuple((int(a), int(b), int(c)) for a, b, c in counts),
             **{name: value[name] for name in names},
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

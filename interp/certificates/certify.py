@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from tqdm import tqdm
 
 from interp.certificates.certificate import Certificate, dataset
-from interp.certificates.columns import Classes
+from interp.certificates.columns import Classes, numbers_of_problems
 from interp.certificates.decision import Proof
 from interp.certificates.exact_accuracy import WIDTH, bounds_of, check_width
 from interp.certificates.methods import Case, NotApplicable, arithmetic_of, choose, rung_of
@@ -75,6 +76,9 @@ def certify(
         else:
             proofs = prove_all(case, max(0.0, smallest))
             status = "certified" if all(proof.proved for proof in proofs) else "undecided"
+            for pair in {proof.wrong for proof in proofs if proof.wrong}:
+                if counterexample is None and (counterexample := wrong_answer(adder, torch.tensor([pair]))):
+                    status = "refuted"
     accuracy = None
     if status != "certified" and arithmetic != "float" and width is not None and case.obstacle is None:
         with suppress(NotApplicable):
@@ -88,6 +92,7 @@ def certify(
         status=status,
         classes=_table(case, margins, proofs),
         cuts=tuple(proof.cuts for proof in proofs),
+        counts=_counts(case, proofs),
         seconds=time.perf_counter() - start,
         versions=versions(),
         counterexample=counterexample,
@@ -102,7 +107,8 @@ def prove_all(case: Case, smallest: float) -> list[Proof]:
     None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
     """
     proofs = []
-    for index, hunted in enumerate(case.hunted.tolist()):
+    shown = tqdm(case.hunted.tolist(), desc="proving", unit="class", delay=2, leave=False, disable=None)
+    for index, hunted in enumerate(shown):
         proof = _NOT_PROVED
         if case.obstacle is None and hunted > 0:
             for level in dict.fromkeys(share * smallest for share in SHARES):
@@ -114,7 +120,7 @@ def prove_all(case: Case, smallest: float) -> list[Proof]:
 
 
 @torch.inference_mode()
-def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n 2"], tuple | None]:
+def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n witness"], tuple | None]:
     """Margins of all extreme pairs in the model's own logits, and the worst pair that it answers wrongly, if one is.
 
     A margin is the right token's logit less the best other one's, at the class's target; NaN counts as wrong. The wrong
@@ -122,11 +128,12 @@ def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n
     """
     model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
     weights, found = model.effective_weights(), []
-    targets, queries = np.repeat(classes.target, 2), np.array(adder.layout.queries)
+    each = classes.witnesses.shape[1]
+    targets, queries = np.repeat(classes.target, each), np.array(adder.layout.queries)
     for chosen in torch.arange(len(problems)).split(_AT_ONCE):
         logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
         rows = logits[np.arange(len(chosen)), queries[targets[chosen.numpy()]]]
-        answers = np.repeat(classes.answer, 2)[chosen.numpy()]
+        answers = np.repeat(classes.answer, each)[chosen.numpy()]
         right = rows[np.arange(len(rows)), answers]
         rows[np.arange(len(rows)), answers] = -np.inf
         found.append(right - rows.max(1))
@@ -134,13 +141,21 @@ def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n
     for index in np.argsort(np.where(np.isnan(margins), -np.inf, margins)):
         if margins[index] > 0:
             break
-        pair = problems[index : index + 1]
-        answer = predict(model, pair, method="greedy")
-        if not torch.equal(answer.cpu(), model.task.targets(pair)):
-            a, b = pair[0].tolist()
-            decoded = model.task.decode(answer)[0]
-            return margins.reshape(-1, 2), (a, b, None if decoded < 0 else decoded)
-    return margins.reshape(-1, 2), None
+        if (wrong := wrong_answer(adder, problems[index : index + 1])) is not None:
+            return margins.reshape(-1, each), wrong
+    return margins.reshape(-1, each), None
+
+
+@torch.inference_mode()
+def wrong_answer(adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]) -> tuple[int, int, int | None] | None:
+    """A problem with the model's own answer to it, greedily decoded (None spells no number), if that is wrong."""
+    task = adder.model.task
+    answer = predict(adder.model, pair, method="greedy").cpu()
+    if torch.equal(answer, task.targets(pair)):
+        return None
+    a, b = pair[0].tolist()
+    decoded = task.decode(answer)[0]
+    return a, b, None if decoded < 0 else decoded
 
 
 def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
@@ -148,9 +163,19 @@ def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
     columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
         name: getattr(classes, name) for name in ("target", "previous", "carry", "total", "token", "answer")
     }
-    columns |= {"reach": classes.ends, "a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
+    if classes.ends.size:
+        columns["reach"] = classes.ends
+    columns |= {"a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
     columns |= {"margin": margins, "hunted": case.hunted, "proved": np.array([proof.lowest for proof in proofs])}
     return dataset(columns)
+
+
+def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]:
+    """Of each class's problems, how many were certified, refuted and left open."""
+    numbers = numbers_of_problems(case.classes)
+    return tuple(
+        p.counts or ((number, 0, 0) if p.proved else (0, 0, number)) for p, number in zip(proofs, numbers, strict=True)
+    )
 
 
 def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> None:
@@ -191,8 +216,10 @@ def check_certificate(certificate: Certificate, model: Any, task: Any = None) ->
         raise UserError("This certificate does not hold: it was made by another method, or has other classes.")
     if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in names):
         raise UserError("This certificate does not hold: its classes are not those of the task.")
-    reach = data.reach.values
-    if (reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any():
+    reach = data.reach.values if "reach" in data else np.zeros((len(classes), 0), dtype=np.int64)
+    if reach.shape != classes.ends.shape:
+        raise UserError("This certificate does not hold: it has ranges of another method.")
+    if reach.size and ((reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any()):
         raise UserError("This certificate does not hold: some inputs lie outside its ranges.")
     stored = replace(classes, witnesses=np.stack((data.a.values, data.b.values), -1))
     margins, _ = replay(adder, stored)
@@ -202,7 +229,9 @@ def check_certificate(certificate: Certificate, model: Any, task: Any = None) ->
         raise UserError("This certificate does not hold: the model has other margins on its extreme pairs.")
     if certificate.arithmetic == "float":
         return
-    for index, (cuts, bound) in enumerate(zip(certificate.cuts, data.proved.values.tolist(), strict=True)):
-        ends = (int(reach[index, 0]), *cuts, int(reach[index, 1]))
-        if not bound > 0 or not case.verify(index, ends, bound):
-            raise UserError(f"This certificate does not hold: class {index} is not proved by its pieces.")
+    bounds = data.proved.values
+    failing = (
+        case.verify(certificate.cuts, reach, bounds.tolist()) if (bounds > 0).all() else int((~(bounds > 0)).argmax())
+    )
+    if failing is not None:
+        raise UserError(f"This certificate does not hold: class {failing} is not proved by its pieces.")

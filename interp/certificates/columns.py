@@ -34,8 +34,8 @@ class Classes:
         previous: the answer digit before (-1 at target 0); carry: into the target's column, or out of the last;
         total: the digits' sum x_i + y_i (-1 where no column is left).
         token: the query's own token. answer: the right one.
-        ends: least and largest value of the sum.
-        witnesses: two operands that attain each end.
+        ends: least and largest value of the sum; none for a method that bounds no such sum.
+        witnesses: two operands that attain each end, or (without ends) that were found to have a small margin.
     """
 
     target: Int[np.ndarray, " n"]
@@ -44,8 +44,8 @@ class Classes:
     total: Int[np.ndarray, " n"]
     token: Int[np.ndarray, " n"]
     answer: Int[np.ndarray, " n"]
-    ends: Int[np.ndarray, "n 2"]
-    witnesses: Int[np.ndarray, "n 2 2"]
+    ends: Int[np.ndarray, "n end"]
+    witnesses: Int[np.ndarray, "n witness 2"]
 
     def __len__(self) -> int:
         return len(self.target)
@@ -68,6 +68,27 @@ def all_classes(layout: Layout, terms: Int[np.ndarray, "query pos token"]) -> Cl
     target, previous, carry, total, token, answer = keys.T
     ends = np.stack((low[1], -high[1]), 1)
     return Classes(target, previous, carry, total, token, answer, ends, np.stack((low[2], high[2]), 1))
+
+
+def numbers_of_problems(classes: Classes) -> list[int]:
+    """How many of the 10^20 pairs each class holds, exactly: for every target they add up to 10^20."""
+    column = np.zeros((10, 2, 2), dtype=int)  # digit pairs by digit written, carry out, carry in
+    np.add.at(column, (_WRITTEN, _OUT, _CARRY), 1)
+    ways = column.tolist()
+    before, into = [], [1, 0]  # [column][digit written][carry out]; by the carry into a column
+    for _ in range(DIGITS):
+        before.append([[sum(ways[z][out][c] * into[c] for c in (0, 1)) for out in (0, 1)] for z in range(10)])
+        into = [sum(before[-1][z][out] for z in range(10)) for out in (0, 1)]
+    found = []
+    rows = (classes.target, classes.previous, classes.carry, classes.total)
+    for target, previous, carry, total in zip(*(x.tolist() for x in rows), strict=True):
+        if target > DIGITS:
+            found.append(into[carry])
+            continue
+        own = 10 - abs(total - 9) if target < DIGITS else 1
+        below = before[target - 1][previous][carry] if target else 1
+        found.append(below * own * 100 ** max(0, DIGITS - 1 - target))
+    return found
 
 
 def _minima(layout: Layout, terms: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:

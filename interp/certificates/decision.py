@@ -42,10 +42,7 @@ def float_margins(
         low, high = (classes.ends[rows] * 2.0**-BITS).T
         s = low[:, None] * (1 - share) + high[:, None] * share
         logits = float_logits(adder, attention, classes.target[rows], classes.token[rows], s)
-        answer = classes.answer[rows, None, None]
-        right = np.take_along_axis(logits, answer, -1)[..., 0]
-        np.put_along_axis(logits, np.broadcast_to(answer, (*right.shape, 1)), -np.inf, -1)
-        found[rows] = right - logits.max(-1)
+        found[rows] = _leads(logits, classes.answer[rows, None])
     return found
 
 
@@ -57,18 +54,30 @@ def float_logits(
     s: Float[np.ndarray, "n point"],
 ) -> Float[np.ndarray, "n point vocab"]:
     """Logits in float64 of queries whose attention writes ``s direction``, without any error."""
-    positions = np.array(adder.layout.queries)[target]
-    x = adder.W_E[token] + adder.W_pos[positions] + adder.b_O
-    y = x[:, None] + s[..., None] * attention.direction
-    pre = _normed(adder, y, adder.ln2) @ adder.W_in + adder.b_in
+    x = adder.W_E[token] + adder.W_pos[np.array(adder.layout.queries)[target]] + adder.b_O
+    return _logits_behind(adder, x[:, None] + s[..., None] * attention.direction)
+
+
+def margins_behind(
+    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
+) -> Float[np.ndarray, "*rows"]:
+    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
+    return _leads(_logits_behind(adder, y), answer)
+
+
+def _logits_behind(adder: OneLayerAdder, y: np.ndarray) -> np.ndarray:
+    pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
-    return _normed(adder, y, adder.ln_final) @ adder.W_U + adder.b_U
+    return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 
-def _normed(adder: OneLayerAdder, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    square = (x**2).mean(-1, keepdims=True)
-    return x / (np.sqrt(square) + adder.eps if adder.eps_outside else np.sqrt(square + adder.eps)) * gain
+def _leads(logits: np.ndarray, answer: np.ndarray) -> np.ndarray:
+    """The answers' leads over the best other tokens; overwrites ``logits``."""
+    answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
+    right = np.take_along_axis(logits, answer, -1)[..., 0]
+    np.put_along_axis(logits, answer, -np.inf, -1)
+    return right - logits.max(-1)
 
 
 @dataclass(frozen=True)
@@ -78,12 +87,17 @@ class Proof:
     Attributes:
         proved: whether the margin is above the level on the whole range.
         lowest: a lower bound of the margin where it was proved, NaN elsewhere.
-        cuts: where the range was cut, in units of 2^-BITS; with them the proof is checked without search.
+        cuts: where the range was cut, in units of 2^-BITS; with them the proof is checked without search. (For branch
+            and bound, which windows were split.)
+        counts: how many of the class's problems were certified, refuted and left open, where a method can tell.
+        wrong: a problem of those refuted.
     """
 
     proved: bool
     lowest: float
     cuts: tuple[int, ...]
+    counts: tuple[int, int, int] | None = None
+    wrong: tuple[int, int] | None = None
 
 
 class Decision:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from interp.certificates import constant_attention
 from interp.certificates.accuracy_bounds import PAIRS, AccuracyBounds
 from interp.certificates.balls import REAL, Arithmetic
@@ -101,7 +103,7 @@ def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, 
     if reason is not None:
         raise NotApplicable(reason)
     attention = constant_attention.read_attention(adder, rung)
-    if rung.unit and (reason := out_of_range(adder, attention)) is not None:
+    if rung.unit and (reason := out_of_range(adder, np.isfinite(attention.off_direction))) is not None:
         raise NotApplicable(reason)
     verdicts = ScalarVerdicts(adder, attention, rung)
     for fineness in FINENESS:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from tqdm import tqdm
 
-from interp.certificates import constant_attention
+from interp.certificates import branching, constant_attention
 from interp.certificates.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
-from interp.certificates.columns import Classes, all_classes
+from interp.certificates.branching import ClassProof, Search
+from interp.certificates.columns import Classes, all_classes, numbers_of_problems
 from interp.certificates.decision import Decision, Proof, float_margins
+from interp.certificates.hunting import hunt
 from interp.certificates.one_layer import OneLayerAdder
+from interp.certificates.ratio_attention import read_ratio_attention
 from interp.certificates.rungs import ArithmeticName
 from interp.sites import model_name
 from models.errors import UserError, unknown_name
 
+STORED = 1 - 1e-9  # of a lower bound in float64: another order of summation may find it that much lower
 GRID = 33  # points of a class's range where margins are hunted for
 
 
@@ -33,14 +38,15 @@ class Case:
     Attributes:
         hunted: the smallest margin of each class in float64, on a grid: where to look first, and no bound.
         prove: (class, level) -> :class:`Proof` that its margins are above the level.
-        verify: (class, ends of pieces in order, level) -> whether margins are above the level on every piece.
+        verify: (cuts of all classes, their ranges' ends [n, end], levels) -> the first class whose margins are not
+            above its level on every piece, None if all are.
         obstacle: why no class can be proved in this arithmetic (None: they can).
     """
 
     classes: Classes
     hunted: Float[np.ndarray, " n"]
     prove: Callable[[int, float], Proof]
-    verify: Callable[[int, tuple[int, ...], float], bool]
+    verify: Callable[[Sequence[tuple[int, ...]], Int[np.ndarray, "n end"], Sequence[float]], int | None]
     obstacle: str | None = None
 
 
@@ -63,14 +69,17 @@ def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     classes = all_classes(adder.layout, enclosed.terms)
     hunted = float_margins(adder, enclosed, classes, GRID).min(1)
     decision = Decision(adder, enclosed, arithmetic)
-    reason = out_of_range(adder, enclosed) if arithmetic.unit else None
+    reason = out_of_range(adder, np.isfinite(enclosed.off_direction)) if arithmetic.unit else None
 
     def prove(index: int, level: float) -> Proof:
         low, high = classes.ends[index].tolist()
         return decision.prove(*_fixed(classes, index), low, high, level)
 
-    def verify(index: int, ends: tuple[int, ...], level: float) -> bool:
-        return decision.verify(*_fixed(classes, index), ends, level)
+    def verify(cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float]) -> int | None:
+        for index, ((low, high), own, level) in enumerate(zip(ends.tolist(), cuts, levels, strict=True)):
+            if not decision.verify(*_fixed(classes, index), (low, *own, high), level):
+                return index
+        return None
 
     return Case(classes, hunted, prove, verify, reason)
 
@@ -80,14 +89,14 @@ def _fixed(classes: Classes, index: int) -> tuple[int, int, int]:
     return int(classes.target[index]), int(classes.token[index]), int(classes.answer[index])
 
 
-def out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAttention) -> str | None:
+def out_of_range(adder: OneLayerAdder, attention_is_finite: bool | np.bool_) -> str | None:
     """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.certificates.balls`."""
     weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
     weights += [adder.ln1, adder.ln2, adder.ln_final]
     weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
     if max(float(np.abs(w).max()) for w in weights) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
-    if not np.isfinite(attention.off_direction):
+    if not attention_is_finite:
         return "attention may overflow"
     return None
 
@@ -116,7 +125,60 @@ def arithmetic_of(name: str) -> Arithmetic:
     return FLOAT32 if name == "float32" else REAL
 
 
-METHODS = (Method(constant_attention.NAME, _constant_attention),)
+class _Branches:
+    """Proofs by branch and bound: query by query, all of its classes at once."""
+
+    def __init__(self, search: Search, classes: Classes):
+        self.search, self.classes = search, classes
+        self.proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
+
+    def _keys(self, index: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Target and token, carry and total."""
+        c = self.classes
+        return (int(c.target[index]), int(c.token[index])), (int(c.carry[index]), int(c.total[index]))
+
+    def prove(self, index: int, level: float) -> Proof:
+        query, own = self._keys(index)
+        if query not in self.proofs:  # the first level asked for is what all are aimed at
+            self.proofs[query] = branching.prove(self.search, self.search.query(*query), aim=level)
+        found = self.proofs[query][own]
+        counts = (found.certified, found.refuted, found.open)
+        lowest = found.lowest * STORED
+        if found.refuted or found.open or not lowest > level:
+            return Proof(False, float("nan"), found.splits, counts, found.wrong)
+        return Proof(True, lowest, found.splits, counts)
+
+    def verify(self, cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float]) -> int | None:
+        by_query: dict[tuple[int, int], list[int]] = {}
+        for index in range(len(self.classes)):
+            by_query.setdefault(self._keys(index)[0], []).append(index)
+        numbers = numbers_of_problems(self.classes)
+        for query, indices in tqdm(by_query.items(), desc="checking", unit="query", delay=2, disable=None):
+            splits = np.array([code for index in indices for code in cuts[index]], dtype=np.int64)
+            aims = {self._keys(index)[1]: levels[index] for index in indices}
+            proofs = branching.prove(self.search, self.search.query(*query), splits, aims)
+            for index in indices:
+                found = proofs.get(self._keys(index)[1])
+                if found is None or found.certified != numbers[index] or not found.lowest > levels[index]:
+                    return index
+        return None
+
+
+def _branch_and_bound(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
+    real = read_ratio_attention(adder, REAL)
+    if real.obstacle is not None:
+        raise NotApplicable(real.obstacle)
+    enclosed = read_ratio_attention(adder, arithmetic) if arithmetic.unit else real
+    reason = out_of_range(adder, enclosed.obstacle is None) if arithmetic.unit else None
+    found = hunt(adder, real)
+    branches = _Branches(Search(adder, arithmetic, enclosed), found.classes)
+    return Case(found.classes, found.margins, branches.prove, branches.verify, reason)
+
+
+METHODS = (
+    Method(constant_attention.NAME, _constant_attention),
+    Method("branch and bound over columns", _branch_and_bound),
+)
 
 
 def choose(adder: OneLayerAdder, arithmetic: Arithmetic) -> tuple[str, Case]:

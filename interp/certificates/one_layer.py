@@ -104,6 +104,13 @@ class OneLayerAdder:
     def activation(self) -> str:
         return self.model.config.act_fn
 
+    def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """A norm of vectors (the last axis) in float64."""
+        if self.centred:
+            x = x - x.mean(-1, keepdims=True)
+        square = (x**2).mean(-1, keepdims=True)
+        return x / (np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)) * gain + bias
+
     def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
         """``W_E[token] + W_pos[position]``, rounded once to the model's dtype: as IEEE addition defines it."""
         if self.model.config.dtype == "float32":
