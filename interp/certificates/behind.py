@@ -24,7 +24,7 @@ from interp.certificates.forms import LEAST, UP, Forms, Matrix, centring, exactl
 from interp.certificates.one_layer import OneLayerAdder
 from models.errors import UserError
 
-CHUNK = 1024  # regions at a time: what they need stays within a processor's cache
+CHUNK = 2048  # regions at a time: what they need stays within a processor's cache
 #: Magnitudes whose squares and products stay finite in float64; beyond them there is no bound.
 LARGEST_REAL = 2.0**200
 #: ``sum_i (x_i / scale)^2 <= d`` holds up to rounding, if eps is far above what underflow can do to a square.
@@ -75,8 +75,8 @@ class _Leads:
     """
 
     matrix: Matrix
-    constant: Float[np.ndarray, " d+other"]
-    error: Float[np.ndarray, " d+other"]
+    constant: Float[np.ndarray, " found"]
+    error: Float[np.ndarray, " found"]
     bias: Float[np.ndarray, " other"]
     bias_error: Float[np.ndarray, " other"]
     direct: Float[np.ndarray, "d other"]
@@ -87,9 +87,17 @@ class _Leads:
 
 
 class Behind:
-    """Bounds of margins behind the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``)."""
+    """Bounds of margins behind the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
+
+    Raises:
+        UserError: roundings of float32 are asked for, and the model is in another dtype.
+    """
 
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
+        if arithmetic.unit and adder.model.config.dtype != "float32":
+            raise UserError(
+                f"float32 rounding is bounded for float32 models, and this one is in {adder.model.config.dtype}."
+            )
         self.adder, self.arithmetic = adder, arithmetic
         self.d, self.m = adder.W_in.shape
         self.unit = arithmetic.unit
@@ -126,7 +134,8 @@ class Behind:
         this token at the query) lies in the region is between them, as ``arithmetic`` computes it: all answered rightly
         if lower > 0, all wrongly if upper < 0. NaN says nothing: numbers that are not finite, or too large.
 
-        Cost: memory for ``CHUNK`` regions beside the results.
+        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions beside
+        the results.
 
         Raises:
             UserError: targets, tokens or answers that the model does not have, or shapes that do not fit.

@@ -72,9 +72,9 @@ def centring(d: int) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Forms:
-    """k quantities of n regions: ``values[:, 0]`` are centres, ``values[:, 1:]`` the symbols' coefficients."""
+    """k quantities of n regions: rows of ``values`` are the centre, then each symbol's coefficients."""
 
-    values: Float[np.ndarray, "k 1+s n"]
+    values: Float[np.ndarray, "k row n"]
     rad: Float[np.ndarray, "k n"]
 
     def spread(self) -> Float[np.ndarray, "k n"]:

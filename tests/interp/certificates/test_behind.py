@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -33,7 +34,6 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.interp.certificates.conftest import dense, zoo
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
 RANKS = {"adder-456": 2, "microadder-57": 1, "microadder-67": 1, "microadder-133": 2, "adder-582": 3}
 MADE = ("biases", "relu", "eps outside", "LN eps outside")
 NAMES = (*RANKS, *MADE)
@@ -185,6 +185,7 @@ def test_float32_is_not_within_bounds_for_less_rounding(name):
 
 
 @ARITHMETICS
+@pytest.mark.usefixtures("without_shape_checks")  # balls, one by one
 @pytest.mark.parametrize("known", [True, False], ids=["exactly known", "with its error"])
 @pytest.mark.parametrize("name", ["microadder-57", "microadder-67"])
 def test_bounds_at_a_point_agree_with_ball_arithmetic(name, known, arithmetic):
@@ -268,7 +269,7 @@ def test_a_stream_that_may_be_zero_has_bounds_only_if_eps_holds_it():
     assert not (lower > upper).any()
 
 
-def test_regions_that_do_not_fit_the_model_are_refused():
+def test_regions_that_do_not_fit_the_model_are_refused(without_shape_checks):
     behind, regions = Behind(read_adder(model_of("adder-456")), REAL), regions_of("adder-456", 5, 0.1)
     with pytest.raises(UserError, match="answer is from 0 to 13"):
         behind.margins(replace(regions, answer=regions.answer + 14))
@@ -276,6 +277,26 @@ def test_regions_that_do_not_fit_the_model_are_refused():
         behind.margins(replace(regions, center=regions.center[:, :5]))
     none = regions.take(np.zeros(0, dtype=np.int64))
     assert [len(bound) for bound in behind.margins(none)] == [0, 0]
+
+
+def test_float32_rounding_is_for_float32_models():
+    config = replace(zoo("adder-456").config, dtype="float64")
+    adder = read_adder(ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task))
+    Behind(adder, REAL)
+    with pytest.raises(UserError, match="is in float64"):
+        Behind(adder, FLOAT32)
+
+
+def test_many_regions_take_the_memory_of_a_few():
+    few = regions_of("adder-456", 1000, 0.05)
+    behind, many = Behind(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
+    tracemalloc.start()
+    try:
+        lower, upper = behind.margins(many)
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
+    assert all(np.allclose(a.reshape(30, 1000), b) for a, b in zip((lower, upper), behind.margins(few), strict=True))
 
 
 # ---- functions and what is assumed of them
