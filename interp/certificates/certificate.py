@@ -35,7 +35,8 @@ class Certificate(Verdict):
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
     target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
     ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin);
-    ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64 margin on a grid; ``proved`` a lower bound of the class's margins, NaN without one.
+    ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64 margin on
+    a grid; ``proved`` a lower bound of the class's margins, NaN without one.
 
     Attributes:
         status: certified, refuted, or undecided.

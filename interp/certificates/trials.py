@@ -156,6 +156,8 @@ class Trials:
     arithmetic: ArithmeticName = "float32"
     pairs: int = PAIRS
     """Random pairs a certified model is tried on."""
+    models: tuple[str, ...] = MODELS
+    """The certified models that others are made from, in turn."""
 
     def run(self) -> None:
         assert self.arithmetic in get_args(ArithmeticName)
@@ -164,7 +166,7 @@ class Trials:
             done = [Trial(**json.loads(line)) for line in self.out.read_text().splitlines()]
         with self.out.open("a") as file:
             for index in range(len(done), self.n):
-                done.append(trial(index, self.arithmetic, self.pairs))
+                done.append(trial(index, self.arithmetic, self.pairs, self.models))
                 file.write(json.dumps(asdict(done[-1])) + "\n")
                 file.flush()
         print(summary(done))
