@@ -91,9 +91,9 @@ class SinkHead:
         found = np.empty(self.gap.shape, dtype=object)
         known: dict[tuple[Fraction, Fraction], Ball] = {}
         for at, gap in np.ndenumerate(self.gap):
-            key = gap, self.size[at]
+            key = gap, self.size.item(at)
             if key not in known:
-                error = arithmetic.growth(widths) * ball(self.size[at]) + arithmetic.growth(2) * abs(ball(gap))
+                error = arithmetic.growth(widths) * ball(key[1]) + arithmetic.growth(2) * abs(ball(gap))
                 known[key] = (ball(gap) + around_zero(upper(error))).exp()
             found[at] = known[key]
         return found
