@@ -323,7 +323,7 @@ def load_hand_built(path: str | Path) -> HandBuiltCertificate:
             **{name: value[name] for name in names},
             shape=tuple(value["shape"]),
             parts=tuple(Part(**part) for part in value["parts"]),
-            counterexample=None if found is None else WrongAnswer(**found),
+            counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
@@ -348,7 +348,7 @@ def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task |
         raise UserError("This certificate claims nothing: it is undecided.")
     if certificate.counterexample is not None:
         problem = certificate.counterexample.problem
-        of_it = model.task.for_problems([problem])
+        of_it = model.task.at(*certificate.counterexample.shape)
         if wrong_answer(model, of_it, of_it.as_problems([problem])) is None:
             raise UserError(f"This certificate does not hold: the model answers {_short(problem)} rightly.")
         return

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from flint import arb
 
 from interp.certificates.balls import Arithmetic, Ball
@@ -64,6 +65,11 @@ class ParityProof:
         extra = [key for key, value in weights.items() if key not in known and value.any()]
         if extra or not all(np.isfinite(value).all() for value in weights.values()):
             raise NotSeparated(f"{extra[0]} is not zero" if extra else "a weight is not a finite number")
+        for bits in {1, longest}:
+            task = model.task.at(bits)
+            ids = task.position_ids(task.encode(torch.zeros(1, 1, bits, dtype=torch.int64)))[0, :, 0].tolist()
+            if ids != [0, *range(2, bits + 2), 1, *range(2, bits + 2)]:
+                raise NotSeparated(f"{model.task.name} gives other position ids")
         self.longest, self.arithmetic = longest, arithmetic
         ids = longest + 2  # 0 to longest + 1
         self.head = SinkHead.read(weights, 0, ids, DOLLAR, model.config.score_scale)

@@ -39,7 +39,7 @@ def changed(name: str, key: str, index, by: float, **options):
 def is_wrong_on(model, certificate: HandBuiltCertificate) -> bool:
     assert certificate.counterexample is not None
     text = certificate.counterexample.problem
-    task = model.task.for_problems([text])
+    task = in_shape(model, *certificate.counterexample.shape)
     return not torch.equal(predict(model, [text], "greedy", 1, task), task.targets([text]))
 
 
