@@ -7,6 +7,7 @@
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
+    interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
     interp report                                report.html on the zoo's ten-digit adders
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw

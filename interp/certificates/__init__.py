@@ -5,6 +5,7 @@ accuracy_bounds(model)                       on what share of all pairs it is ri
 check_certificate(certificate, model)        the same again, without searching
 decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
 certificates.coupled_addition                the hand-built transformer, shape by shape
+certificates.hand_built_parity               the hand-built parity model, all lengths by induction
 """
 
 from interp.certificates.accuracy_bounds import AccuracyBounds
@@ -12,6 +13,7 @@ from interp.certificates.certificate import Certificate
 from interp.certificates.curves import decision_curves
 from interp.certificates.exact_accuracy import accuracy_bounds
 from interp.certificates.exhaustive import ExhaustiveCertificate
+from interp.certificates.hand_built import HandBuiltCertificate
 from interp.certificates.verdict import Verdict
 from interp.certificates.ways import certify
 from interp.certificates.ways import check_verdict as check_certificate
@@ -21,6 +23,7 @@ __all__ = [
     "AccuracyBounds",
     "Certificate",
     "ExhaustiveCertificate",
+    "HandBuiltCertificate",
     "Verdict",
     "accuracy_bounds",
     "certify",

@@ -48,12 +48,20 @@ CHECK_BATCH = 384  # another batch than the search's, so that sums come in anoth
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A problem, what the model writes when it decodes it alone, what is right, and the first token that is not."""
+    """A problem, what the model writes when it decodes it alone, what is right, the first token that is not, and the
+    shape in which the problem was written (leading zeros count), where the task has several."""
 
     problem: str
     predicted: str
     expected: str
     target: str
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
+        """What ``asdict`` gave, back from JSON."""
+        names = ("problem", "predicted", "expected", "target")
+        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -324,7 +332,7 @@ def wrong_answer(model: Any, task: Task, problem: Tensor) -> WrongAnswer | None:
     first = int((predicted != expected)[0].long().argmax())
     text = ProblemSpace.of(task).text(problem)
     label = task.target_roles[first].label
-    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label)
+    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, _shape(task))
 
 
 def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
@@ -352,7 +360,7 @@ def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
             shape=tuple(value["shape"]),
             score=score,
             smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
-            counterexample=None if found is None else WrongAnswer(**found),
+            counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None

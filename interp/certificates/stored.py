@@ -7,6 +7,7 @@ from typing import Any
 
 from interp.certificates.certificate import IN_WORDS, Certificate, parse_certificate
 from interp.certificates.certify import check_certificate
+from interp.certificates.verdict import Verdict
 from models import zoo
 from models.errors import UserError
 
@@ -22,12 +23,15 @@ def card_line(certificate: Certificate, name: str) -> str:
     )
 
 
-def store(entry: str | Path, certificate: Certificate) -> Path:
+def store(entry: str | Path, certificate: Verdict) -> Path:
     """Put a certificate and its card line into an entry, once it was checked against the entry; returns the entry.
 
     Raises:
-        UserError: no such entry, or a certificate that is not of status "certified" or does not hold for its model.
+        UserError: no such entry, another kind of verdict, or a certificate that is not of status "certified" or does
+            not hold for its model.
     """
+    if not isinstance(certificate, Certificate):
+        raise UserError(f"Cards have a line for proofs of ten-digit adders, and this verdict is {certificate.method}.")
     if certificate.status != "certified":
         raise UserError(
             f"Only certified models have their certificate on the card, and this one is {certificate.status}."

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from interp.certificates import certify as one_layer
-from interp.certificates import exhaustive
+from interp.certificates import exhaustive, hand_built
 from interp.certificates.certificate import load_certificate
 from interp.certificates.exact_accuracy import WIDTH
 from interp.certificates.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
+from interp.certificates.hand_built import certify_hand_built, check_hand_built, is_hand_built, load_hand_built
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.verdict import Verdict, parse_verdict
 from interp.problems import resolve_task
@@ -70,7 +71,19 @@ def _run_all(model: Any, arithmetic: ArithmeticName | None, task: Task, _width: 
     return certify_exhaustively(model, task)
 
 
+def _not_built(model: Any, task: Task) -> str | None:
+    return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
+
+
 WAYS = (
+    Way(
+        "hand-built",
+        hand_built.METHOD,
+        _not_built,
+        lambda model, arithmetic, task, _width: certify_hand_built(model, arithmetic, task),
+        check_hand_built,
+        load_hand_built,
+    ),
     Way(
         "one layer",
         None,

@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 import models
+from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 
@@ -28,3 +29,9 @@ def dense(name: str, change: Callable[[dict[str, torch.Tensor]], None] | None = 
         for key, parameter in free.weight_map.named_parameters():
             parameter.copy_(weights.get(key.replace("/", "."), torch.zeros_like(parameter)))
     return free
+
+
+def in_shape(model: ArithmeticTransformer, *shape: int) -> SequenceTask:
+    """The model's task in another shape."""
+    assert isinstance(model.task, SequenceTask)
+    return model.task.at(*shape)
