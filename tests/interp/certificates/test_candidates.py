@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from interp.certificates import check_certificate, load_certificate
 from interp.certificates.candidates import Certifier
 from interp.certificates.certificate import parse_certificate
 from interp.certificates.one_layer import read_adder
-from interp.certificates.stored import FILE, all_pairs, card_line, store, stored_certificate
+from interp.certificates.stored import FILE, WIDER, all_pairs, card_line, durable, store, stored_certificate
 from interp.certificates.trials import rounded
 from interp.cli import main
 from interp.training_commands import with_certify_default
@@ -89,7 +90,7 @@ def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_traini
 def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
     asked = []
 
-    def counted(model, arithmetic):
+    def counted(model, arithmetic, **_):
         asked.append(arithmetic)
         return interp.certify(model, "float")
 
@@ -100,7 +101,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 
 
 def test_undecided_is_not_certified(monkeypatch):
-    def undecided(model, arithmetic):
+    def undecided(model, arithmetic, **_):
         found = interp.certify(model, "float")
         return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
 
@@ -179,6 +180,19 @@ def test_a_stored_certificate_holds(name):
     check_certificate(found, zoo(name))
 
 
+def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider():
+    """Its bounds raised by a twentieth and its ranges narrowed by 2^-35 still are within what can be proved."""
+    found = stored_certificate(NAME)
+    assert found is not None
+    tighter = found.classes.copy(deep=True)
+    tighter["proved"] = tighter.proved * 1.05
+    tighter["reach"] = tighter.reach + np.array([WIDER // 2, -WIDER // 2])
+    check_certificate(replace(found, classes=tighter), zoo(NAME))
+    tighter["proved"] = found.classes.proved * 1.5
+    with pytest.raises(UserError, match="is not proved by its pieces"):
+        check_certificate(replace(found, classes=tighter), zoo(NAME))
+
+
 def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_path, capsys):
     weights = models.load(NAME)
     entry = models.save_entry(
@@ -193,7 +207,7 @@ def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_pat
     assert {path.name: path.read_bytes() for path in entry.iterdir()} == before
     store(entry, found)
     stored = stored_certificate(entry)
-    assert stored is not None and stored.to_dict() == found.to_dict()
+    assert stored is not None and stored.to_dict() == durable(found).to_dict()
     assert "certified in floats" in all_pairs(entry) and all_pairs("microadder-100") in ("", "certified with rounding")
     assert main(["certify", str(entry / "model.safetensors"), "--card"]) == 2
     assert "is not a model: give a zoo name, an entry's folder" in capsys.readouterr().err
