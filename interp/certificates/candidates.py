@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from interp.certificates.certificate import IN_WORDS, Certificate
 from interp.certificates.certify import certify
 from interp.certificates.rungs import ArithmeticName
-from interp.certificates.stored import FILE, card_line
+from interp.certificates.stored import FILE, card_line, durable
 from models.errors import UserError
 from models.registry import build
 from models.training.judging import Verdict
@@ -42,7 +42,7 @@ class Certifier:
             f"{certificate.smallest_margin:.3f} at {a} + {b}"
         )
         card = card_line(certificate, str(model.name_or_path))
-        return Verdict(True, statement, card, {FILE: certificate.to_bytes()})
+        return Verdict(True, statement, card, {FILE: durable(certificate).to_bytes()})
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from interp.certificates.certificate import IN_WORDS, Certificate, parse_certificate
 from interp.certificates.certify import check_certificate
+from interp.certificates.constant_attention import BITS
 from interp.certificates.verdict import Verdict
 from models import zoo
 from models.errors import UserError
 
 FILE = "certificate.json.gz"
+#: What a stored certificate gives away of its bounds and adds to its ranges (2^-34 at either end), see :func:`durable`.
+SLACK, WIDER = 0.1, 2 ** (BITS - 34)
 
 
 def card_line(certificate: Certificate, name: str) -> str:
@@ -21,6 +27,19 @@ def card_line(certificate: Certificate, name: str) -> str:
         f"**Certified** {IN_WORDS[certificate.arithmetic]}: all 10^20 pairs, smallest margin "
         f"{certificate.smallest_margin:.3f} logits at {a} + {b} (`interp certify {name}`; proof in `{FILE}`)."
     )
+
+
+def durable(certificate: Certificate) -> Certificate:
+    """The same certificate with a little less in its claims: lower bounds, wider ranges.
+
+    A proof claims the very bounds and ranges that it came out with. Where another machine or a later version rounds an
+    enclosure differently, by far less than this, it would no longer hold to the last digit.
+    """
+    classes = certificate.classes.copy(deep=True)
+    classes["proved"] = classes.proved.copy(data=[float(f"{(1 - SLACK) * x:.5g}") for x in classes.proved.values])
+    if "reach" in classes:
+        classes["reach"] = classes.reach + np.array([-WIDER, WIDER])
+    return replace(certificate, classes=classes)
 
 
 def store(entry: str | Path, certificate: Verdict) -> Path:
@@ -36,6 +55,7 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
         raise UserError(
             f"Only certified models have their certificate on the card, and this one is {certificate.status}."
         )
+    certificate = durable(certificate)
     check_certificate(certificate, zoo.load(entry))
     name = zoo.read_entry(entry)["model"]
     return zoo.set_card_bullet(entry, card_line(certificate, name), {FILE: certificate.to_bytes()})

@@ -59,7 +59,7 @@ def test_a_point_on_a_card_follows_the_score_and_is_replaced_by_the_next_of_its_
     entry = models.save_entry(tmp_path / "entry", model, {"seed": 11}, {}, {"card.md": card.encode(), "old": b"1"})
     zoo.set_card_bullet(entry, "**Proved** a little.", {"proof": b"1"})
     zoo.set_card_bullet(entry, f"**Proved** {'very ' * 25}much.", {"proof": b"2"})
-    expected = f"* **Proved** {'very ' * 17}very\n  {'very ' * 7}much.\n"
+    expected = f"* **Proved** {'very ' * 16}very\n  {'very ' * 8}much.\n"
     assert zoo.entry_file(entry, "card.md").decode() == card.replace("* **Time", f"{expected}* **Time")
     assert [zoo.entry_file(entry, name) for name in ("proof", "old")] == [b"2", b"1"]
     assert same_parameters(models.load(entry), model) and zoo.read_entry(entry)["training"] == {"seed": 11}

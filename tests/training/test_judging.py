@@ -64,10 +64,10 @@ def run(out: Path, judge: Any, planted: tuple[int, ...] = (1, 2), **changes: Any
     return train(NAME, out, judge=judge, **settings | changes)
 
 
-def best_theta(out: Path) -> Tensor:
+def saved(out: Path, key: str = "best_theta") -> Tensor:
     loaded = RunFolder(out).load_checkpoint()
     assert loaded is not None
-    return loaded[1]["best_theta"]
+    return loaded[1][key]
 
 
 def test_only_seeds_that_answer_all_validation_problems_are_judged_and_training_does_not_notice(tmp_path: Path):
@@ -77,7 +77,7 @@ def test_only_seeds_that_answer_all_validation_problems_are_judged_and_training_
     assert [state.turned_down for state in judged.seeds] == [0, 5, 5] and not judged.accepted
     run(tmp_path / "alone", None, recipe=SLOW)
     for key in ("theta", "m", "v", "best_theta"):
-        one, other = (RunFolder(tmp_path / name).load_checkpoint()[1][key] for name in ("judged", "alone"))
+        one, other = (saved(tmp_path / name, key) for name in ("judged", "alone"))
         assert torch.equal(one, other)
     lines, plain = (RunFolder(tmp_path / name).metrics() for name in ("judged", "alone"))
     assert lines[2].pop("verdicts") == [
@@ -93,9 +93,9 @@ def test_an_accepted_seed_stops_and_is_kept_while_the_others_go_on(tmp_path: Pat
     assert (accepted.stopped_at, accepted.best_step, accepted.best_exact, accepted.turned_down) == (30, 30, 1.0, 2)
     assert (turned_down.best_step, turned_down.turned_down, first.turned_down) == (50, 5, 0)
     assert accepted.accepted == "**Good** since step 30." and result.accepted == [accepted]
-    best = best_theta(tmp_path / "run")
+    best = saved(tmp_path / "run")
     run(tmp_path / "stopped", None, stop_at_step=30)
-    stopped = RunFolder(tmp_path / "stopped").load_checkpoint()[1]["theta"]
+    stopped = saved(tmp_path / "stopped", "theta")
     assert torch.equal(best[1], stopped[1]) and not torch.equal(best[2], stopped[2])
     folder = tmp_path / "run" / "accepted" / "seed-1"
     kept = models.load(folder / "model.safetensors")
@@ -174,4 +174,4 @@ def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_p
     rows = json.loads((entry / "seeds.json").read_text())
     assert [row.get("turned_down") for row in rows] == [None, 5, 2]
     model = models.load(entry)
-    assert torch.equal(ParameterLayout(model).flatten(model), best_theta(tmp_path / "run")[2])
+    assert torch.equal(ParameterLayout(model).flatten(model), saved(tmp_path / "run")[2])
