@@ -18,6 +18,7 @@
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
+    interp.attack(model).figure()                where no proof reaches: a search along gradients
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, "resid_pre").figure()   which activation carries the difference
@@ -48,6 +49,7 @@ from interp.ablation import (
     parameter_ablation,
 )
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
+from interp.attacks import Attack, attack
 from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
 from interp.carry import CarryUnits, carry_units, compute_carry_units
 from interp.certificates import Certificate, certify
@@ -83,6 +85,8 @@ from interp.stress import StressSuites, stress_suites
 __all__ = [
     "certify",
     "Certificate",
+    "attack",
+    "Attack",
     "smallest_circuit",
     "Circuit",
     "component_ablation",
