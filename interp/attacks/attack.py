@@ -85,7 +85,7 @@ class Attack(Result):
         return f" {self.operator} ".join(map(str, problem)) if self.operator else "".join(map(str, problem))
 
     def sentence(self) -> str:
-        control = f"{self.smallest_margin('random'):.3g}"
+        control = f"{self.smallest_margin('random'):.4g}"
         if self.wrong:
             found = min(self.wrong, key=lambda wrong: wrong.runs)
             answer = "no number" if found.predicted is None else found.predicted
@@ -97,7 +97,7 @@ class Attack(Result):
                 f"{found.runs:,} of {self.runs:,} runs; random search of as many {random}."
             )
         return (
-            f"no failure among {self.provenance.n:,} problems tried: smallest margin {self.smallest_margin():.3g} at "
+            f"no failure among {self.provenance.n:,} problems tried: smallest margin {self.smallest_margin():.4g} at "
             f"{self.text(self.worst['attack'])} ({self.worst_target}); random search of as many runs: {control}. "
             "This proves nothing."
         )
@@ -231,7 +231,7 @@ def replay(model: Any, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAns
 
 def _reporter(bar: Any) -> Report:
     def report(runs: int, tally: Tally) -> None:
-        bar.set_postfix_str(f"margin {tally.smallest:.3g}, wrong {tally.n_wrong:,}", refresh=False)
+        bar.set_postfix_str(f"margin {tally.smallest:.4g}, wrong {tally.n_wrong:,}", refresh=False)
         bar.update(runs - bar.n)
 
     return report

@@ -52,8 +52,24 @@ class Programme:
         """The most runs that linearising around one problem takes, besides its gradient."""
         return DIGIT_TOKENS if self.has_ratio else 0
 
+    def effects(
+        self, tokens: Int[Tensor, "n pos"], targets: Int[Tensor, " n"], gradients: Gradients
+    ) -> Float[Tensor, "n pos token"]:
+        """What each token adds to the sum: the one-layer sum's terms, else the gradient's own effects."""
+        if not self.has_ratio:
+            return gradients.effects
+        found = torch.zeros(*tokens.shape, self.n_tokens, dtype=torch.float64)
+        for row, target in enumerate(targets.tolist()):
+            query = self.layout.queries[target]
+            found[row, : query + 1] = self._ratio(tokens[row], query, gradients.caught[ATTENTION_OUT][row, query])
+        return found
+
     def proposals(
-        self, space: ProblemSpace, digits: Digits, targets: Int[Tensor, " n"], gradients: Gradients
+        self,
+        space: ProblemSpace,
+        digits: Digits,
+        targets: Int[Tensor, " n"],
+        effects: Float[Tensor, "n pos token"],
     ) -> Digits:
         """For the first problem of each target: what attains the ends of the classes with its answer.
 
@@ -68,9 +84,7 @@ class Programme:
             if target in asked:
                 continue
             query = self.layout.queries[target]
-            found = gradients.effects[row, : query + 1, : self.n_tokens]
-            if self.has_ratio:
-                found = self._ratio(tokens[row], query, gradients.caught[ATTENTION_OUT][row, query])
+            found = effects[row, : query + 1, : self.n_tokens]
             if found.isfinite().all() and bool((found != 0).any()):
                 terms[target, : query + 1] = found.numpy()
                 asked[target] = int(tokens[row, query]), int(answers[row, target])

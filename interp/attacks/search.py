@@ -137,6 +137,7 @@ def propose(
     problems = space.problems(digits)
     gradients = runner.gradients(problems, targets, jumps.hooks if jumps else ())
     tokens, answers = space.task.encode(problems), space.task.targets(problems)
+    effects = jumps.effects(tokens, targets, gradients) if jumps else gradients.effects
     sums = space.digit_sums(digits)
     children = []
     for row, target in enumerate(targets.tolist()):
@@ -148,7 +149,7 @@ def propose(
         same = space.task.targets(its_problems)[:, target] == answers[row, target]
         estimate = estimates(
             gradients.margins[row].expand(len(near)),
-            gradients.effects[row].expand(len(near), -1, -1),
+            effects[row].expand(len(near), -1, -1),
             tokens[row].expand(len(near), -1),
             space.task.encode(its_problems),
         )
@@ -156,7 +157,7 @@ def propose(
         seen.update(space.keys(chosen))
         children.append(chosen)
     if jumps is not None:
-        jumped = unseen(space, jumps.proposals(space, digits, targets, gradients), seen)
+        jumped = unseen(space, jumps.proposals(space, digits, targets, effects), seen)
         seen.update(space.keys(jumped))
         children.insert(0, jumped)
     return torch.cat(children) if children else digits[:0]
