@@ -63,7 +63,7 @@ class Tally:
         wrong = np.flatnonzero(least < 0)
         for row in wrong[np.argsort(least[wrong], kind="stable")[:KEPT]].tolist():
             found = Wrong(digits[row].clone(), float(least[row]), before + row)
-            heapq.heappush(self._most_wrong, (-found.margin, -self.n_wrong - row, found))  # the least wrong in front
+            heapq.heappush(self._most_wrong, (-found.margin, -found.runs, found))  # the least wrong in front
             if len(self._most_wrong) > KEPT - 1:
                 heapq.heappop(self._most_wrong)
         if self.first_wrong is None and len(wrong):

@@ -135,13 +135,6 @@ def test_a_failure_that_ten_thousand_random_pairs_miss_is_found():
     assert_true_of(result, model, model.task)
 
 
-def test_two_layers_that_random_problems_do_not_break_are_broken():
-    model = zoo("position-coupling-2l2h-small")
-    result = interp.attack(model, runs=2_500)
-    assert result.wrong and result.n_wrong["random"] == 0
-    assert_true_of(result, model, model.task)
-
-
 @pytest.mark.slow
 def test_the_512_parameter_adder_fails_far_more_often_than_at_random(checkpoint):
     model = load_published(checkpoint("adder512_s42.pt"))
@@ -161,6 +154,7 @@ def test_rounded_to_bfloat16_the_published_adder_is_broken(checkpoint):
     assert_true_of(result, model, model.task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
