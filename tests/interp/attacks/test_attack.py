@@ -6,6 +6,7 @@ import json
 import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ def test_rounded_to_bfloat16_the_published_adder_is_broken(checkpoint):
     ],
 )
 def test_hand_built_weights_are_not_broken(name, shape):
-    model = models.build(name)
+    model: Any = models.build(name)
     task = model.task.at(*shape)
     result = interp.attack(model, task, runs=250)
     assert not result.wrong and result.smallest_margin() > 0
@@ -193,7 +194,7 @@ def test_logits_that_are_no_numbers_are_wrong_answers():
 
 
 def test_a_domain_smaller_than_the_runs_is_gone_through_once():
-    model = zoo("parity-coupling-1l4h-small")
+    model: Any = zoo("parity-coupling-1l4h-small")
     task = model.task.at(4)
     result = interp.attack(model, task, runs=500)
     assert result.provenance.n == 16 == int(result.margins["tried"].sel(search="random").sum())
