@@ -19,6 +19,7 @@
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
+    interp.attack(model).figure()                where no proof reaches: a search along gradients
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, "resid_pre").figure()   which activation carries the difference
@@ -49,6 +50,7 @@ from interp.ablation import (
     parameter_ablation,
 )
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
+from interp.attacks import Attack, attack
 from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
 from interp.carry import CarryUnits, carry_units, compute_carry_units
 from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, certify
@@ -86,6 +88,8 @@ __all__ = [
     "Certificate",
     "accuracy_bounds",
     "AccuracyBounds",
+    "attack",
+    "Attack",
     "smallest_circuit",
     "Circuit",
     "component_ablation",

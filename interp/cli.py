@@ -8,12 +8,13 @@
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
+    interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
     interp report                                report.html on the zoo's ten-digit adders
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
-undecided.
+undecided; of attack, 0 no failure found, 1 one found.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from interp.attacks.command import AttackModel
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -41,7 +43,7 @@ from models.errors import UserError, unknown_name
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 
 
-def _load(name: str) -> Any:
+def load_model(name: str) -> Any:
     """A trained model by name or path, or a constructed one by name."""
     import models
 
@@ -123,7 +125,7 @@ class Solve:
     def run(self) -> int:
         from models.evaluation import predict
 
-        model = _load(self.model)
+        model = load_model(self.model)
         if not self.problems:
             raise UserError("There is no problem to solve: the list is empty.")
         for text in self.problems:
@@ -152,7 +154,7 @@ class Score:
         from models.checkpoint import write_json_atomic
 
         one_thread()
-        model = _load(self.model)
+        model = load_model(self.model)
         if model.task.compared_by == "loss":
             loss = models.text_loss(model)
             print(f"{self.model}: {loss}")
@@ -199,7 +201,7 @@ class Certify:
         one_thread()
         if self.card:
             read_entry(self.model)  # what is no entry has no card; said before the work
-        model = _load(self.model)
+        model = load_model(self.model)
         task = None
         if self.shape:
             from models.tasks.sequences import SequenceTask
@@ -249,6 +251,7 @@ COMMANDS: dict[str, Any] = {
     "solve": Solve,
     "score": Score,
     "certify": Certify,
+    "attack": AttackModel,
     "report": Report,
     "reproduce": Reproduce,
 }

@@ -1,0 +1,158 @@
+"""Problems through a model, counted: margins, and what each token would do to a margin to first order.
+
+The margin of a problem at one target is the right token's logit less the best other one's, the answer before it being
+the right one (teacher forcing). A problem is answered wrong if one of its margins is negative: up to the first wrong
+token greedy decoding reads the same input.
+
+One run is one sequence through the model. A gradient counts as :data:`GRADIENT_RUNS`, as its backward pass costs about
+two forward passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+
+GRADIENT_RUNS = 3
+EMBED = "hook_embed"
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """Of every problem at every target: the margin (-inf where logits are not numbers), and which tokens are read
+    there, right, and the best of the others."""
+
+    values: Float[Tensor, "n target"]
+    read: Int[Tensor, "n target"]
+    right: Int[Tensor, "n target"]
+    rival: Int[Tensor, "n target"]
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """First-order effects on the margins of some problems, each at one target.
+
+    Attributes:
+        margins: the margins themselves.
+        effects: ``gradient of the margin . W_E[token]`` for every token at every position: a token's effect is its
+            entry less the present token's.
+        caught: gradients at other hooks, by name.
+    """
+
+    margins: Float[Tensor, " n"]
+    effects: Float[Tensor, "n pos token"]
+    caught: dict[str, Tensor]
+
+
+class Runner:
+    """A model and its task; ``runs`` counts what was spent."""
+
+    def __init__(self, model: Any, task: Task) -> None:
+        self.model, self.task, self.runs = model, task, 0
+        self.queries = list(task.query_positions)
+        self._options: dict[str, Any] = {}
+        if isinstance(model, ArithmeticTransformer):
+            with torch.no_grad():
+                self._options["weights"] = {k: v.detach() for k, v in model.effective_weights().items()}
+        fitting = PATTERN_ENTRIES // (getattr(model.cfg, "n_heads", 1) * task.input_length**2)
+        self.batch_size = max(1, min(BATCH_SIZE, fitting))
+        self.device = getattr(model.cfg, "device", None)
+        with torch.no_grad():
+            self.W_E = model.W_E.detach()
+
+    @torch.no_grad()
+    def margins(self, problems: Int[Tensor, "n *operands"]) -> Margins:
+        """The margins of every problem at every target, a run each."""
+        self.runs += len(problems)
+        tokens, right = self.task.encode(problems), self.task.targets(problems)
+        values, rivals = [], []
+        for batch, answers in zip(tokens.split(self.batch_size), right.split(self.batch_size), strict=True):
+            logits = self.model(batch.to(self.device), **self._options)[:, self.queries]
+            value, rival = margin_of(logits, answers.to(logits.device))
+            values.append(value.cpu())
+            rivals.append(rival.cpu())
+        return Margins(torch.cat(values), tokens[:, self.queries], right, torch.cat(rivals))
+
+    def gradients(
+        self, problems: Int[Tensor, "n *operands"], targets: Int[Tensor, " n"], hooks: tuple[str, ...] = ()
+    ) -> Gradients:
+        """First-order effects on the margin of problem i at target ``targets[i]``, and its gradients at ``hooks``.
+
+        Cost: :data:`GRADIENT_RUNS` a problem.
+        """
+        self.runs += GRADIENT_RUNS * len(problems)
+        tokens, right = self.task.encode(problems), self.task.targets(problems)
+        right = right.gather(1, targets[:, None])
+        queries = torch.tensor(self.queries)[targets]
+        margins, effects, caught = [], [], {name: [] for name in hooks}
+        for rows in torch.arange(len(problems)).split(self.batch_size):
+            found: dict[str, Tensor] = {}
+
+            def leaf(value: Tensor, hook: Any, found: dict[str, Tensor] = found) -> Tensor:
+                found[hook.name] = value.detach().requires_grad_()
+                return found[hook.name]
+
+            def watch(value: Tensor, hook: Any, found: dict[str, Tensor] = found) -> Tensor:
+                found[hook.name] = value
+                return value
+
+            with torch.enable_grad():
+                fwd_hooks = [(EMBED, leaf), *((name, watch) for name in hooks)]
+                logits = self.model.run_with_hooks(tokens[rows].to(self.device), fwd_hooks=fwd_hooks, **self._options)
+                asked = logits[torch.arange(len(rows)), queries[rows].to(logits.device)][:, None]
+                value = margin_of(asked, right[rows].to(logits.device))[0][:, 0]
+                wanted = [found[name] for name in (EMBED, *hooks)]
+                gradients = torch.autograd.grad(value.sum(), wanted)
+            margins.append(value.detach().cpu())
+            effects.append((gradients[0] @ self.W_E.T.to(gradients[0].dtype)).double().cpu())
+            for name, gradient in zip(hooks, gradients[1:], strict=True):
+                caught[name].append(gradient.cpu())
+        return Gradients(torch.cat(margins), torch.cat(effects), {k: torch.cat(v) for k, v in caught.items()})
+
+    @torch.no_grad()
+    def catch(self, tokens: Int[Tensor, "n pos"], hooks: tuple[str, ...]) -> dict[str, Tensor]:
+        """Activations at ``hooks`` of any token sequences, a run each."""
+        self.runs += len(tokens)
+        found: dict[str, list[Tensor]] = {name: [] for name in hooks}
+
+        def keep(value: Tensor, hook: Any) -> None:
+            found[hook.name].append(value.detach().cpu())
+
+        for batch in tokens.split(self.batch_size):
+            fwd_hooks = [(name, keep) for name in hooks]
+            self.model.run_with_hooks(batch.to(self.device), fwd_hooks=fwd_hooks, **self._options)
+        return {name: torch.cat(values) for name, values in found.items()}
+
+
+def margin_of(
+    logits: Float[Tensor, "n target d_vocab"], right: Int[Tensor, "n target"]
+) -> tuple[Float[Tensor, "n target"], Int[Tensor, "n target"]]:
+    """(right logit - best other logit, which other); -inf where a logit is NaN, which makes no right answer."""
+    logits = logits.double()
+    own = logits.gather(-1, right[..., None])[..., 0]
+    best, rival = logits.scatter(-1, right[..., None], -torch.inf).max(-1)
+    margin = own - best
+    return torch.where(margin.isnan() | logits.isnan().any(-1), -torch.inf, margin), rival
+
+
+def estimates(
+    margins: Float[Tensor, " n"],
+    effects: Float[Tensor, "n pos token"],
+    old: Int[Tensor, "n pos"],
+    new: Int[Tensor, "n pos"],
+) -> Float[Tensor, " n"]:
+    """First-order estimate of the margin after all of a sequence's tokens changed from ``old`` to ``new``.
+
+    ``margin + sum_pos gradient[pos] . (W_E[new] - W_E[old])``: operands and the teacher-forced answer alike. It is
+    about the same right token, and so only for problems with the same answer at the target.
+    """
+    effect = effects.gather(2, new[..., None]) - effects.gather(2, old[..., None])
+    return margins + effect[..., 0].sum(1)
