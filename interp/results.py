@@ -27,7 +27,9 @@ class Provenance:
 
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
-        return f"{self.rung}: n = {self.n:,} {self.source}{seed}"
+        zeros = len(str(self.n)) - 1
+        n = f"10^{zeros}" if zeros >= 12 and self.n == 10**zeros else f"{self.n:,}"
+        return f"{self.rung}: n = {n} {self.source}{seed}"
 
 
 class Result(ABC):

@@ -93,13 +93,16 @@ class Certificate(Verdict):
         return int((~(bound.values > 0)).sum())
 
     def sentence(self) -> str:
+        return self.finding() if self.status == "refuted" else f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the time it took."""
         n = len(self.cuts)
         a, b = self.witness
         where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
-        took = f"({self.seconds:.1f} s)"
         if self.status == "certified":
             bound = "" if self.arithmetic == "float" else f", every margin proved above {self.lower_bound:.2g}"
-            return f"certified {IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
+            return f"certified {IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}"
         if self.status == "refuted":
             assert self.counterexample is not None
             a, b, answer = self.counterexample
@@ -113,7 +116,7 @@ class Certificate(Verdict):
         share = f" ({self.share_in_words()})" if self.counts and self.arithmetic != "float" else ""
         return (
             f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved{share}, and "
-            f"none of their extreme pairs is wrong; {where}{reason}   {took}"
+            f"none of their extreme pairs is wrong; {where}{reason}"
         )
 
     def shares(self) -> pd.DataFrame:
