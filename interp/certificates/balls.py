@@ -107,6 +107,14 @@ class Arithmetic:
             return self.rounded(self.rounded(mean.nonnegative_part().sqrt(), 2) + added)
         return self.rounded(self.rounded(mean.nonnegative_part() + added).sqrt(), 2)
 
+    def centred(self, x: Sequence[Ball]) -> list[Ball]:
+        """``x - mean(x)``: n - 1 roundings of the sum, two of the division, one of the difference."""
+        mean = self.rounded(sum(x[1:], x[0]) / len(x), 0)
+        if self.unit:
+            size = sum((upper(value) for value in x), arb(0)) / len(x)
+            mean = mean + around_zero(self.growth(len(x) + 1) * size)
+        return [self.rounded(value - mean) for value in x]
+
     def gelu(self, x: Ball) -> Ball:
         """``x / 2 (1 + erf(x / sqrt 2))`` over a ball, from its ends.
 

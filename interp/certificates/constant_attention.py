@@ -21,6 +21,7 @@ from flint import arb
 from jaxtyping import Float, Int
 
 from interp.certificates.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
+from interp.certificates.normed_stream import normed_stream
 from interp.certificates.one_layer import OneLayerAdder
 
 NAME = "constant attention, rank 1"
@@ -30,7 +31,7 @@ BITS = 44
 #: writes along it), for this method to be the right one. The proof holds for any values; large ones prove nothing.
 MOST_VARIATION = 2.0**-10
 _PRECISION = 80  # bits, while terms are enclosed
-_UNDERFLOW = 2.0**-118  # 33 exponentials below the smallest normal number 2^-126, over a sum of at least one
+UNDERFLOW_OF_WEIGHTS = 2.0**-118  # 33 exponentials below the smallest normal number 2^-126, over a sum of at least one
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +85,16 @@ def read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttent
 def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttention:
     layout = adder.layout
     heads, d, width = adder.W_V.shape
-    normed = [[_normed(adder, arithmetic, token, j) for token in layout.tokens[j]] for j in range(layout.n_positions)]
-    w_q, w_k, w_v = (_matrices(w) for w in (adder.W_Q, adder.W_K, adder.W_V))
+    normed = [
+        [normed_stream(adder, arithmetic, token, j) for token in layout.tokens[j]] for j in range(layout.n_positions)
+    ]
+    w_q, w_k, w_v = (matrices(w) for w in (adder.W_Q, adder.W_K, adder.W_V))
     queries = {
         t: [_any_token(arithmetic, normed[t], w_q[h], adder.b_Q[h]) for h in range(heads)] for t in layout.queries
     }
     keys = [[_any_token(arithmetic, xs, w_k[h], adder.b_K[h]) for h in range(heads)] for xs in normed]
     values = [  # [position][token][head * width]
-        [[v for h in range(heads) for v in _project(arithmetic, x, w_v[h], adder.b_V[h])] for x in xs] for xs in normed
+        [[v for h in range(heads) for v in project(arithmetic, x, w_v[h], adder.b_V[h])] for x in xs] for xs in normed
     ]
     pattern = {
         t: [_weights(arithmetic, queries[t][h], [k[h] for k in keys[: t + 1]], adder.score_scale) for h in range(heads)]
@@ -125,7 +128,9 @@ def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAtten
                 largest = [_larger(old, new) for old, new in zip(largest, rest, strict=True)]
             error = [e + new for e, new in zip(error, largest, strict=True)]
             size = [a + b for a, b in zip(size, bounds, strict=True)]
-        errors.append([upper(e + _rounding(arithmetic, size, w_o_balls, i, t + 1)) for i, e in enumerate(error)])
+        errors.append(
+            [upper(e + attention_rounding(arithmetic, size, w_o_balls, i, t + 1)) for i, e in enumerate(error)]
+        )
 
     spread = float(max(2 * w.rad() for rows in pattern.values() for head in rows for w in head))
     return ScalarAttention(terms, direction, errors, spread, _off_direction(terms, errors, direction, layout.tokens))
@@ -134,22 +139,11 @@ def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAtten
 # ---- parts, each as models/parts computes it
 
 
-def _matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
+def matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
     return [[[arb(x) for x in row] for row in matrix] for matrix in w.tolist()]
 
 
-def _normed(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
-    """``x / scale * w``: the quotient is off by a unit in the last place (2 u), the product by one rounding."""
-    if arithmetic.unit:
-        x = [arb(value) for value in adder.stream(token, position).tolist()]
-    else:
-        both = zip(adder.W_E[token].tolist(), adder.W_pos[position].tolist(), strict=True)
-        x = [arb(a) + arb(b) for a, b in both]
-    scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
-    return [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, adder.ln1.tolist(), strict=True)]
-
-
-def _project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:
+def project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:
     found = []
     for e, bias in enumerate(b.tolist()):
         y = arithmetic.dot([value * row[e] for value, row in zip(x, w, strict=True)])
@@ -161,7 +155,7 @@ def _any_token(
     arithmetic: Arithmetic, xs: list[list[Ball]], w: list[list[Ball]], b: Float[np.ndarray, " e"]
 ) -> list[Ball]:
     """A projection whatever token stands there."""
-    return [hull(column) for column in zip(*(_project(arithmetic, x, w, b) for x in xs), strict=True)]
+    return [hull(column) for column in zip(*(project(arithmetic, x, w, b) for x in xs), strict=True)]
 
 
 def _weights(arithmetic: Arithmetic, query: list[Ball], keys: list[list[Ball]], scale: float) -> list[Ball]:
@@ -182,21 +176,21 @@ def _weights(arithmetic: Arithmetic, query: list[Ball], keys: list[list[Ball]], 
     for j, own in enumerate(scores):
         total = arb(1) + sum(((s - own + slack).exp() for k, s in enumerate(scores) if k != j), arb(0))
         weight = arithmetic.rounded(1 / total, 4 * EXP_ULPS + len(keys) + 2)
-        found.append(weight + around_zero(_UNDERFLOW) if arithmetic.unit else weight)
+        found.append(weight + around_zero(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else weight)
     return found
 
 
-def _rounding(arithmetic: Arithmetic, size: list[Ball], w_o: list[list[Ball]], i: int, keys: int) -> Ball:
+def attention_rounding(arithmetic: Arithmetic, size: list[Ball], w_o: list[list[Ball]], i: int, keys: int) -> Ball:
     """What rounding adds to component i of ``(pattern @ values) W_O``, ``size`` bounding ``sum_j |a_j v_j|``.
 
     Masked keys weigh exactly zero: they add zeros, and no rounding.
     """
     if not arithmetic.unit:
         return arb(0)
-    own = [arithmetic.growth(keys) * z + _UNDERFLOW for z in size]
+    own = [arithmetic.growth(keys) * z + UNDERFLOW_OF_WEIGHTS for z in size]
     carried = sum((upper(e * row[i]) for e, row in zip(own, w_o, strict=True)), arb(0))
     written = sum((upper((z + e) * row[i]) for z, e, row in zip(size, own, w_o, strict=True)), arb(0))
-    return carried + arithmetic.growth(len(size)) * written + _UNDERFLOW
+    return carried + arithmetic.growth(len(size)) * written + UNDERFLOW_OF_WEIGHTS
 
 
 def _larger(a: Ball, b: Ball) -> Ball:

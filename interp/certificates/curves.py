@@ -75,6 +75,8 @@ def decision_curves(model: Any, target: int, token: int, task: Any = None) -> De
         UserError: a model that the certifier cannot read, or a token that never stands at the query.
     """
     adder = read_adder(model, task)
+    if adder.centred:
+        raise UserError(f"Decision curves are drawn for RMS norms, and {model_name(model)} has LayerNorms.")
     attention = read_attention(adder, REAL)
     if (reason := obstacle(attention)) is not None:
         raise UserError(f"{model_name(model)} has no decision function of one number: {reason}.")

@@ -19,6 +19,7 @@ from scipy.special import erf
 from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, around_zero, upper
 from interp.certificates.columns import Classes
 from interp.certificates.constant_attention import BITS, ScalarAttention
+from interp.certificates.normed_stream import stream
 from interp.certificates.one_layer import OneLayerAdder
 
 #: Pieces of one class's interval before its proof is given up: it is then undecided, and never certified.
@@ -35,32 +36,40 @@ def float_margins(
     share = np.linspace(0.0, 1.0, points)
     low, high = (classes.ends * 2.0**-BITS).T
     s = low[:, None] * (1 - share) + high[:, None] * share
-    logits = float_logits(adder, attention, classes.target, classes.token, s)
-    right = np.take_along_axis(logits, classes.answer[:, None, None], -1)[..., 0]
-    np.put_along_axis(logits, np.broadcast_to(classes.answer[:, None, None], (*right.shape, 1)), -np.inf, -1)
-    return right - logits.max(-1)
+    stream = stream_behind(adder, attention, classes.target, classes.token, s)
+    return margins_behind(adder, stream, classes.answer[:, None])
 
 
-def float_logits(
+def stream_behind(
     adder: OneLayerAdder,
     attention: ScalarAttention,
     target: Int[np.ndarray, " n"],
     token: Int[np.ndarray, " n"],
     s: Float[np.ndarray, "n point"],
-) -> Float[np.ndarray, "n point vocab"]:
-    """Logits in float64 of queries whose attention writes ``s direction``, without any error."""
+) -> Float[np.ndarray, "n point d"]:
+    """The stream behind an attention that writes ``s direction`` without any error, in float64."""
     positions = np.array(adder.layout.queries)[target]
     x = adder.W_E[token] + adder.W_pos[positions] + adder.b_O
-    y = x[:, None] + s[..., None] * attention.direction
-    pre = _normed(adder, y, adder.ln2) @ adder.W_in + adder.b_in
+    return x[:, None] + s[..., None] * attention.direction
+
+
+def logits_behind(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
+    """Logits in float64 of streams behind the attention (``b_O`` added)."""
+    pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
-    return _normed(adder, y, adder.ln_final) @ adder.W_U + adder.b_U
+    return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 
-def _normed(adder: OneLayerAdder, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    square = (x**2).mean(-1, keepdims=True)
-    return x / (np.sqrt(square) + adder.eps if adder.eps_outside else np.sqrt(square + adder.eps)) * gain
+def margins_behind(
+    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
+) -> Float[np.ndarray, "*rows"]:
+    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
+    logits = logits_behind(adder, y)
+    answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
+    right = np.take_along_axis(logits, answer, -1)[..., 0]
+    np.put_along_axis(logits, answer, -np.inf, -1)
+    return right - logits.max(-1)
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,7 @@ class Decision:
     def stream(self, token: int, position: int) -> list[Ball]:
         key = (token, position)
         if key not in self.streams:
-            if self.arithmetic.unit:
-                self.streams[key] = [arb(x) for x in self.adder.stream(token, position).tolist()]
-            else:
-                both = zip(self.adder.W_E[token].tolist(), self.adder.W_pos[position].tolist(), strict=True)
-                self.streams[key] = [arb(a) + arb(b) for a, b in both]
+            self.streams[key] = stream(self.adder, self.arithmetic, token, position)
         return self.streams[key]
 
     def _rivals(self, answer: int) -> tuple[arb_mat, list[Ball], list[Ball]]:

@@ -97,6 +97,8 @@ def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, 
     Raises:
         NotApplicable: no method does that for this model.
     """
+    if adder.centred:
+        raise NotApplicable("LN")
     reason = constant_attention.obstacle(constant_attention.read_attention(adder, REAL))
     if reason is not None:
         raise NotApplicable(reason)

@@ -53,6 +53,8 @@ class Method:
 
 
 def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
+    if adder.centred:
+        raise NotApplicable("its decision function is bounded for RMS norms, and these are LayerNorms")
     real = constant_attention.read_attention(adder, REAL)
     reason = constant_attention.obstacle(real)
     if reason is not None:

@@ -51,9 +51,10 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class OneLayerAdder:
-    """The effective weights of a pre-norm RMS decoder of one layer, as float64 copies of the stored numbers.
+    """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
-    A missing bias is an array of zeros. ``model`` is what refutations are replayed through.
+    A missing bias is an array of zeros. ``model`` is what refutations are replayed through. The norms are RMS norms, or
+    (``centred``) LayerNorms.
     """
 
     model: ArithmeticTransformer
@@ -78,6 +79,14 @@ class OneLayerAdder:
     ln_final: Float[np.ndarray, " d"]
     W_U: Float[np.ndarray, "d vocab"]
     b_U: Float[np.ndarray, " vocab"]
+    ln1_b: Float[np.ndarray, " d"]
+    ln2_b: Float[np.ndarray, " d"]
+    ln_final_b: Float[np.ndarray, " d"]
+
+    @property
+    def centred(self) -> bool:
+        """Whether the norms subtract the mean (LayerNorm)."""
+        return self.model.config.normalization_type == "LN"
 
     @property
     def eps(self) -> float:
@@ -94,6 +103,13 @@ class OneLayerAdder:
     @property
     def activation(self) -> str:
         return self.model.config.act_fn
+
+    def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """A norm of vectors (the last axis) in float64."""
+        if self.centred:
+            x = x - x.mean(-1, keepdims=True)
+        square = (x**2).mean(-1, keepdims=True)
+        return x / (np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)) * gain + bias
 
     def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
         """``W_E[token] + W_pos[position]``, rounded once to the model's dtype: as IEEE addition defines it."""
@@ -138,8 +154,9 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
     if any(point._forward_hooks for point in model.hook_dict.values()):
         raise UserError(f"{model_name(model)} has hooks that may change what it computes; call reset_hooks() first.")
     config = model.config
+    if config.normalization_type is None:
+        raise UserError(f"The certifier needs norms, RMS or LN, and {model_name(model)} has none.")
     for switch, wanted in (
-        ("normalization_type", "RMS"),
         ("norm_placement", "pre"),
         ("final_norm", True),
         ("positional_embedding_type", "standard"),
@@ -163,9 +180,15 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
             raise UserError(f"{name} has shape {list(weights[name].shape)}, and the config says {list(shape)}.")
         if not np.isfinite(weights[name]).all():
             raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
-    named = {name.rsplit(".", 1)[1]: value for name, value in weights.items() if not name.endswith(".w")}
-    gains = {name.rsplit(".", 2)[-2]: value for name, value in weights.items() if name.endswith(".w")}
-    return OneLayerAdder(model=model, layout=read_layout(task), fingerprint=fingerprint(model), **named, **gains)
+    norms = {f"{norm}_b": np.zeros(config.d_model) for norm in ("ln1", "ln2", "ln_final")}
+    named: dict[str, np.ndarray] = {}
+    for name, value in weights.items():
+        *_, part, last = name.split(".")
+        if last in ("w", "b"):
+            norms[part if last == "w" else f"{part}_b"] = value
+        else:
+            named[last] = value
+    return OneLayerAdder(model=model, layout=read_layout(task), fingerprint=fingerprint(model), **named, **norms)
 
 
 def read_layout(task: FixedWidthAddition) -> Layout:
