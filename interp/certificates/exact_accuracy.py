@@ -7,14 +7,19 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from interp.certificates import constant_attention
 from interp.certificates.accuracy_bounds import PAIRS, AccuracyBounds
 from interp.certificates.balls import REAL, Arithmetic
+from interp.certificates.branching import Search
 from interp.certificates.counting import Counts, Diagram, count
 from interp.certificates.methods import NotApplicable, out_of_range, rung_of
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.scalar_verdicts import ScalarVerdicts
+from interp.certificates.window_diagrams import window_diagrams
+from interp.certificates.windows import window_verdicts
 from interp.sites import model_name
 from models.errors import UserError
 from models.tasks.addition import DIGITS
@@ -22,6 +27,8 @@ from models.tasks.addition import DIGITS
 WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 #: How finely the attention scalar is told apart (method 1), round by round.
 FINENESS = (2.0**-6, 2.0**-12, 2.0**-18)
+#: Columns of the windows that are all judged (other methods), and how many longer ones a target and column, by round.
+DEPTH, LONGER = 2, (0, 20_000, 200_000)
 
 
 def accuracy_bounds(
@@ -92,19 +99,42 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
 
 
 def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
-    """Verdicts on all targets, each time finer than before.
+    """Verdicts on all targets, each time finer than before: by the attention scalar, then by windows of columns.
 
     Raises:
-        NotApplicable: no method does that for this model.
+        NotApplicable: neither can be done for this model.
     """
+    reasons = []
+    for way in (_by_scalar, _by_windows):
+        try:
+            yield from way(adder, rung)
+        except NotApplicable as error:
+            reasons.append(str(error))
+    if len(reasons) == 2:
+        raise NotApplicable("; ".join(reasons))
+
+
+def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
     if adder.centred:
-        raise NotApplicable("LN")
+        raise NotApplicable("its decision function is bounded for RMS norms, and these are LayerNorms")
     reason = constant_attention.obstacle(constant_attention.read_attention(adder, REAL))
     if reason is not None:
         raise NotApplicable(reason)
     attention = constant_attention.read_attention(adder, rung)
-    if rung.unit and (reason := out_of_range(adder, attention)) is not None:
+    if rung.unit and (reason := out_of_range(adder, np.isfinite(attention.off_direction))) is not None:
         raise NotApplicable(reason)
     verdicts = ScalarVerdicts(adder, attention, rung)
     for fineness in FINENESS:
         yield f"{constant_attention.NAME}, attention told apart to {fineness:.1g}", verdicts.diagrams(fineness)
+
+
+def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
+    search = Search(adder, rung)
+    reason = search.attention.obstacle
+    if reason is None and rung.unit:
+        reason = out_of_range(adder, True)
+    if reason is not None:
+        raise NotApplicable(reason)
+    tables = window_verdicts(search, DEPTH)
+    for most in LONGER:
+        yield f"windows of {DEPTH} columns, up to {most:,} longer ones", window_diagrams(search, tables, most)

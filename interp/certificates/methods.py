@@ -63,7 +63,7 @@ def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     classes = all_classes(adder.layout, enclosed.terms)
     hunted = float_margins(adder, enclosed, classes, GRID).min(1)
     decision = Decision(adder, enclosed, arithmetic)
-    reason = out_of_range(adder, enclosed) if arithmetic.unit else None
+    reason = out_of_range(adder, np.isfinite(enclosed.off_direction)) if arithmetic.unit else None
 
     def prove(index: int, level: float) -> Proof:
         low, high = classes.ends[index].tolist()
@@ -80,14 +80,14 @@ def _fixed(classes: Classes, index: int) -> tuple[int, int, int]:
     return int(classes.target[index]), int(classes.token[index]), int(classes.answer[index])
 
 
-def out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAttention) -> str | None:
+def out_of_range(adder: OneLayerAdder, attention_is_finite: bool | np.bool_) -> str | None:
     """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.certificates.balls`."""
     weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
     weights += [adder.ln1, adder.ln2, adder.ln_final]
     weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
     if max(float(np.abs(w).max()) for w in weights) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
-    if not np.isfinite(attention.off_direction):
+    if not attention_is_finite:
         return "attention may overflow"
     return None
 
