@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -27,8 +28,10 @@ from models.tasks.addition import DIGITS
 WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 #: How finely the attention scalar is told apart (method 1), round by round.
 FINENESS = (2.0**-6, 2.0**-12, 2.0**-18)
-#: Columns of the windows that are all judged (other methods), and how many longer ones a target and column, by round.
-DEPTH, LONGER = 2, (0, 20_000, 200_000)
+#: Columns of the windows that are all judged (other methods), and how many longer ones, by round.
+DEPTH, LONGER = 2, (0, 20_000, 100_000)
+#: A way is given up where a round leaves more than this share of the pairs open that the one before did.
+ENOUGH = 0.9
 
 
 def accuracy_bounds(
@@ -76,15 +79,7 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
         NotApplicable: no method bounds this model's accuracy.
     """
     start = time.perf_counter()
-    best: tuple[int, str, Sequence[Diagram], Counts] | None = None
-    for method, diagrams in _refinements(adder, rung):
-        counts = count(diagrams, by_chain=True)
-        if best is None or sum(counts.open) < best[0]:
-            best = sum(counts.open), method, diagrams, counts
-        if best[0] <= Fraction(width) * PAIRS:
-            break
-    assert best is not None
-    _, method, diagrams, counts = best
+    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * PAIRS)
     names = [f"s{i}" for i in range(DIGITS + 1)] + ["EOS"]
     return AccuracyBounds(
         model=model_name(adder.model),
@@ -98,20 +93,31 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
     )
 
 
-def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
-    """Verdicts on all targets, each time finer than before: by the attention scalar, then by windows of columns.
+def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Sequence[Diagram], Counts]:
+    """Verdicts on all targets with at most ``wanted`` open pairs, or with the fewest that were found.
 
     Raises:
-        NotApplicable: neither can be done for this model.
+        NotApplicable: no way leads to verdicts on this model.
     """
-    reasons = []
+    reasons, best = [], None
     for way in (_by_scalar, _by_windows):
+        before = math.inf
         try:
-            yield from way(adder, rung)
+            for method, diagrams in way(adder, rung):
+                counts = count(diagrams, by_chain=True)
+                found = sum(counts.open)
+                if best is None or found < sum(best[2].open):
+                    best = method, diagrams, counts
+                if found <= wanted:
+                    return best
+                if found > ENOUGH * before:
+                    break
+                before = found
         except NotApplicable as error:
             reasons.append(str(error))
-    if len(reasons) == 2:
+    if best is None:
         raise NotApplicable("; ".join(reasons))
+    return best
 
 
 def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:

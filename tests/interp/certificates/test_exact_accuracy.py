@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -92,8 +91,15 @@ def telling_pairs(verdicts: ScalarVerdicts, n: int, seed: int) -> torch.Tensor:
 # ---- pair by pair
 
 
-@pytest.mark.parametrize("rung", ["interval", "float32"])
-@pytest.mark.parametrize("name", list(BROKEN))
+@pytest.mark.parametrize(
+    ("name", "rung"),
+    [
+        ("few", "interval"),
+        ("last digit", "interval"),
+        ("few", "float32"),
+        pytest.param("last digit", "float32", marks=pytest.mark.slow),
+    ],
+)
 def test_no_pair_is_answered_otherwise_than_its_verdict(name, rung):
     model, verdicts = broken(name), verdicts_of(name, rung)
     pairs = telling_pairs(verdicts, 20_000, 0)
@@ -132,7 +138,7 @@ def test_a_broken_bound_of_the_scalar_is_noticed(monkeypatch):
 # ---- in total
 
 
-@pytest.mark.parametrize("name", list(BROKEN))
+@pytest.mark.parametrize("name", ["few", pytest.param("last digit", marks=pytest.mark.slow)])
 def test_sampled_accuracy_lies_within_the_bounds(name):
     """10^5 uniform pairs: overall, by digit and by chain (Clopper-Pearson 99.99% each)."""
     model = broken(name)
@@ -171,6 +177,7 @@ def test_a_certified_model_is_right_on_all_pairs_exactly():
     assert found.lower == found.upper == 1 and found.reached and "right on all pairs" in found.sentence()
 
 
+@pytest.mark.slow
 def test_rounding_leaves_pairs_open_and_the_sentence_says_so():
     """In float32 some margins of this model are within the rounding."""
     found = interp.accuracy_bounds(broken("last digit"), width=1e-9, arithmetic="float32")
@@ -240,20 +247,15 @@ def bounds(right: int, open_: int, wrong: int) -> AccuracyBounds:
     ("open_", "wrong", "words"),
     [
         (0, 0, "right on all pairs"),
-        (10**16, 5 * 10**15, "wrong on between 5.0e-5 and 1.5e-4 of all pairs"),
-        (10**9, 5 * 10**15, "wrong on between 5.000000e-5 and 5.000002e-5 of all pairs"),
+        (10**16, 5 * 10**15, "wrong on between 5.00e-5 and 1.50e-4 of all pairs"),
+        (10**11, 5 * 10**15, "wrong on between 5.000000e-5 and 5.000100e-5 of all pairs"),
         (10**16, 0, "wrong on at most 1.0e-4 of all pairs"),
         (0, 5 * 10**15, "wrong on exactly 0.00005 of all pairs"),
     ],
 )
 def test_the_sentence_says_as_much_as_is_known(open_, wrong, words):
     found = bounds(PAIRS - open_ - wrong, open_, wrong)
-    if open_ == 10**9:  # two digits more than tell the bounds apart
-        low, high = re.findall(r"[\d.]+e-5", found.wrong())
-        assert Fraction(low) <= 1 - found.upper < 1 - found.lower <= Fraction(high)
-        assert float(high) - float(low) < 3e-11
-    else:
-        assert found.wrong() == words
+    assert found.wrong() == words
 
 
 # ---- pieces
