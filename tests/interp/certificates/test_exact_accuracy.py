@@ -119,7 +119,7 @@ def test_finer_verdicts_never_contradict_coarser_ones():
     pairs = telling_pairs(verdicts, 20_000, 1)
     for coarse, fine in zip(verdicts.diagrams(2.0**-3), verdicts.diagrams(2.0**-12), strict=True):
         before, after = walk(coarse, pairs), walk(fine, pairs)
-        assert (after[before != OPEN] == before[before != OPEN]).all()
+        assert ((after == before) | (before == OPEN)).all()
 
 
 def test_a_broken_bound_of_the_scalar_is_noticed(monkeypatch):
@@ -145,7 +145,7 @@ def test_sampled_accuracy_lies_within_the_bounds(name):
     found = bounds_of_few() if name == "few" else interp.accuracy_bounds(model)
     pairs = model.task.sample(100_000, torch.Generator().manual_seed(0))
     wrong = (predict(model, pairs, method="teacher_forced") != model.task.targets(pairs)).numpy()
-    chain = model.task.chain_length(pairs).numpy()
+    chain = np.asarray(model.task.chain_length(pairs))
     table = found.to_dataframe()
     sampled = [wrong.any(1), *wrong.T, *(wrong.any(1)[chain == length] for length in range(11))]
     assert len(table) == len(sampled)
