@@ -146,8 +146,8 @@ def test_sampled_accuracy_lies_within_the_bounds(name):
     pairs = model.task.sample(100_000, torch.Generator().manual_seed(0))
     wrong = (predict(model, pairs, method="teacher_forced") != model.task.targets(pairs)).numpy()
     chain = np.asarray(model.task.chain_length(pairs))
-    table = found.to_dataframe()
-    sampled = [wrong.any(1), *wrong.T, *(wrong.any(1)[chain == length] for length in range(11))]
+    table, anywhere = found.to_dataframe(), np.asarray(wrong.any(1))
+    sampled = [anywhere, *wrong.T, *(anywhere[chain == length] for length in range(11))]
     assert len(table) == len(sampled)
     for row, errors in zip(table.itertuples(), sampled, strict=True):
         if len(errors):
