@@ -164,4 +164,4 @@ def shown(share: Fraction, digits: int, up: bool = False) -> str:
     exponent = rounded.adjusted()
     if exponent >= -2:
         return f"{rounded:f}"
-    return f"{rounded.scaleb(-exponent):f}e{exponent}"
+    return f"{rounded.scaleb(-exponent):.{digits - 1}f}e{exponent}"

@@ -102,12 +102,20 @@ def _unique_rows(rows: Int[np.ndarray, "n symbol"]) -> tuple[Int[np.ndarray, "m 
     return rows[first], index.reshape(-1)
 
 
-def diagram_of_windows(table: Int[np.ndarray, "..."], target: int, columns: int = DIGITS, base: int = 10) -> Diagram:
+def diagram_of_windows(
+    table: Int[np.ndarray, "..."],
+    target: int,
+    columns: int = DIGITS,
+    base: int = 10,
+    below: Sequence[Int[np.ndarray, "_ symbol"]] = (),
+) -> Diagram:
     """A table of window verdicts as a diagram.
 
     Args:
         table: [carry into the window's lowest column, its symbol base x + y, ..., the highest column's]: 1 right, -1
             wrong, 0 open. The window ends at column ``min(target, columns - 1)``.
+        below: levels of the columns below the window, the next one first, as in :class:`Diagram`. The first has a row
+            for each of the table's first open windows, in the table's order: what becomes of them.
 
     Raises:
         UserError: a table of another shape, or with other values.
@@ -125,6 +133,10 @@ def diagram_of_windows(table: Int[np.ndarray, "..."], target: int, columns: int 
     lowest = top - depth + 1
     states = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)[table]  # by verdict 0, 1, -1
     levels: list[np.ndarray] = [np.zeros((0, 2 * base**2), dtype=np.int32)] * lowest
+    for column, level in zip(range(lowest - 1, -1, -1), below, strict=False):
+        levels[column] = level
+    if below:
+        states.flat[np.flatnonzero(table == 0)[: len(below[0])]] = NODES + np.arange(len(below[0]))
     for column in range(lowest, top):
         # A node for each carry out of the column and the digits of the columns above it.
         rows = states.reshape(2 * base**2, -1).T

@@ -41,39 +41,37 @@ def float_margins(
     for rows in np.array_split(np.arange(len(classes)), max(1, len(classes) * points // _AT_ONCE)):
         low, high = (classes.ends[rows] * 2.0**-BITS).T
         s = low[:, None] * (1 - share) + high[:, None] * share
-        logits = float_logits(adder, attention, classes.target[rows], classes.token[rows], s)
-        found[rows] = _leads(logits, classes.answer[rows, None])
+        stream = stream_behind(adder, attention, classes.target[rows], classes.token[rows], s)
+        found[rows] = margins_behind(adder, stream, classes.answer[rows, None])
     return found
 
 
-def float_logits(
+def stream_behind(
     adder: OneLayerAdder,
     attention: ScalarAttention,
     target: Int[np.ndarray, " n"],
     token: Int[np.ndarray, " n"],
     s: Float[np.ndarray, "n point"],
-) -> Float[np.ndarray, "n point vocab"]:
-    """Logits in float64 of queries whose attention writes ``s direction``, without any error."""
-    x = adder.W_E[token] + adder.W_pos[np.array(adder.layout.queries)[target]] + adder.b_O
-    return _logits_behind(adder, x[:, None] + s[..., None] * attention.direction)
+) -> Float[np.ndarray, "n point d"]:
+    """The stream behind an attention that writes ``s direction`` without any error, in float64."""
+    positions = np.array(adder.layout.queries)[target]
+    x = adder.W_E[token] + adder.W_pos[positions] + adder.b_O
+    return x[:, None] + s[..., None] * attention.direction
 
 
-def margins_behind(
-    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
-) -> Float[np.ndarray, "*rows"]:
-    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
-    return _leads(_logits_behind(adder, y), answer)
-
-
-def _logits_behind(adder: OneLayerAdder, y: np.ndarray) -> np.ndarray:
+def logits_behind(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
+    """Logits in float64 of streams behind the attention (``b_O`` added)."""
     pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
     return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 
-def _leads(logits: np.ndarray, answer: np.ndarray) -> np.ndarray:
-    """The answers' leads over the best other tokens; overwrites ``logits``."""
+def margins_behind(
+    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
+) -> Float[np.ndarray, "*rows"]:
+    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
+    logits = logits_behind(adder, y)
     answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
     right = np.take_along_axis(logits, answer, -1)[..., 0]
     np.put_along_axis(logits, answer, -np.inf, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -12,11 +13,14 @@ import numpy as np
 from interp.certificates import constant_attention
 from interp.certificates.accuracy_bounds import PAIRS, AccuracyBounds
 from interp.certificates.balls import REAL, Arithmetic
+from interp.certificates.branching import Search
 from interp.certificates.counting import Counts, Diagram, count
 from interp.certificates.methods import NotApplicable, out_of_range, rung_of
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.scalar_verdicts import ScalarVerdicts
+from interp.certificates.window_diagrams import window_diagrams
+from interp.certificates.windows import window_verdicts
 from interp.sites import model_name
 from models.errors import UserError
 from models.tasks.addition import DIGITS
@@ -24,6 +28,10 @@ from models.tasks.addition import DIGITS
 WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 #: How finely the attention scalar is told apart (method 1), round by round.
 FINENESS = (2.0**-6, 2.0**-12, 2.0**-18)
+#: Columns of the windows that are all judged (other methods), and how many longer ones, by round.
+DEPTH, LONGER = 2, (0, 20_000, 100_000)
+#: A way is given up where a round leaves more than this share of the pairs open that the one before did.
+ENOUGH = 0.9
 
 
 def accuracy_bounds(
@@ -71,15 +79,7 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
         NotApplicable: no method bounds this model's accuracy.
     """
     start = time.perf_counter()
-    best: tuple[int, str, Sequence[Diagram], Counts] | None = None
-    for method, diagrams in _refinements(adder, rung):
-        counts = count(diagrams, by_chain=True)
-        if best is None or sum(counts.open) < best[0]:
-            best = sum(counts.open), method, diagrams, counts
-        if best[0] <= Fraction(width) * PAIRS:
-            break
-    assert best is not None
-    _, method, diagrams, counts = best
+    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * PAIRS)
     names = [f"s{i}" for i in range(DIGITS + 1)] + ["EOS"]
     return AccuracyBounds(
         model=model_name(adder.model),
@@ -93,12 +93,36 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
     )
 
 
-def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
-    """Verdicts on all targets, each time finer than before.
+def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Sequence[Diagram], Counts]:
+    """Verdicts on all targets with at most ``wanted`` open pairs, or with the fewest that were found.
 
     Raises:
-        NotApplicable: no method does that for this model.
+        NotApplicable: no way leads to verdicts on this model.
     """
+    reasons, best = [], None
+    for way in (_by_scalar, _by_windows):
+        before = math.inf
+        try:
+            for method, diagrams in way(adder, rung):
+                counts = count(diagrams, by_chain=True)
+                found = sum(counts.open)
+                if best is None or found < sum(best[2].open):
+                    best = method, diagrams, counts
+                if found <= wanted:
+                    return best
+                if found > ENOUGH * before:
+                    break
+                before = found
+        except NotApplicable as error:
+            reasons.append(str(error))
+    if best is None:
+        raise NotApplicable("; ".join(reasons))
+    return best
+
+
+def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
+    if adder.centred:
+        raise NotApplicable("its decision function is bounded for RMS norms, and these are LayerNorms")
     reason = constant_attention.obstacle(constant_attention.read_attention(adder, REAL))
     if reason is not None:
         raise NotApplicable(reason)
@@ -108,3 +132,15 @@ def _refinements(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, 
     verdicts = ScalarVerdicts(adder, attention, rung)
     for fineness in FINENESS:
         yield f"{constant_attention.NAME}, attention told apart to {fineness:.1g}", verdicts.diagrams(fineness)
+
+
+def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
+    search = Search(adder, rung)
+    reason = search.attention.obstacle
+    if reason is None and rung.unit:
+        reason = out_of_range(adder, True)
+    if reason is not None:
+        raise NotApplicable(reason)
+    tables = window_verdicts(search, DEPTH)
+    for most in LONGER:
+        yield f"windows of {DEPTH} columns, up to {most:,} longer ones", window_diagrams(search, tables, most)

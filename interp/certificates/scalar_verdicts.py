@@ -18,7 +18,7 @@ from interp.certificates.balls import Arithmetic
 from interp.certificates.columns import Classes, all_classes
 from interp.certificates.constant_attention import BITS, ScalarAttention
 from interp.certificates.counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, symbols
-from interp.certificates.decision import Decision, between, float_logits
+from interp.certificates.decision import Decision, between, logits_behind, stream_behind
 from interp.certificates.one_layer import OneLayerAdder
 from models.tasks.addition import DIGITS
 
@@ -108,7 +108,8 @@ class ScalarVerdicts:
 
         def guess(s: np.ndarray) -> list[int]:
             query = np.array([target]), np.array([token])
-            return float_logits(self.adder, self.attention, *query, s[None] * 2.0**-BITS)[0].argmax(-1).tolist()
+            stream = stream_behind(self.adder, self.attention, *query, s[None] * 2.0**-BITS)
+            return logits_behind(self.adder, stream)[0].argmax(-1).tolist()
 
         def wins(start: int, end: int, winner: int) -> bool:
             return bool(self.decision.margin(target, token, winner, between(start, end)) > 0)
