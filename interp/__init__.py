@@ -18,6 +18,7 @@
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
+    interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, "resid_pre").figure()   which activation carries the difference
@@ -50,7 +51,7 @@ from interp.ablation import (
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
 from interp.carry import CarryUnits, carry_units, compute_carry_units
-from interp.certificates import Certificate, certify
+from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, certify
 from interp.circuits import Circuit, smallest_circuit
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
@@ -83,6 +84,8 @@ from interp.stress import StressSuites, stress_suites
 __all__ = [
     "certify",
     "Certificate",
+    "accuracy_bounds",
+    "AccuracyBounds",
     "smallest_circuit",
     "Circuit",
     "component_ablation",

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from interp.stats import permutation_p
 from models.errors import UserError
@@ -55,7 +54,9 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
     if np.isnan(observed):
         p = float("nan")
     else:
-        ranks = stats.rankdata(means[0]), stats.rankdata(means[1])
+        from scipy.stats import rankdata
+
+        ranks = rankdata(means[0]), rankdata(means[1])
         null = [float(np.corrcoef(ranks[0], generator.permutation(ranks[1]))[0, 1]) for _ in range(_SHUFFLES)]
         p = permutation_p(observed, np.array(null))
     errors, size = np.abs(means[0] - means[1]), float(np.vdot(estimate, estimate))
@@ -77,4 +78,6 @@ def rank_correlation(a: Float[np.ndarray, " cell"], b: Float[np.ndarray, " cell"
     """Spearman's, ties by their mean rank; NaN where one side is constant."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
-    return float(stats.spearmanr(a, b).statistic)
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(a, b).statistic)

@@ -27,7 +27,6 @@ import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 from interp.problems import chunks, draw, resolve_task
 from interp.results import Provenance, Result
@@ -249,6 +248,8 @@ def compute_attention_by_role(
 
 def _shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, seed: int) -> np.ndarray:
     """Permutation p-value [layer, head, role] of the summed rank of a role's keys within each query."""
+    from scipy.stats import rankdata
+
     rng = np.random.default_rng(seed)
     observed = np.zeros((*pattern.shape[:2], member.shape[1]))
     null = np.zeros((permutations, *observed.shape))

@@ -2,6 +2,7 @@
 
     interp list                                  models, trained or not
     interp train microadder-57 --seeds 64        train (or go on with) a run
+    interp train microadder-57 --certify         until a checkpoint is proved right on all 10^20 pairs
     interp publish runs/microadder-57            make a zoo entry of finished runs
     interp solve microadder-57 57+48             the model's own answer
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
@@ -24,7 +25,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from interp.training_commands import FetchData, ModelName, Publish, Reproduce, Train, one_thread, train_class
+from interp.training_commands import (
+    FetchData,
+    ModelName,
+    Publish,
+    Reproduce,
+    Train,
+    one_thread,
+    train_class,
+    with_certify_default,
+)
 from models.errors import UserError, unknown_name
 
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
@@ -49,6 +59,7 @@ class List:
 
     def run(self) -> int:
         import models
+        from interp.certificates.stored import all_pairs
         from models.registry import by_paper
 
         header = (
@@ -56,6 +67,7 @@ class List:
             "parameters",
             "right (sampled)",
             "of",
+            "all inputs",
             "seeds tried",
             "perfect on it (95% interval)",
             "training time",
@@ -66,18 +78,19 @@ class List:
                 continue
             n = sum(p.numel() for p in models.build(name).parameters())
             trains = models.get_spec(name).recipe is not None
-            row = ["not trained yet" if trains else "constructed", "", "", "", ""]
+            row = ["not trained yet" if trains else "constructed", "", "", "", "", ""]
             if name in zoo:
                 entry = models.zoo.read_entry(name)
                 made, score = entry["training"], entry["score"]
                 if "loss" in score:
                     loss = f"loss {score['loss']:.3f}"
-                    row = [loss, score["problems"], str(made["seeds_tried"]), "", f"{made['seconds'] / 60:.0f} min"]
+                    row = [loss, score["problems"], "", str(made["seeds_tried"]), "", f"{made['seconds'] / 60:.0f} min"]
                     rows.append((name, f"{n:,}", *row))
                     continue
                 row = [
                     f"{score['correct']:,} / {score['n']:,}",
                     score["problems"],
+                    all_pairs(name),
                     str(made["seeds_tried"]),
                     models.zoo.grokked_seeds(made),
                     f"{made['seconds'] / 60:.0f} min",
@@ -155,36 +168,58 @@ class Score:
 
 @dataclass(frozen=True)
 class Certify:
-    """Prove a one-layer adder right on all 10^20 pairs of ten-digit numbers, or find a pair that it gets wrong.
+    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer and for hand-built models;
+    all problems, run through the model, where there are at most 2^20 of them.
 
     Exit status: 0 certified (or, with --check, a certificate that holds), 1 refuted, 3 undecided.
     """
 
     model: ModelName
-    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
-    arithmetic: Literal["float", "interval", "float32"] = "float32"
-    """A grid in floats (no proof), ball arithmetic over the reals, or with a bound for every float32 operation."""
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
+    arithmetic: Literal["float", "interval", "float32"] | None = None
+    """Of proofs: a grid in floats (no proof), ball arithmetic over the reals, or (the default) with a bound for every
+    float32 operation."""
+    shape: tuple[int, ...] = ()
+    """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None
     """Also write the certificate here."""
+    width: float = 1e-6
+    """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
+    card: bool = False
+    """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
 
     def run(self) -> int:
-        from interp.certificates.certificate import EXIT_STATUS, load_certificate
-        from interp.certificates.certify import certify, check_certificate
+        from interp.certificates import certify, check_certificate, load_certificate
+        from interp.certificates.stored import store
+        from models.zoo import read_entry
 
         one_thread()
+        if self.card:
+            read_entry(self.model)  # what is no entry has no card; said before the work
         model = _load(self.model)
+        task = None
+        if self.shape:
+            from models.tasks.sequences import SequenceTask
+
+            if not isinstance(model.task, SequenceTask):
+                raise UserError(f"Problems of {model.task.name} have one shape; there is none to choose.")
+            if len(self.shape) != (n := len(model.task.shape)):
+                raise UserError(f"A shape of {model.task.name} is {n} number{'s' * (n > 1)}, not {len(self.shape)}.")
+            task = model.task.at(*self.shape)
         if self.check is not None:
             certificate = load_certificate(self.check)
-            check_certificate(certificate, model)
+            check_certificate(certificate, model, task)
             print(f"holds: {certificate.sentence()}")
         else:
-            certificate = certify(model, self.arithmetic)
+            certificate = certify(model, self.arithmetic, task, self.width)
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)
-        return EXIT_STATUS[certificate.status]
+        if self.card:
+            print(f"written to {store(self.model, certificate)}")
+        return certificate.exit_status
 
 
 @dataclass(frozen=True)
@@ -228,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
         name, rest = arguments[0], arguments[1:]
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
+        rest = with_certify_default(rest) if name == "train" else rest
         cls = train_class(rest) if name == "train" else COMMANDS[name]
         status = tyro.cli(cls, prog=f"interp {name}", args=rest).run()
         sys.stdout.flush()

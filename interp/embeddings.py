@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 from interp.geometry import as_labels, as_table, cut_angles, geometric_circle, principal_plane, wrap
 from interp.results import Provenance, Result
@@ -205,6 +204,8 @@ def _order(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[
     The circle is opened at its largest gap. Points that go all the way round (no gap above twice the even one) have
     no natural beginning; there the rotation with the largest correlation counts, for every shuffle alike.
     """
+    from scipy.stats import rankdata
+
     n = len(angle)
     along, gap = cut_angles(angle)
     rank, label_rank = rankdata(along)[shuffles], rankdata(label)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import least_squares
 
 from models.errors import UserError
 
@@ -104,6 +103,8 @@ def geometric_circle(points: Float[np.ndarray, "n 2"]) -> tuple[Float[np.ndarray
     The maximum-likelihood circle for equal isotropic noise. Points are scaled first, so the result does not depend on
     units.
     """
+    from scipy.optimize import least_squares
+
     centre, radius = taubin_circle(points)
     scale = np.ptp(points, axis=0).max()
 

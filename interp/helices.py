@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
-from scipy.optimize import minimize_scalar
 
 from interp.embeddings import PERMUTATIONS, all_rows
 from interp.geometry import FLAT, aligned_plane, as_table
@@ -114,6 +113,8 @@ def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUT
     best = int(np.argmax(_explained(bases, table[None])[0]))
     omega = float(grid[best])
     if period is None:
+        from scipy.optimize import minimize_scalar
+
         around = grid[min(best + 1, len(grid) - 1)], grid[max(best - 1, 0)]
 
         def left(w: float) -> float:

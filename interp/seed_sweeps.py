@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import fisher_exact, mannwhitneyu
 
 from interp.stats import clopper_pearson
 from models.errors import UserError
@@ -113,6 +112,8 @@ def compare(a: SeedSweep, b: SeedSweep) -> SweepComparison:
     Raises:
         UserError: a variant without seeds.
     """
+    from scipy.stats import fisher_exact, mannwhitneyu
+
     if not a.n or not b.n:
         raise UserError("A variant without seeds cannot be compared.")
     if len({*a.best_exact, *b.best_exact}) == 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
+from scipy.special import betaincinv, stdtrit
 
 from models.errors import UserError
 
@@ -48,8 +48,8 @@ def clopper_pearson(successes: float | int, n: float | int, confidence: float = 
     if not 0 <= successes <= n:
         raise UserError(f"{successes} successes out of {n} is not a proportion.")
     tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(stats.beta.ppf(tail, successes, n - successes + 1))
-    high = 1.0 if successes == n else float(stats.beta.ppf(1 - tail, successes + 1, n - successes))
+    low = 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, tail))
+    high = 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, 1 - tail))
     return low, high
 
 
@@ -80,7 +80,7 @@ def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> 
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return mean, -float("inf"), float("inf")
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    half = float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
 
 
@@ -126,7 +126,9 @@ def auroc(
     """
     with_signal = labels.sum(0).astype(float)
     pairs = with_signal * (len(labels) - with_signal)
-    ranks = stats.rankdata(values, axis=0) if len(values) else values
+    from scipy.stats import rankdata  # 57 MB, which few programs need
+
+    ranks = rankdata(values, axis=0) if len(values) else values
     u = ranks.T @ labels.astype(float) - with_signal * (with_signal + 1) / 2
     return np.where(pairs > 0, u / np.where(pairs > 0, pairs, 1.0), np.nan)
 

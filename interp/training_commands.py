@@ -55,6 +55,9 @@ class Train:
     """A local copy of the text, for models of text."""
     data_parallel: bool = False
     """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
+    certify: Literal["float", "interval", "float32"] | None = None
+    """Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in this
+    arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
 
     def run(self) -> int:
         import torch
@@ -64,6 +67,11 @@ class Train:
         torch.set_num_threads(self.threads)
         _use_data(self.data)
         out = self.out or Path("runs") / self.name
+        judge = None
+        if self.certify is not None:
+            from interp.certificates.candidates import certifier_for
+
+            judge = certifier_for(self.name, self.certify)
         try:
             result = train(
                 self.name,
@@ -75,6 +83,7 @@ class Train:
                 self.compile,
                 minutes=self.minutes,
                 data_parallel=self.data_parallel,
+                judge=judge,
             )
         except KeyboardInterrupt:
             print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
@@ -91,9 +100,13 @@ class Train:
                 print("Not finished; the same command goes on.")
             return 0
         for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
-            print(
-                f"seed {state.seed}: {state.status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
-            )
+            status = "certified" if state.accepted is not None else state.status
+            line = f"seed {state.seed}: {status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
+            if state.turned_down:
+                line += f", {state.turned_down} times perfect on validation but not certified"
+            print(line)
+        if judge is not None:
+            print(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all pairs")
         print(
             f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem "
             f"({result.steps_done:,} steps, {result.seconds:.0f} s, {out})"
@@ -117,11 +130,18 @@ class Publish:
     """Runs of the same seeds on a build that rounds differently; counted apart."""
 
     def run(self) -> int:
+        from interp.certificates.certify import check_certificate
+        from interp.certificates.stored import stored_certificate
         from models.training.publish import publish
+        from models.zoo import load
 
         one_thread()
         folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
         print(f"{folder}\n{result}")
+        certificate = stored_certificate(folder)
+        if certificate is not None:
+            check_certificate(certificate, load(folder))
+            print(f"holds: {certificate.sentence()}")
         return 0
 
 
@@ -200,6 +220,18 @@ class Reproduce:
             self.yes,
         ).run()
         return 0
+
+
+def with_certify_default(arguments: list[str]) -> list[str]:
+    """Arguments of ``interp train`` in which a bare ``--certify`` means float32."""
+    from models.registry import names
+
+    found = []
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        found.append(word)
+        if word == "--certify" and (following.startswith("-") or following in names(sweeps=True)):
+            found.append("float32")
+    return found
 
 
 def train_class(arguments: list[str]) -> type:

@@ -97,8 +97,13 @@ def read_bytes(path: str | Path) -> bytes:
 
 def read_json(path: str | Path) -> dict[str, Any]:
     """The JSON object in a file. Raises UserError if it is missing, or not a complete JSON object."""
+    return parse_json(read_bytes(path), path)
+
+
+def parse_json(data: bytes, path: object) -> dict[str, Any]:
+    """The JSON object that a file's bytes hold. Raises UserError, naming ``path``, if that is not what they are."""
     try:
-        value = json.loads(read_bytes(path))
+        value = json.loads(data)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); restore it from where it came from.") from None
     if not isinstance(value, dict):

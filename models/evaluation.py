@@ -1,7 +1,8 @@
 """How often a model is right.
 
-Every score here is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval bounds the
-accuracy on the distribution they were drawn from, if they were drawn at random. It is no statement about all inputs.
+Every score of :func:`score` is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval
+bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It is no statement about all
+inputs; who has tried them all (:mod:`interp.certificates.exhaustive`) says so by the rung.
 
 Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
 whether a *whole* answer is right: up to and including the first wrong token both see the same input, so that token
@@ -10,14 +11,14 @@ is the same event. They disagree on later tokens, and so on per-target accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pandas as pd
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.decoding import greedy
@@ -30,6 +31,7 @@ from models.transformer import ArithmeticTransformer
 CONFIDENCE = 0.95
 BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
 KEPT_FAILURES = 20
+METHODS = ("teacher_forced", "greedy")
 PATTERN_ENTRIES = 2**26
 
 
@@ -87,7 +89,7 @@ class Score(Rate):
         by_chain_length: exact counts by the length of the problem's longest carry chain.
         per_target: right tokens of each target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
-        rung: how strongly the claim is backed, always "sampled" here.
+        rung: how strongly the claim is backed: "exhaustive" if these were all the problems that there are.
     """
 
     model: str
@@ -97,7 +99,7 @@ class Score(Rate):
     by_chain_length: dict[int, Rate]
     per_target: dict[str, Rate]
     failures: tuple[Failure, ...]
-    rung: Literal["sampled"] = "sampled"
+    rung: Literal["sampled", "exhaustive"] = "sampled"
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row a chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
@@ -109,16 +111,31 @@ class Score(Rate):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without derived numbers except accuracy, interval and error bound."""
-        value = asdict(self) | {
-            "accuracy": self.accuracy,
-            "interval": list(self.interval),
-            "error_bound": self.error_bound,
-        }
+        value = asdict(self) | {"accuracy": self.accuracy}
+        if self.rung == "sampled":
+            value |= {"interval": list(self.interval), "error_bound": self.error_bound}
         value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
         value["failures"] = [asdict(failure) | {"problem": list(failure.problem)} for failure in self.failures]
         return value
 
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Score:
+        """The score that :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+        derived = ("accuracy", "interval", "error_bound")
+        rates = lambda kept, key: {key(name): Rate(**rate) for name, rate in kept.items()}  # noqa: E731
+        read = {
+            "by_chain_length": rates(value["by_chain_length"], int),
+            "per_target": rates(value["per_target"], str),
+            "failures": tuple(
+                Failure(**failure | {"problem": tuple(failure["problem"])}) for failure in value["failures"]
+            ),
+        }
+        return cls(**{name: item for name, item in value.items() if name not in derived} | read)
+
     def __str__(self) -> str:
+        if self.rung == "exhaustive":
+            share = f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.4g}%)"
+            return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
         what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
         bound = f"error rate below {self.error_bound:.1e} with 95% confidence if the problems are a random sample"
         return f"{what}; {self.rung}, {self.method.replace('_', ' ')}; {bound}"
@@ -161,34 +178,60 @@ def score(
     if problems is None:
         described, problems = task.test_set()
     problems = task.as_problems(problems)
-    predicted = predict(model, problems, method, batch_size, task).cpu()
-    expected = task.targets(problems).cpu()
-    right = predicted == expected
-    exact = right.all(1)
-    chain = task.chain_length(problems).cpu()
-    labels = [role.label for role in task.target_roles]
-    return Score(
-        n=len(exact),
-        correct=int(exact.sum()),
-        model=str(getattr(model, "name_or_path", None) or type(model).__name__),
-        task=task.name,
-        problems=described,
-        method=method,
-        by_chain_length={
-            length: Rate(int((chain == length).sum()), int(exact[chain == length].sum()))
-            for length in chain.unique().tolist()
-        },
-        per_target={label: Rate(len(right), int(right[:, i].sum())) for i, label in enumerate(labels)},
-        failures=tuple(
+    tally = Tally(task)
+    tally.add(problems, predict(model, problems, method, batch_size, task))
+    return tally.score(model, described, method)
+
+
+class Tally:
+    """Counts of right answers, batch by batch, until :meth:`score` sums them up."""
+
+    def __init__(self, task: Task):
+        self.task, self.n, self.correct = task, 0, 0
+        self.labels = [role.label for role in task.target_roles]
+        self.right = torch.zeros(len(self.labels), dtype=torch.int64)
+        self.chain: dict[int, tuple[int, int]] = {}
+        self.failures: list[Failure] = []
+
+    def add(self, problems: Int[Tensor, "n *operands"], predicted: Int[Tensor, "n target"]) -> None:
+        """Count these problems; -1 is a token that is never right."""
+        predicted, expected = predicted.cpu(), self.task.targets(problems).cpu()
+        right = predicted == expected
+        exact = right.all(1)
+        chain = self.task.chain_length(problems).cpu()
+        self.n, self.correct = self.n + len(exact), self.correct + int(exact.sum())
+        self.right = self.right + right.sum(0)
+        for length in chain.unique().tolist():
+            n, correct = self.chain.get(length, (0, 0))
+            where = chain == length
+            self.chain[length] = n + int(where.sum()), correct + int(exact[where].sum())
+        room = KEPT_FAILURES - len(self.failures)
+        self.failures += [
             Failure(
-                problem=task.numbers(problems[i : i + 1])[0],
-                predicted=None if (predicted[i] < 0).any() else task.decode(predicted[i : i + 1])[0],
-                expected=task.decode(expected[i : i + 1])[0],
-                first_wrong_target=labels[int((~right[i]).long().argmax())],
+                problem=self.task.numbers(problems[i : i + 1])[0],
+                predicted=None if (predicted[i] < 0).any() else self.task.decode(predicted[i : i + 1])[0],
+                expected=self.task.decode(expected[i : i + 1])[0],
+                first_wrong_target=self.labels[int((~right[i]).long().argmax())],
             )
-            for i in (~exact).nonzero().flatten()[:KEPT_FAILURES].tolist()
-        ),
-    )
+            for i in (~exact).nonzero().flatten()[:room].tolist()
+        ]
+
+    def score(
+        self, model: Any, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"
+    ) -> Score:
+        """All that was counted. ``problems`` says what they are."""
+        return Score(
+            n=self.n,
+            correct=self.correct,
+            model=str(getattr(model, "name_or_path", None) or type(model).__name__),
+            task=self.task.name,
+            problems=problems,
+            method=method,
+            by_chain_length={length: Rate(*self.chain[length]) for length in sorted(self.chain)},
+            per_target={label: Rate(self.n, int(n)) for label, n in zip(self.labels, self.right, strict=True)},
+            failures=tuple(self.failures),
+            rung=rung,
+        )
 
 
 def predict(
@@ -203,21 +246,42 @@ def predict(
     Arguments and errors as in :func:`score`.
     """
     task = _task_of(model, task)
-    decoders = {"teacher_forced": _teacher_forced, "greedy": _greedy}
-    if method not in decoders:
-        raise unknown_name("scoring method", method, decoders)
+    if method not in METHODS:
+        raise unknown_name("scoring method", method, METHODS)
     if batch_size < 1:
         raise UserError(f"The batch size must be positive, not {batch_size}.")
     problems = task.as_problems(problems)
     if len(problems) == 0:
         raise UserError("There are no problems to score on.")
-    batch_size = min(batch_size, _rows_that_fit(model, task))
+    batches = problems.split(rows_at_once(model, task, batch_size))
+    if method == "teacher_forced":
+        with teacher_forcing(model, task) as logits:
+            return torch.cat([most_likely(logits(batch)) for batch in batches])
     with _ready(model) as forward:
-        decode = decoders[method]
+        decode = _greedy
         if isinstance(task, SequenceTask) and _hookless(model):
-            decode = {"teacher_forced": _without_hooks, "greedy": _cached}[method]
-            forward = model, model.effective_weights()
-        return torch.cat([decode(forward, task, batch) for batch in problems.split(batch_size)])
+            decode, forward = _cached, (model, model.effective_weights())
+        return torch.cat([decode(forward, task, batch) for batch in batches])
+
+
+@contextmanager
+def teacher_forcing(model: Any, task: Task) -> Iterator[Callable[[Tensor], Float[Tensor, "n target d_vocab"]]]:
+    """A function from problems to the logits of their targets, each given the right tokens before it.
+
+    In evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes.
+    """
+    with _ready(model) as forward:
+        if isinstance(task, SequenceTask) and _hookless(model):
+            weights, first = model.effective_weights(), task.query_positions[0]
+            wanted = [query - first for query in task.query_positions]
+            yield lambda problems: logits_from(model, task.encode(problems).to(model.device), first, weights)[:, wanted]
+        else:
+            yield lambda problems: forward(task.encode(problems))[:, list(task.query_positions)]
+
+
+def rows_at_once(model: Any, task: Task, batch_size: int = BATCH_SIZE) -> int:
+    """Problems a forward pass: ``batch_size``, or fewer where sequences are long."""
+    return min(batch_size, _rows_that_fit(model, task))
 
 
 def _rows_that_fit(model: Any, task: Task) -> int:
@@ -233,23 +297,11 @@ def _hookless(model: Any) -> bool:
     return not any(point._forward_hooks for point in model.hook_dict.values())
 
 
-def _without_hooks(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
-    model, weights = model_and_weights
-    first = task.query_positions[0]
-    logits = logits_from(model, task.encode(problems).to(model.device), first, weights)
-    return _most_likely(logits[:, [query - first for query in task.query_positions]])
-
-
 def _cached(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
     model, weights = model_and_weights
     if model.position_limits:  # a problem too large for the tables is the user's slip and not a wrong answer
         model.pos_embed.check_ids(task.position_ids(task.encode(problems)))
     return greedy(model, task.encode_prompt(problems), len(task.query_positions), weights=weights)
-
-
-def _teacher_forced(forward: Any, task: Task, problems: Tensor) -> Tensor:
-    logits = forward(task.encode(problems))
-    return _most_likely(logits[:, list(task.query_positions)])
 
 
 def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
@@ -259,14 +311,22 @@ def _greedy(forward: Any, task: Task, problems: Tensor) -> Tensor:
         if predicted:
             # A NaN's -1 is no token; any will do as input, since the answer is wrong already.
             tokens = torch.cat((tokens, predicted[-1].to(tokens.device).clamp_min(0)[:, None]), 1)
-        predicted.append(_most_likely(forward(tokens)[:, query]))
+        predicted.append(most_likely(forward(tokens)[:, query]))
     return torch.stack(predicted, 1)
 
 
-def _most_likely(logits: Tensor) -> Tensor:
+def most_likely(logits: Tensor) -> Tensor:
     """argmax over the last axis; -1 if one of the logits is NaN, which argmax would call the most likely."""
     highest, token = logits.max(-1)  # max hands NaN on
     return torch.where(highest.isnan(), -1, token)
+
+
+def margins(logits: Float[Tensor, "n row d_vocab"], targets: Int[Tensor, "n row"]) -> Float[Tensor, "n row"]:
+    """The right token's logit minus the best other's [n, row], in float64; -inf where one is NaN."""
+    logits = logits.double()
+    right = logits.gather(-1, targets[..., None])
+    others = logits.scatter(-1, targets[..., None], float("-inf")).amax(-1, keepdim=True)
+    return (right - others)[..., 0].nan_to_num(nan=float("-inf"))
 
 
 @contextmanager

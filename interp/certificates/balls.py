@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from flint import arb
+from flint import arb, arb_mat
 
 EXP_ULPS = 2
 ERF_ULPS = 2
@@ -43,11 +44,14 @@ GELU_TURN = (-0.7518, -0.7517)
 GELU_LEAST = -0.17
 
 Ball = Any  # flint.arb; python-flint has no type stubs
+BallMatrix = Any  # flint.arb_mat
+
+_LARGEST, _TINY, _ROOT2 = arb(LARGEST), arb(TINY), arb(2).sqrt()  # as balls: a float is turned into one by each use
 
 
 def upper(x: Ball) -> Ball:
     """An upper bound of |x|, as an exact ball."""
-    return abs(x).upper()
+    return x.abs_upper()
 
 
 def around_zero(radius: Any) -> Ball:
@@ -63,6 +67,18 @@ def hull(balls: Iterable[Ball]) -> Ball:
     return first
 
 
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A matrix [output, input] of balls, and upper bounds of their magnitudes."""
+
+    values: BallMatrix
+    sizes: BallMatrix
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Ball]]) -> Weights:
+        return cls(arb_mat(rows), arb_mat([[upper(w) for w in row] for row in rows]))
+
+
 @dataclass(frozen=True)
 class Arithmetic:
     """Operations whose results enclose what is computed with unit roundoff ``unit`` (0: real numbers)."""
@@ -71,18 +87,16 @@ class Arithmetic:
 
     def growth(self, roundings: int | float) -> Ball:
         """n u / (1 - n u): a relative bound for n roundings one after the other."""
-        if not self.unit:
-            return arb(0)
-        n = arb(roundings) * self.unit
-        return (n / (1 - n)).upper()
+        return _growth(self.unit, roundings)
 
     def rounded(self, x: Ball, roundings: int | float = 1) -> Ball:
         """What ``x`` can be stored as, after some roundings."""
         if not self.unit:
             return x
-        if not upper(x) < LARGEST:
+        size = x.abs_upper()
+        if not size < _LARGEST:
             return arb("nan")
-        return x + around_zero(self.growth(roundings) * upper(x) + TINY)
+        return x + around_zero(self.growth(roundings) * size + _TINY)
 
     def dot(self, terms: Sequence[Ball], extra: int = 0, magnitude: Ball | None = None) -> Ball:
         """The computed sum of exact products, in any order; each term has seen ``extra`` roundings before."""
@@ -90,9 +104,23 @@ class Arithmetic:
         if not self.unit:
             return total
         size = sum((upper(x) for x in terms), arb(0)) if magnitude is None else magnitude
-        if not size < LARGEST:
+        return self._summed(total, size, len(terms), extra)
+
+    def products(self, w: Weights, x: Sequence[Ball], extra: int = 0) -> list[Ball]:
+        """The computed ``w x``: what :meth:`dot` says of each row, by two products of matrices (several times faster).
+
+        The magnitudes of a row's products add up to at most ``sum_i |w_i| max |x_i|``.
+        """
+        totals = (w.values * arb_mat(len(x), 1, x)).entries()
+        if not self.unit:
+            return totals
+        sizes = (w.sizes * arb_mat(len(x), 1, [v.abs_upper() for v in x])).entries()
+        return [self._summed(total, size, len(x), extra) for total, size in zip(totals, sizes, strict=True)]
+
+    def _summed(self, total: Ball, size: Ball, terms: int, extra: int) -> Ball:
+        if not size < _LARGEST:
             return arb("nan")
-        return total + around_zero(self.growth(len(terms) + extra) * size + TINY * len(terms))
+        return total + around_zero(self.growth(terms + extra) * size + _TINY * terms)
 
     def rms(self, x: Sequence[Ball], eps: float, eps_outside: bool) -> Ball:
         """``sqrt(mean(x^2) + eps)`` (or with eps outside), as :class:`models.parts.norms.Norm` computes it.
@@ -100,7 +128,7 @@ class Arithmetic:
         Squares are within one unit in the last place (2 u), their sum sees n - 1 roundings, the division two (a product
         with a rounded 1 / n), eps one and its sum one; nothing is subtracted, so that relative errors stay relative.
         """
-        squares = sum((value**2 for value in x), arb(0)).nonnegative_part()
+        squares = sum((value * value for value in x), arb(0)).nonnegative_part()
         mean = self.rounded(squares / len(x), len(x) + 3)
         added = self.rounded(arb(eps))
         if eps_outside:
@@ -134,17 +162,26 @@ class Arithmetic:
             value = arb(GELU_LEAST).union(_gelu(low)).union(_gelu(high))
         if not self.unit:
             return value
-        if not upper(x) < LARGEST:
+        size = x.abs_upper()
+        if not size < _LARGEST:
             return arb("nan")
         steps = (0.97 + 2 * ERF_ULPS + 2) / 2 + 2
-        return value + around_zero(self.growth(steps + 1) * upper(x) + TINY)
+        return value + around_zero(self.growth(steps + 1) * size + _TINY)
 
     def activation(self, name: str, x: Ball) -> Ball:
         return self.gelu(x) if name == "gelu" else x.nonnegative_part()
 
 
 def _gelu(x: Ball) -> Ball:
-    return x / 2 * (1 + (x / arb(2).sqrt()).erf())
+    return x / 2 * (1 + (x / _ROOT2).erf())
+
+
+@cache  # a few dozen arguments; an upper bound found at one precision is one at any
+def _growth(unit: float, roundings: int | float) -> Ball:
+    if not unit:
+        return arb(0)
+    n = arb(roundings) * unit
+    return (n / (1 - n)).upper()
 
 
 REAL, FLOAT32 = Arithmetic(0.0), Arithmetic(UNIT)

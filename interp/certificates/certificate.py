@@ -6,42 +6,37 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.results import Provenance, Result, Rung
-from models.checkpoint import read_json, write_json_atomic
+from interp.certificates.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.certificates.rungs import RUNGS, ArithmeticName
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict
+from interp.results import Provenance
+from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.tasks.addition import DIGITS
 
-FORMAT = 1
-ArithmeticName = Literal["float", "interval", "float32"]
-Status = Literal["certified", "refuted", "undecided"]
-RUNGS: dict[str, Rung] = {
-    "float": "certified in floats",
-    "interval": "certified in intervals",
-    "float32": "certified with rounding",
-}
-_IN_WORDS = {
+IN_WORDS = {
     "float": "in floats (a grid: no proof)",
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
 }
-EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3}
 _INTEGERS = ("target", "previous", "carry", "total", "token", "answer")
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate(Result):
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Verdict):
     """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
     target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
-    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin); ``margin`` the right token's lead there, as the model itself computes it;
-    ``hunted`` the smallest float64 margin on a grid; ``proved`` a lower bound of the class's margins, NaN without one.
+    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin, as its
+    only end); ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64
+    margin that was found; ``proved`` a lower bound of the class's margins, NaN without one.
 
     Attributes:
         status: certified, refuted, or undecided.
@@ -51,6 +46,7 @@ class Certificate(Result):
         counts: of each class's problems, how many were certified, refuted and left open; None in older files.
         counterexample: (a, b, the model's answer) if refuted; None spells no number.
         obstacle: what stood in the way of a proof of any class, if something did.
+        accuracy: on what share of all pairs the model is right, where that was bounded.
     """
 
     model: str
@@ -66,6 +62,7 @@ class Certificate(Result):
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
     counts: tuple[tuple[int, int, int], ...] | None = None
+    accuracy: AccuracyBounds | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,16 +99,20 @@ class Certificate(Result):
         took = f"({self.seconds:.1f} s)"
         if self.status == "certified":
             bound = "" if self.arithmetic == "float" else f", every margin proved above {self.lower_bound:.2g}"
-            return f"certified {_IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
+            return f"certified {IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}   {took}"
         if self.status == "refuted":
             assert self.counterexample is not None
             a, b, answer = self.counterexample
             shown = "no number" if answer is None else answer
-            return f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail"
-        reason = f"; {self.obstacle}" if self.obstacle else ""
+            share = f", {self.accuracy.wrong()}" if self.accuracy else ""
+            return (
+                f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail{share}"
+            )
+        reason = f"; {self.accuracy.wrong()}" if self.accuracy else ""
+        reason += f"; {self.obstacle}" if self.obstacle else ""
         share = f" ({self.share_in_words()})" if self.counts and self.arithmetic != "float" else ""
         return (
-            f"undecided {_IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved{share}, and "
+            f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved{share}, and "
             f"none of their extreme pairs is wrong; {where}{reason}   {took}"
         )
 
@@ -155,12 +156,6 @@ class Certificate(Result):
 
         return figure_margins(self)
 
-    def _repr_html_(self) -> str:
-        return f"<p>{self.sentence()}</p>"
-
-    def __repr__(self) -> str:
-        return self.sentence()
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes
@@ -174,10 +169,10 @@ class Certificate(Result):
         domain = "all pairs of numbers from 0 to 9999999999"
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
-        return {"format": FORMAT, "domain": domain} | own | summary | {"classes": rows, "cuts": self.cuts}
-
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
+        accuracy = None if self.accuracy is None else self.accuracy.to_dict()
+        return {"format": FORMAT, "domain": domain} | own | summary | {
+            "accuracy": accuracy, "classes": rows, "cuts": self.cuts
+        }  # fmt: skip
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
@@ -193,7 +188,12 @@ def load_certificate(path: str | Path) -> Certificate:
     Raises:
         UserError: no such file, or not a certificate.
     """
-    value = read_json(path)
+    return parse_certificate(read_bytes(path), path)
+
+
+def parse_certificate(data: bytes, path: object) -> Certificate:
+    """A certificate from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
+    value = parse_verdict(data, path)
     if value.get("format") != FORMAT:
         raise UserError(f"{path} is not a certificate of format {FORMAT}.")
     try:
@@ -201,8 +201,8 @@ def load_certificate(path: str | Path) -> Certificate:
         integers = (*_INTEGERS, *(["reach"] if "reach" in rows else []), "a", "b")
         columns = {name: np.array(rows[name], dtype=np.int64) for name in integers}
         columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
-        counterexample, counts = value["counterexample"], value.get("counts")
-        if value["status"] not in EXIT_STATUS or value["arithmetic"] not in RUNGS:
+        counterexample, accuracy, counts = value["counterexample"], value.get("accuracy"), value.get("counts")
+        if value["status"] not in STATUSES or value["arithmetic"] not in RUNGS:
             raise ValueError("unknown status or arithmetic")
         n = len(columns["target"])
         lengths = {len(x) for x in (*columns.values(), value["cuts"], counts or value["cuts"])}
@@ -215,7 +215,8 @@ def load_certificate(path: str | Path) -> Certificate:
             seconds=float(value["seconds"]),
             counterexample=None if counterexample is None else tuple(counterexample),
             counts=None if counts is None else tuple((int(a), int(b), int(c)) for a, b, c in counts),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             **{name: value[name] for name in names},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import platform
 import time
+from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from tqdm import tqdm
 
-from interp.certificates.balls import FLOAT32, REAL, Arithmetic
-from interp.certificates.certificate import ArithmeticName, Certificate, Status, dataset
+from interp.certificates.certificate import Certificate, dataset
 from interp.certificates.columns import Classes, numbers_of_problems
 from interp.certificates.decision import Proof
-from interp.certificates.methods import Case, choose
+from interp.certificates.exact_accuracy import WIDTH, bounds_of, check_width
+from interp.certificates.methods import Case, NotApplicable, arithmetic_of, choose, rung_of
 from interp.certificates.one_layer import OneLayerAdder, read_adder
+from interp.certificates.rungs import ArithmeticName
+from interp.certificates.verdict import Status, versions
 from interp.sites import model_name
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.evaluation import predict
 
 #: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
 SHARES = (0.5, 0.25, 0.1, 0.0)
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed anew, in logits and relative
+_AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
 _NOT_PROVED = Proof(False, float("nan"), ())
 
 
-def certify(model: Any, arithmetic: ArithmeticName = "float32", task: Any = None) -> Certificate:
+def certify(
+    model: Any, arithmetic: ArithmeticName = "float32", task: Any = None, width: float | None = WIDTH
+) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
     The rungs: "float" looks at margins on a grid in float64, and proves nothing between its points; "interval" proves
@@ -41,27 +45,23 @@ def certify(model: Any, arithmetic: ArithmeticName = "float32", task: Any = None
     Precondition: the verdict is about the effective weights at hand (``fingerprint``). Postcondition: "certified" only
     if every class of inputs was proved; "refuted" only with a pair that the model itself, run on it, gets wrong.
 
-    Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding.
+    Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding. What is not
+    certified also gets bounds on the share of wrong pairs, in another 2 to 4 s ("float" can give none).
 
     Args:
         model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
         arithmetic: "float", "interval" or "float32".
         task: the task, if the model does not carry it.
+        width: how far apart the bounds on the accuracy may be; None computes none.
 
     Raises:
         UserError: a model that no method can judge, in one sentence.
     """
     start = time.perf_counter()
-    rung = _arithmetic(arithmetic)
+    if width is not None:
+        check_width(width)
     adder = read_adder(model, task)
-    if arithmetic == "float32":
-        if adder.model is not model:
-            raise UserError(
-                f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
-                "judged in 'interval' arithmetic."
-            )
-        if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
-            raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
+    rung = rung_of(arithmetic, model, adder)
     method, case = choose(adder, rung)
     margins, wrong = replay(adder, case.classes)
     proofs = [_NOT_PROVED] * len(case.classes)
@@ -79,6 +79,10 @@ def certify(model: Any, arithmetic: ArithmeticName = "float32", task: Any = None
             for pair in {proof.wrong for proof in proofs if proof.wrong}:
                 if counterexample is None and (counterexample := wrong_answer(adder, torch.tensor([pair]))):
                     status = "refuted"
+    accuracy = None
+    if status != "certified" and arithmetic != "float" and width is not None and case.obstacle is None:
+        with suppress(NotApplicable):
+            accuracy = bounds_of(adder, rung, arithmetic, width)
     return Certificate(
         model=model_name(model),
         fingerprint=adder.fingerprint,
@@ -93,13 +97,8 @@ def certify(model: Any, arithmetic: ArithmeticName = "float32", task: Any = None
         versions=versions(),
         counterexample=counterexample,
         obstacle=case.obstacle if status == "undecided" else None,
+        accuracy=accuracy,
     )
-
-
-def _arithmetic(name: str) -> Arithmetic:
-    if name not in get_args(ArithmeticName):
-        raise unknown_name("arithmetic", name, get_args(ArithmeticName))
-    return FLOAT32 if name == "float32" else REAL
 
 
 def prove_all(case: Case, smallest: float) -> list[Proof]:
@@ -128,11 +127,11 @@ def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n
     pair comes with the model's own answer, greedily decoded.
     """
     model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
-    found = []
+    weights, found = model.effective_weights(), []
     each = classes.witnesses.shape[1]
     targets, queries = np.repeat(classes.target, each), np.array(adder.layout.queries)
-    for chosen in torch.arange(len(problems)).split(512):
-        logits = model(model.task.encode(problems[chosen]).to(model.device)).double().cpu().numpy()
+    for chosen in torch.arange(len(problems)).split(_AT_ONCE):
+        logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
         rows = logits[np.arange(len(chosen)), queries[targets[chosen.numpy()]]]
         answers = np.repeat(classes.answer, each)[chosen.numpy()]
         right = rows[np.arange(len(rows)), answers]
@@ -179,24 +178,13 @@ def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]
     )
 
 
-def versions() -> dict[str, str]:
-    """What computed a certificate."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # run from a checkout
-            found[package] = "not installed"
-    return found
-
-
 def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> None:
     """Verify a certificate against a model, without searching: nothing in the file is believed.
 
     Read anew from the weights: the method's terms and errors, and the classes with their ranges. The file's own ranges
     must cover those, its pieces must cover its ranges, and every piece must be enclosed above the bound that it claims.
     Its extreme pairs are run through the model again, and must have the margins that it says, as far as another order
-    of summation lets them. A refutation is run through the model and nothing else.
+    of summation lets them. A refutation is run through the model; bounds on its accuracy are proved anew.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
@@ -214,8 +202,14 @@ def check_certificate(certificate: Certificate, model: Any, task: Any = None) ->
         pair = adder.model.task.as_problems(pair)
         if torch.equal(predict(adder.model, pair, method="greedy").cpu(), adder.model.task.targets(pair)):
             raise UserError(f"This certificate does not hold: the model answers {pair[0].tolist()} rightly.")
+        claimed = certificate.accuracy
+        if claimed is not None:
+            rung = rung_of(claimed.arithmetic, model, adder)
+            found = bounds_of(adder, rung, claimed.arithmetic, claimed.requested)
+            if claimed.fingerprint != adder.fingerprint or not claimed.encloses(found):
+                raise UserError("This certificate does not hold: its bounds on the accuracy do not follow.")
         return
-    method, case = choose(adder, _arithmetic(certificate.arithmetic))
+    method, case = choose(adder, arithmetic_of(certificate.arithmetic))
     data, classes = certificate.classes, case.classes
     names = ("target", "previous", "carry", "total", "token", "answer")
     if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):

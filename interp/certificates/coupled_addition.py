@@ -40,8 +40,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.certificates.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
-from interp.coupled.hand_built_grid import grid_problems, margins
+from interp.coupled.hand_built_grid import grid_problems
 from models.errors import UserError
+from models.evaluation import margins
 from models.hand_built import HandBuiltOptions
 from models.selected_rows import logits_at
 from models.tasks.segments import to_number

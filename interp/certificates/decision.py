@@ -16,7 +16,7 @@ from flint import arb, arb_mat
 from jaxtyping import Float, Int
 from scipy.special import erf
 
-from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, around_zero, upper
+from interp.certificates.balls import UNDERFLOW, Arithmetic, Ball, BallMatrix, Weights, around_zero, upper
 from interp.certificates.columns import Classes
 from interp.certificates.constant_attention import BITS, ScalarAttention
 from interp.certificates.normed_stream import stream
@@ -24,6 +24,9 @@ from interp.certificates.one_layer import OneLayerAdder
 
 #: Pieces of one class's interval before its proof is given up: it is then undecided, and never certified.
 MOST_PIECES = 4096
+#: Pieces tried before cuts are looked at themselves: most classes are proved by fewer, and need no look.
+_EASY = 8
+_AT_ONCE = 2**13  # points of float margins, whose logits take a megabyte
 
 
 def float_margins(
@@ -34,25 +37,43 @@ def float_margins(
     Not a bound: what lies between two points is not looked at. Cost: classes x points x (d_mlp + vocabulary).
     """
     share = np.linspace(0.0, 1.0, points)
-    low, high = (classes.ends * 2.0**-BITS).T
-    s = low[:, None] * (1 - share) + high[:, None] * share
-    positions = np.array(adder.layout.queries)[classes.target]
-    x = adder.W_E[classes.token] + adder.W_pos[positions] + adder.b_O
-    return margins_behind(adder, x[:, None] + s[..., None] * attention.direction, classes.answer[:, None])
+    found = np.empty((len(classes), points))
+    for rows in np.array_split(np.arange(len(classes)), max(1, len(classes) * points // _AT_ONCE)):
+        low, high = (classes.ends[rows] * 2.0**-BITS).T
+        s = low[:, None] * (1 - share) + high[:, None] * share
+        logits = float_logits(adder, attention, classes.target[rows], classes.token[rows], s)
+        found[rows] = lead_of(logits, classes.answer[rows, None])
+    return found
 
 
-def margins_behind(
-    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
-) -> Float[np.ndarray, "*rows"]:
-    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
+def float_logits(
+    adder: OneLayerAdder,
+    attention: ScalarAttention,
+    target: Int[np.ndarray, " n"],
+    token: Int[np.ndarray, " n"],
+    s: Float[np.ndarray, "n point"],
+) -> Float[np.ndarray, "n point vocab"]:
+    """Logits in float64 of queries whose attention writes ``s direction``, without any error."""
+    positions = np.array(adder.layout.queries)[target]
+    x = adder.W_E[token] + adder.W_pos[positions] + adder.b_O
+    return logits_behind(adder, x[:, None] + s[..., None] * attention.direction)
+
+
+def logits_behind(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
+    """Logits in float64 of streams behind the attention (``b_O`` added)."""
     pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out
-    logits = adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+    return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+
+
+def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:
+    """The answers' logits less the best other ones."""
     answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
     right = np.take_along_axis(logits, answer, -1)[..., 0]
-    np.put_along_axis(logits, answer, -np.inf, -1)
-    return right - logits.max(-1)
+    others = logits.copy()
+    np.put_along_axis(others, answer, -np.inf, -1)
+    return right - others.max(-1)
 
 
 @dataclass(frozen=True)
@@ -83,17 +104,17 @@ class Decision:
         self.direction = [arb(x) for x in attention.direction.tolist()]
         self.error = [[around_zero(e) for e in row] for row in attention.error]
         self.b_O = [arb(x) for x in adder.b_O.tolist()]
-        gained = lambda gain, w: [  # noqa: E731
-            [arb(g) * arb(value) for g, value in zip(gain.tolist(), column, strict=True)] for column in w.T.tolist()
-        ]
-        self.w_in = gained(adder.ln2, adder.W_in)  # [unit][d], the gain multiplied in
+        gains = [arb(g) for g in adder.ln2.tolist()]
+        columns = adder.W_in.T.tolist()
+        # [unit][d], the norm's gain multiplied in; [d][unit]
+        self.w_in = Weights.of([[g * arb(w) for g, w in zip(gains, column, strict=True)] for column in columns])
         self.b_in = [arb(x) for x in adder.b_in.tolist()]
-        self.w_out = [[arb(x) for x in column] for column in adder.W_out.T.tolist()]  # [d][unit]
+        self.w_out = Weights.of([[arb(x) for x in column] for column in adder.W_out.T.tolist()])
         self.b_out = [arb(x) for x in adder.b_out.tolist()]
         self.b_U = upper(arb(float(np.abs(adder.b_U).max())))
         self.underflow = around_zero(UNDERFLOW)
         self.streams: dict[tuple[int, int], list[Ball]] = {}
-        self.rivals: dict[int, tuple[arb_mat, list[Ball], list[Ball]]] = {}
+        self.rivals: dict[int, tuple[BallMatrix, BallMatrix, list[Ball]]] = {}
 
     def stream(self, token: int, position: int) -> list[Ball]:
         key = (token, position)
@@ -101,8 +122,8 @@ class Decision:
             self.streams[key] = stream(self.adder, self.arithmetic, token, position)
         return self.streams[key]
 
-    def _rivals(self, answer: int) -> tuple[arb_mat, list[Ball], list[Ball]]:
-        """``w (U_answer - U_other)`` [other, d], the largest ``w (|U_answer| + |U_other|)`` [d], bias leads."""
+    def _rivals(self, answer: int) -> tuple[BallMatrix, BallMatrix, list[Ball]]:
+        """``w (U_answer - U_other)`` [other, d], the largest ``w (|U_answer| + |U_other|)`` [1, d], bias leads."""
         if answer not in self.rivals:
             gain, unembed = self.adder.ln_final.tolist(), self.adder.W_U.T.tolist()
             own, bias = unembed[answer], self.adder.b_U.tolist()
@@ -115,7 +136,7 @@ class Decision:
                     size = size.max((upper(arb(g)) * (upper(arb(own[i])) + upper(arb(unembed[k][i])))).upper())
                 sizes.append(size)
             leads = [arb(bias[answer]) - arb(bias[k]) for k in others]
-            self.rivals[answer] = arb_mat(rows), sizes, leads
+            self.rivals[answer] = arb_mat(rows), arb_mat([sizes]), leads
         return self.rivals[answer]
 
     def margin(self, target: int, token: int, answer: int, s: Ball) -> Ball:
@@ -138,37 +159,36 @@ class Decision:
             y.append(arithmetic.rounded(x + (arithmetic.rounded(written + bias) if bias != 0 else written)))
         scale = arithmetic.rms(y, adder.eps, adder.eps_outside)
         posts = []
-        for row, bias in zip(self.w_in, self.b_in, strict=True):
-            # Each term was divided (2 u) and multiplied by the gain (u) before the product.
-            pre = arithmetic.dot([v * w for v, w in zip(y, row, strict=True)], extra=3) / scale
+        # Each term was divided (2 u) and multiplied by the gain (u) before the product.
+        for undivided, bias in zip(arithmetic.products(self.w_in, y, extra=3), self.b_in, strict=True):
+            pre = undivided / scale
             if arithmetic.unit:
                 pre = pre + self.underflow
             posts.append(arithmetic.activation(adder.activation, arithmetic.rounded(pre + bias) if bias != 0 else pre))
         after = []
-        for v, row, bias in zip(y, self.w_out, self.b_out, strict=True):
-            out = arithmetic.dot([p * w for p, w in zip(posts, row, strict=True)])
+        for v, out, bias in zip(y, arithmetic.products(self.w_out, posts), self.b_out, strict=True):
             after.append(arithmetic.rounded(v + (arithmetic.rounded(out + bias) if bias != 0 else out)))
         last = arithmetic.rms(after, adder.eps, adder.eps_outside)
-        differences, sizes, leads = self._rivals(answer)
-        found = (differences * arb_mat(d, 1, after)).entries()
-        error = arb(0)
+        differences, sizes, bias_leads = self._rivals(answer)
+        leads = (differences * arb_mat(d, 1, after)).entries()
+        if self.b_U:
+            leads = [lead + bias * last for lead, bias in zip(leads, bias_leads, strict=True)]
+        lowest = leads[0]
+        for lead in leads[1:]:
+            lowest = lowest.min(lead)
         if arithmetic.unit:
-            size = sum((upper(v) * w for v, w in zip(after, sizes, strict=True)), arb(0))
-            error = arithmetic.growth(d + 3) * size + last * UNDERFLOW
+            size = (sizes * arb_mat(d, 1, [upper(v) for v in after]))[0, 0]
+            error = arithmetic.growth(d + 3) * size + last * self.underflow.upper()
             if self.b_U:  # adding a bias rounds both logits
                 error = error + arithmetic.growth(1) * 2 * (size * 2 + last * self.b_U)
-        lowest = None
-        for lead, bias in zip(found, leads, strict=True):
-            one = (lead + bias * last - error if bias != 0 else lead - error).lower()
-            lowest = one if lowest is None else lowest.min(one)
-        assert lowest is not None
-        return (lowest / last).lower()
+            lowest = lowest - error
+        return (lowest.lower() / last).lower()
 
     def prove(self, target: int, token: int, answer: int, low: int, high: int, level: float) -> Proof:
         """Bisect [low, high] (units of 2^-BITS) until the margin is above ``level`` on every piece.
 
-        Postcondition: ``proved`` only if it is, everywhere on the range. Cost: one :meth:`margin` a piece
-        tried, and one a cut; where the bound at a cut is too low, no smaller piece can help, and it ends there.
+        Postcondition: ``proved`` only if it is, everywhere on the range. Cost: one :meth:`margin` a piece tried and,
+        behind the first few, one a cut: where the bound at a cut is too low, no smaller piece can help, and it ends.
         """
         pieces, cuts, lowest, tried = [(low, high)], [], None, 0
         while pieces:
@@ -181,7 +201,7 @@ class Decision:
             if tried > MOST_PIECES or b - a < 2:
                 return Proof(False, float("nan"), ())
             middle = (a + b) // 2
-            if not self.margin(target, token, answer, between(middle, middle)) > level:
+            if tried > _EASY and not self.margin(target, token, answer, between(middle, middle)) > level:
                 return Proof(False, float("nan"), ())  # no piece around this point can be proved either
             cuts.append(middle)
             pieces += [(middle, b), (a, middle)]

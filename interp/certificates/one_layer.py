@@ -133,6 +133,14 @@ def fingerprint(model: ArithmeticTransformer) -> str:
     return digest.hexdigest()
 
 
+def require_plain(model: Any) -> None:
+    """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
+    if type(model).forward is not ArithmeticTransformer.forward:
+        raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
+    if any(point._forward_hooks for point in model.hook_dict.values()):
+        raise UserError(f"{model_name(model)} has hooks that may change what it computes; call reset_hooks() first.")
+
+
 def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
 
@@ -144,15 +152,15 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
         raise UserError(f"The certifier judges the addition of two ten-digit numbers, and this model does {task.name}.")
     layers = model.cfg.n_layers
     if layers != 1:
-        raise UserError(f"The certifier judges models of one layer, and {model_name(model)} has {layers}.")
+        raise UserError(
+            f"The certifier judges ten-digit adders of one layer, and {model_name(model)} has {layers}; "
+            "`interp attack` may find a pair that it gets wrong."
+        )
     if not isinstance(model, ArithmeticTransformer):
         model = from_transformer_lens(model, task)
     elif model.task is not task and model.task.name != task.name:
         raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
-    if type(model).forward is not ArithmeticTransformer.forward:
-        raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
-    if any(point._forward_hooks for point in model.hook_dict.values()):
-        raise UserError(f"{model_name(model)} has hooks that may change what it computes; call reset_hooks() first.")
+    require_plain(model)
     config = model.config
     if config.normalization_type is None:
         raise UserError(f"The certifier needs norms, RMS or LN, and {model_name(model)} has none.")

@@ -20,8 +20,8 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from interp.certificates.certificate import ArithmeticName
 from interp.certificates.certify import certify
+from interp.certificates.rungs import ArithmeticName
 from interp.problems import carry_rich
 from models.errors import UserError
 from models.evaluation import predict
@@ -88,7 +88,7 @@ def trial(
     noise = float(np.exp(rng.uniform(*np.log(NOISE))))
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
-    verdict = certify(model, arithmetic)
+    verdict = certify(model, arithmetic, width=None)
     if verdict.status == "refuted":
         assert verdict.counterexample is not None
         tried = torch.tensor([verdict.counterexample[:2]])

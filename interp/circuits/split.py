@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from models.errors import UserError
 from models.tasks.pairs import ProblemPairs
@@ -14,6 +12,9 @@ from models.tasks.pairs import ProblemPairs
 
 def linked(pairs: ProblemPairs) -> Int[np.ndarray, " pair"]:
     """A number for each pair, the same for pairs that share a problem, directly or through other pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     both = torch.cat((pairs.clean, pairs.corrupted))
     problem = torch.unique(both, dim=0, return_inverse=True)[1].numpy()
     n = len(pairs)

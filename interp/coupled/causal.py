@@ -37,7 +37,6 @@ import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binomtest
 from torch import Tensor
 
 from interp.coupled.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
@@ -129,6 +128,8 @@ def compute_pattern_substitution(
     Raises:
         UserError: no problem.
     """
+    from scipy.stats import binomtest
+
     n = len(before)
     if not n:
         raise UserError("There is no problem to compare.")

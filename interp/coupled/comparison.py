@@ -38,7 +38,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float
-from scipy.optimize import linear_sum_assignment
 
 import models
 from interp.coupled.keys import (
@@ -169,6 +168,8 @@ def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head re
 
 def match(distance: Float[np.ndarray, "head reference"]) -> list[tuple[int, int]]:
     """(reference, head) pairs of the smallest total distance, in the order of the reference."""
+    from scipy.optimize import linear_sum_assignment
+
     rows, columns = linear_sum_assignment(distance)
     return sorted((int(column), int(row)) for row, column in zip(rows, columns, strict=True))
 

@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Int
-from scipy.stats import binomtest
 
 from interp.coupled.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.results import Provenance, Result
@@ -108,6 +107,8 @@ def compute_first_errors(
     Raises:
         UserError: no problem, or other targets than the task's.
     """
+    from scipy.stats import binomtest
+
     if not len(predicted) or predicted.shape != expected.shape or predicted.shape[1] != len(keys.step):
         raise UserError(f"Predictions of {predicted.shape} do not fit {len(keys.step)} targets of some problems.")
     wrong = predicted != expected

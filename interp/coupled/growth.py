@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import stdtrit
 
 from interp.coupled.keys import NEEDED, KeySets, key_sets, resolve_coupled_task, untrained_models
 from interp.coupled.patterns import CLIP, measure_rows, read_patterns
@@ -149,7 +149,7 @@ def fit_slope(x: Sequence[int], y: Float[np.ndarray, " point"]) -> tuple[float, 
     spread = float((at**2).sum())
     slope = float((at * (y - y.mean())).sum()) / spread
     residual = y - y.mean() - slope * at
-    half = float(stats.t.ppf(0.975, len(x) - 2)) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / spread))
+    half = float(stdtrit(len(x) - 2, 0.975)) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / spread))
     return slope, slope - half, slope + half, float(y.mean()) - slope * float(np.mean(x))
 
 

@@ -29,6 +29,7 @@ from tqdm import tqdm
 import models
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
+from models.evaluation import margins
 from models.hand_built import NAME
 from models.selected_rows import logits_at
 from models.tasks.segments import propagate_carries
@@ -178,14 +179,6 @@ def run_cell(model: ArithmeticTransformer, problems: Int[Tensor, "n operand colu
         correct += int((lead > 0).all(1).sum())
         margin = min(margin, float(lead.min()))
     return GridCell(operands, digits, n, correct, n * len(rows), round(margin, 6))
-
-
-def margins(logits: Tensor, targets: Int[Tensor, "n row"]) -> Tensor:
-    """The right token's logit minus the best other's [n, row], in float64; -inf where one is NaN."""
-    logits = logits.double()
-    right = logits.gather(-1, targets[..., None])
-    others = logits.scatter(-1, targets[..., None], float("-inf")).amax(-1, keepdim=True)
-    return (right - others)[..., 0].nan_to_num(nan=float("-inf"))
 
 
 def run_grid(settings: GridSettings, output: Path | None = None, progress: bool = False) -> GridResult:

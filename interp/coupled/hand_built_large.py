@@ -17,8 +17,9 @@ from pathlib import Path
 import torch
 
 import models
-from interp.coupled.hand_built_grid import carry_heavy, margins
+from interp.coupled.hand_built_grid import carry_heavy
 from models.checkpoint import write_json_atomic
+from models.evaluation import margins
 from models.hand_built import NAME
 from models.selected_rows import logits_at
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.stats import fisher_exact
 
 import models
 from interp.experiments import Settings, experiment
@@ -139,6 +138,8 @@ STEP_FADE = "80% carries, step fade"
 
 def paper_claim(ours: SeedSweep) -> str:
     """The paper's counts with the intervals that it does not give, beside the same recipe here."""
+    from scipy.stats import fisher_exact
+
     (step_low, _), (_, metric_high) = clopper_pearson(3, 3), clopper_pearson(1, 10)
     own = fisher_exact([[3, 0], [1, 9]])[1]
     against = fisher_exact([[3, 0], [ours.grokked, ours.n - ours.grokked]])[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.express as px
 import plotly.graph_objects as go
@@ -35,14 +37,27 @@ def figure_margins(result: Certificate) -> go.Figure:
                 z[digit, column] = least[row]
                 hover[digit, column] = f"{int(data.a[row, end])} + {int(data.b[row, end])}: margin {least[row]:.3f}"
     labels = [f"s{t}" if t < 11 else "EOS" for t in targets]
+    figure = margin_heatmap(z, hover, labels, list(range(10)))
+    figure.update_xaxes(title="position")
+    figure.update_yaxes(title="right digit (EOS in row 0)", dtick=1)
+    worst = []
+    for row in np.argsort(least)[:_WORST]:
+        end = int(margin[row].argmin())
+        worst.append(f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(target[row])})")
+    note = "Smallest lead of the right token among the extreme pairs of every class. Lowest: " + "; ".join(worst)
+    return theme.finish(figure, f"{result.model}: {result.sentence()}", result.provenance, note=note)
+
+
+def margin_heatmap(z: np.ndarray, hover: np.ndarray, columns: list[str], rows: list[Any]) -> go.Figure:
+    """Margins ``z`` [row, column] by their logarithm; a wrong answer (zero or less) is crossed out in red."""
     positive = z[np.isfinite(z) & (z > 0)]
     low, high = (np.log10(positive.min()), np.log10(positive.max())) if len(positive) else (-1.0, 1.0)
     ticks = [tick for tick in np.arange(-6, 7) / 2 if low <= tick <= high] or [low, high]
     figure = go.Figure()
     figure.add_heatmap(
         z=np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan),
-        x=labels,
-        y=list(range(10)),
+        x=columns,
+        y=rows,
         customdata=hover,
         text=[[f"{v:.2f}" if np.isfinite(v) else "" for v in row] for row in z],
         texttemplate="%{text}",
@@ -58,23 +73,17 @@ def figure_margins(result: Certificate) -> go.Figure:
     wrong = np.argwhere(z <= 0)
     if len(wrong):
         figure.add_scatter(
-            x=[labels[column] for _, column in wrong],
-            y=[int(digit) for digit, _ in wrong],
-            customdata=[hover[digit, column] for digit, column in wrong],
+            x=[columns[column] for _, column in wrong],
+            y=[rows[row] for row, _ in wrong],
+            customdata=[hover[row, column] for row, column in wrong],
             mode="markers",
             marker={"symbol": "x", "size": 11, "color": theme.VERMILION},
             hovertemplate="%{customdata}<extra>wrong</extra>",
             name="wrong",
             showlegend=False,
         )
-    figure.update_xaxes(title="position", type="category")
-    figure.update_yaxes(title="right digit (EOS in row 0)", dtick=1)
-    worst = []
-    for row in np.argsort(least)[:_WORST]:
-        end = int(margin[row].argmin())
-        worst.append(f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(target[row])})")
-    note = "Smallest lead of the right token among the extreme pairs of every class. Lowest: " + "; ".join(worst)
-    return theme.finish(figure, f"{result.model}: {result.sentence()}", result.provenance, note=note)
+    figure.update_xaxes(type="category")
+    return figure
 
 
 def figure_curves(result: DecisionCurves) -> go.Figure:

@@ -20,6 +20,7 @@ from models.training.adamw import StackedAdamW
 from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
+from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
 from models.training.objectives import objective_for
 from models.training.parallel import AccelerateShare, Share
@@ -50,6 +51,11 @@ class TrainResult:
         """Seeds whose best checkpoint answered every validation problem."""
         return [s for s in self.seeds if s.best_exact == 1.0]
 
+    @property
+    def accepted(self) -> list[SeedState]:
+        """Seeds that the run's judge accepted."""
+        return [s for s in self.seeds if s.accepted is not None]
+
 
 def resolve_device(device: str) -> torch.device:
     """ "auto" is CUDA where there is one."""
@@ -77,6 +83,7 @@ class Trainer:
         compile: bool | None,
         share: Share | None = None,
         start: Start | None = None,
+        judge: Judge | None = None,
     ):
         self.name, self.recipe, self.folder, self.device = name, recipe, folder, device
         self.share = share or Share()
@@ -84,6 +91,9 @@ class Trainer:
         self.model.train()
         self.layout = ParameterLayout(self.model)
         self.objective = self._make_objective()
+        self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
+        # Perfection for a while ends no seed whose judge has not accepted it.
+        self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)
         self.decays = self.layout.decays.to(device)
         self.states = [SeedState(seed) for seed in seeds]
         if start is None:
@@ -158,6 +168,7 @@ class Trainer:
     def evaluate(self) -> dict[str, Any]:
         """Validate the active seeds, decide their fate, repack when a whole group has emptied."""
         self.collect()
+        self.verdicts: list[dict[str, Any]] = []
         for group in self.groups:
             losses, report = group.losses, self.validator.measure(self.objective, self.layout, group.optimiser.theta)
             for place, row in enumerate(group.rows):
@@ -180,7 +191,7 @@ class Trainer:
         }
         if self.model.task.compared_by == "loss":
             line["validation_loss"] = [s.validation_loss for s in self.states]
-        return line
+        return line | ({"verdicts": self.verdicts} if self.verdicts else {})
 
     def _judge(self, row: int, report: dict[str, float], loss: float) -> None:
         state = self.states[row]
@@ -189,8 +200,12 @@ class Trainer:
             return
         if not torch.isfinite(self.theta[row]).all():
             state.end("failed", self.step_number)
-        elif state.judge(report, self.step_number, self.recipe):
+        elif state.judge(report, self.step_number, self.fate):
             self.best_theta[row] = self.theta[row]
+        if self.hearings is not None and state.active and state.exact == 1.0:
+            self.verdicts.append(self.hearings.hear(state, self.theta[row], self.step_number))
+            if state.accepted is not None:
+                self.best_theta[row] = self.theta[row]
 
     # ---- saving
 
@@ -212,9 +227,11 @@ class Trainer:
         self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
 
     def restore(self) -> bool:
-        """Continue from the folder's checkpoint, if there is one."""
+        """Continue from the folder's checkpoint, if there is one; what came after it will be made again."""
         loaded = self.folder.load_checkpoint()
         if loaded is None:
+            self.folder.truncate_metrics(0)
+            self.folder.forget_accepted(())
             return False
         self.step_number, tensors, state = loaded
         if tensors["theta"].shape != self.theta.shape:
@@ -229,6 +246,7 @@ class Trainer:
         self.groups = [_Group(self, rows) for rows in state["groups"]]
         self.seconds_before = state["seconds"]
         self.folder.truncate_metrics(self.step_number)
+        self.folder.forget_accepted({state.seed for state in self.states if state.accepted is not None})
         return True
 
     def snapshot(self) -> None:
@@ -305,6 +323,7 @@ def train(
     minutes: float | None = None,
     data_parallel: bool = False,
     start: Start | None = None,
+    judge: Judge | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
@@ -317,6 +336,8 @@ def train(
         stop_at_step, minutes: save and return early, for working in slices.
         data_parallel: split every batch over the processes that ``accelerate launch`` started.
         start: seeds begin near these parameters and not at random ones.
+        judge: asked about every seed that answers all validation problems; what it accepts is kept and ends there, and
+            nothing else ends a seed early for being right.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
@@ -337,9 +358,10 @@ def train(
         resolved = share.device
     folder = share.folder(RunFolder(Path(out)))
     config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
-    folder.open(config if start is None else config | {"start": start.to_dict()})
+    config |= {} if start is None else {"start": start.to_dict()}
+    folder.open(config if judge is None else config | {"judge": judge.option})
     numbers = list(range(first_seed, first_seed + seeds))
-    trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start)
+    trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
     trainer.restore()
     progress = progress and share.rank == 0
     last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
@@ -352,6 +374,8 @@ def train(
             bar.advance()
             if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
                 folder.append_metrics(trainer.evaluate())
+                for verdict in trainer.verdicts:
+                    bar.say(f"seed {verdict['seed']}, step {trainer.step_number:,}: {verdict['statement']}")
                 bar.show(trainer.states)
                 if time.monotonic() - saved > checkpoint_seconds:
                     trainer.save()

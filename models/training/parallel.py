@@ -65,3 +65,4 @@ class _ReadOnlyFolder(RunFolder):
         return None
 
     open = save_checkpoint = append_metrics = truncate_metrics = save_snapshot = _nothing
+    save_accepted = forget_accepted = _nothing

@@ -25,6 +25,11 @@ class Progress:
     def advance(self) -> None:
         self._bar.update()
 
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if not self._bar.disable:
+            self._bar.write(text)
+
     def show(self, states: Sequence[Any]) -> None:
         if any(s.validation_loss is not None for s in states):
             listed = " ".join(f"{s.seed}:{s.validation_loss:.3f} (best {s.best_loss:.3f})" for s in states[:8])

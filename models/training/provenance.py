@@ -64,7 +64,8 @@ def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any
 def _command(config: dict[str, Any]) -> str:
     if "start" in config:
         return config["start"]["command"]
-    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}"
+    judge = f" {config['judge']}" if "judge" in config else ""
+    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}{judge}"
 
 
 def begun(training: dict[str, Any]) -> str:

@@ -5,6 +5,9 @@ problem and every problem of a second, larger validation set, the one that was p
 are harder than the task's natural distribution, and a small model may grok without ever answering all of them; where no
 seed does, the one is taken that is right most often on the second set, among those that once answered every problem of
 the natural distribution. The test set is then scored for every seed that passed validation in either sense.
+
+Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, the one accepted first before
+the rest; the entry keeps the judge's evidence, and its card the judge's line.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from models.training.publish_text import publish_text
 from models.training.publish_two_digit import publish_two_digit
 from models.training.run_folder import RunFolder, differences
 from models.transformer import ArithmeticTransformer
-from models.zoo import ZOO, save_entry
+from models.zoo import ZOO, save_entry, with_bullet
 
 #: Tasks whose entries are made in another way than by the seeds' scores on a test set.
 _SPECIAL: dict[type[Task], Callable[..., tuple[Path, Rate | TextLoss]]] = {
@@ -105,7 +108,10 @@ def publish(
     )
     grokked_rows = [row for row in rows if _once_perfect(row.state)]
     second = model.task.validation_problems(SECOND_VALIDATION, seed=1)
-    chosen = next((row for row in passing if _exact(model, layout, row.theta, second) == len(second)), None)
+    accepted = [row for row in rows if row.state.get("accepted") is not None]
+    chosen = min(accepted, key=lambda row: (row.state["best_step"], row.seed), default=None)
+    if chosen is None:
+        chosen = next((row for row in passing if _exact(model, layout, row.theta, second) == len(second)), None)
     if chosen is None:
         chosen = max(grokked_rows, key=lambda row: _exact(model, layout, row.theta, second), default=None)
     if chosen is None:
@@ -126,12 +132,17 @@ def publish(
         "grok_interval_95": list(grokked.interval),
         "repeats": [{"seeds_tried": rate.n, "seeds_grokked": rate.correct} for rate in repeated],
     } | how_made(configs, seconds)
-    files = {
+    card = _card(name, model, training, result, grokked, once, repeated)
+    evidence = {}
+    if chosen in accepted:
+        card = with_bullet(card, chosen.state["accepted"])
+        evidence = RunFolder(chosen.run).evidence(chosen.seed)
+    files = evidence | {
         "seeds.json": json.dumps([_public(row) for row in rows], indent=1).encode(),
         "curves.safetensors": _curves(runs, rows),
         "metrics.jsonl": _metrics(chosen),
         "snapshots.safetensors": _snapshots(chosen),
-        "card.md": _card(name, model, training, result, grokked, once, repeated).encode(),
+        "card.md": card.encode(),
     }
     return save_entry(out or ZOO / name, model, training, result.to_dict(), files, overwrite), result
 
@@ -187,7 +198,8 @@ def _grok_rate(rows: list[SeedRow], n_test: int) -> Rate:
 
 def _public(row: SeedRow) -> dict[str, Any]:
     keys = ("seed", "status", "best_exact", "best_step", "first_perfect_step", "first_uniform_step", "stopped_at")
-    return {key: row.state.get(key) for key in keys} | {"exact_on_test": row.exact_on_test}
+    judged = {"turned_down": row.state["turned_down"]} if row.state.get("turned_down") else {}
+    return {key: row.state.get(key) for key in keys} | judged | {"exact_on_test": row.exact_on_test}
 
 
 def _curves(runs: list[RunFolder], rows: list[SeedRow]) -> bytes:

@@ -3,6 +3,7 @@
 config.json            model, recipe, seeds: what the run is; a second start must agree with it
 metrics.jsonl          one line an evaluation
 snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
+accepted/seed-N/       parameters that the run's judge accepted, with its evidence, if the run has a judge
 checkpoint.json        where the run stands, naming checkpoint-N.safetensors and its hash
 result.json            written at the end: one row a seed
 """
@@ -10,7 +11,8 @@ result.json            written at the end: one row a seed
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from torch import Tensor
 
 from models import checkpoint as storage
 from models.errors import UserError
+
+_ACCEPTED_MODEL = "model.safetensors"
 
 
 class RunFolder:
@@ -41,7 +45,8 @@ class RunFolder:
         Raises:
             UserError: the folder holds another run; the message names the first difference. Nothing is written.
         """
-        left = storage.temporary_files(self.path) + storage.temporary_files(self.path / "snapshots")
+        folders = [self.path, self.path / "snapshots", *self._accepted.glob("seed-*")]
+        left = [file for folder in folders for file in storage.temporary_files(folder)]
         if self.config_path.exists():
             old = storage.read_json(self.config_path)
             for path, there, now in differences(old, config):
@@ -91,6 +96,30 @@ class RunFolder:
 
     def save_snapshot(self, step: int, parameters: dict[str, Tensor]) -> None:
         storage.save_weights(self.path / "snapshots" / f"{step:07d}.safetensors", parameters, {"step": str(step)})
+
+    @property
+    def _accepted(self) -> Path:
+        return self.path / "accepted"
+
+    def save_accepted(
+        self, seed: int, parameters: dict[str, Tensor], metadata: dict[str, str], files: Mapping[str, bytes]
+    ) -> None:
+        """Keep what a judge accepted: evidence first, then the parameters that it is about, as a stored model."""
+        folder = self._accepted / f"seed-{seed}"
+        for name, data in files.items():
+            storage.write_bytes_atomic(folder / name, data)
+        storage.save_weights(folder / _ACCEPTED_MODEL, parameters, metadata)
+
+    def evidence(self, seed: int) -> dict[str, bytes]:
+        """The files that a judge left on an accepted seed, by name."""
+        files = sorted((self._accepted / f"seed-{seed}").glob("[!.]*"))
+        return {file.name: storage.read_bytes(file) for file in files if file.name != _ACCEPTED_MODEL}
+
+    def forget_accepted(self, kept: Container[int]) -> None:
+        """Delete what was accepted of other seeds: a resumed run will come to it again."""
+        for folder in self._accepted.glob("seed-*"):
+            if int(folder.name.removeprefix("seed-")) not in kept:
+                shutil.rmtree(folder)
 
     def snapshots(self) -> dict[int, dict[str, Tensor]]:
         """Step -> parameters of all seeds, [seed, ...] each."""

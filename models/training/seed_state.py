@@ -1,7 +1,8 @@
 """Where one seed of a run stands, and what a validation makes of it.
 
-A seed ends when it has been perfect for a while ("perfect"), when its parameters stop being finite ("failed"), when it
-falls behind what the recipe asks of it ("hopeless"), or with the last step ("finished").
+A seed ends when it has been perfect for a while ("perfect"), when the run's judge accepts it ("accepted"), when its
+parameters stop being finite ("failed"), when it falls behind what the recipe asks of it ("hopeless"), or with the last
+step ("finished").
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import Literal
 
 from models.training.recipes import AdaptiveDecay, Recipe
 
+Status = Literal["training", "perfect", "accepted", "finished", "failed", "hopeless"]
+
 
 @dataclass
 class SeedState:
     """Where one seed stands; a checkpoint keeps all of it."""
 
     seed: int
-    status: Literal["training", "perfect", "finished", "failed", "hopeless"] = "training"
+    status: Status = "training"
     exact: float = 0.0
     token: float = 0.0
     best_exact: float = -1.0
@@ -32,13 +35,21 @@ class SeedState:
     # of tasks that are compared by their loss; the best step is then the one of the lowest loss
     validation_loss: float | None = None
     best_loss: float | None = None
+    # of runs with a judge (models.training.judging)
+    accepted: str | None = None  # the judge's line for a card
+    turned_down: int = 0  # candidates that were not accepted
 
     @property
     def active(self) -> bool:
         return self.status == "training"
 
-    def end(self, status: Literal["perfect", "finished", "failed", "hopeless"], step: int) -> None:
+    def end(self, status: Status, step: int) -> None:
         self.status, self.stopped_at = status, step
+
+    def accept(self, card: str, step: int) -> None:
+        """End with the parameters after ``step`` steps as the best ones, whatever came before."""
+        self.accepted, self.best_exact, self.best_step = card, self.exact, step
+        self.end("accepted", step)
 
     def judge(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:
         """Take up a validation after ``step`` steps and decide the seed's fate; whether it is the best so far.

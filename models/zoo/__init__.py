@@ -15,7 +15,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -222,14 +223,50 @@ def set_card_section(entry: str | Path, heading: str, text: str) -> Path:
     Raises:
         UserError: no such entry or card, or files that do not match their hashes.
     """
+    title = f"## {heading}\n"
+
+    def changed(card: str) -> str:
+        kept = [part for part in re.split(r"(?m)^(?=## )", card) if not part.startswith(title)]
+        return "".join(part.rstrip("\n") + "\n\n" for part in kept) + f"{title}\n{text.strip()}\n"
+
+    return _change_card(entry, changed, {})
+
+
+def set_card_bullet(entry: str | Path, text: str, extra_files: Mapping[str, bytes]) -> Path:
+    """Put a point on an entry's card (:func:`with_bullet`), and files that it speaks of beside it; returns the entry.
+
+    Raises:
+        UserError: as for :func:`set_card_section`.
+    """
+    return _change_card(entry, lambda card: with_bullet(card, text), extra_files)
+
+
+def with_bullet(card: str, text: str) -> str:
+    """A card with the point ``**Label** ...``, in place of the one of that label or else behind the score's.
+
+    Raises:
+        UserError: the text has no label, or the card has neither that point nor a score.
+    """
+    label = re.match(r"\*\*[^*]+\*\*", text)
+    bullets = re.split(r"(?m)^(?=\* \*\*|\n)", card)  # what follows the last point begins with an empty line
+    if label is None:
+        raise UserError(f"A point of a card is **Label** and what is to be said, and not {text!r}.")
+    new = textwrap.fill(text, 100, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False) + "\n"
+    for start in (f"* {label[0]}", "* **Score:**"):
+        at = next((i for i, bullet in enumerate(bullets) if bullet.startswith(start)), None)
+        if at is not None:
+            old = [] if start == f"* {label[0]}" else [bullets[at]]
+            return "".join([*bullets[:at], *old, new, *bullets[at + 1 :]])
+    raise UserError("This card has no score that another point could follow.")
+
+
+def _change_card(entry: str | Path, change: Callable[[str], str], extra_files: Mapping[str, bytes]) -> Path:
     folder, config = resolve(entry), read_entry(entry)
     files = {name: entry_file(folder, name) for name in config["sha256"] if name != config["weights"]}
     if "card.md" not in files:
         raise UserError(f"{folder} has no card to add to.")
-    title = f"## {heading}\n"
-    kept = [part for part in re.split(r"(?m)^(?=## )", files["card.md"].decode()) if not part.startswith(title)]
-    card = "".join(part.rstrip("\n") + "\n\n" for part in kept) + f"{title}\n{text.strip()}\n"
-    files["card.md"] = card.encode()
+    files |= extra_files
+    files["card.md"] = change(files["card.md"].decode()).encode()
     stored_half = load_weights(folder / config["weights"])[1].get(STORED_AS) == "float16"
     return save_entry(
         folder, load(folder), config["training"], config["score"], files, overwrite=True, half=stored_half

@@ -52,6 +52,24 @@ def test_a_card_s_section_is_replaced_and_the_rest_of_the_entry_stays(
     assert zoo.entry_file(entry, "snapshots/000100.bin") == b"\x00\x01"
 
 
+def test_a_point_on_a_card_follows_the_score_and_is_replaced_by_the_next_of_its_label(tmp_path: Path, model) -> None:
+    card = (
+        "# A card\n\n* **Score:** 9 of 10,\n  sampled.\n* **Time:** an hour.\n\n| a | b |\n\n* **Score:** elsewhere\n"
+    )
+    entry = models.save_entry(tmp_path / "entry", model, {"seed": 11}, {}, {"card.md": card.encode(), "old": b"1"})
+    zoo.set_card_bullet(entry, "**Proved** a little.", {"proof": b"1"})
+    zoo.set_card_bullet(entry, f"**Proved** {'very ' * 25}much.", {"proof": b"2"})
+    expected = f"* **Proved** {'very ' * 17}very\n  {'very ' * 7}much.\n"
+    assert zoo.entry_file(entry, "card.md").decode() == card.replace("* **Time", f"{expected}* **Time")
+    assert [zoo.entry_file(entry, name) for name in ("proof", "old")] == [b"2", b"1"]
+    assert same_parameters(models.load(entry), model) and zoo.read_entry(entry)["training"] == {"seed": 11}
+    with pytest.raises(UserError, match="A point of a card is"):
+        zoo.set_card_bullet(entry, "Proved a little.", {"proof": b"3"})
+    with pytest.raises(UserError, match="has no score"):
+        zoo.with_bullet("# A card\n", "**Proved** a little.")
+    assert zoo.entry_file(entry, "proof") == b"2"
+
+
 # ---- saving and loading
 
 

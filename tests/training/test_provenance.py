@@ -17,6 +17,12 @@ def test_a_model_of_its_registered_recipe_is_made_by_the_command_alone():
         assert card(name, get_recipe(recipe)) == f"Made by\n\n    interp train {name} --seeds 4 --first-seed 2"
 
 
+def test_a_run_with_a_judge_is_made_by_a_command_that_asks_for_it():
+    config = {"model": "microadder-57", "recipe": {}, "seeds": 4, "first_seed": 2, "judge": "--certify float32"}
+    made = how_made([config], 60.0)
+    assert made["commands"] == ["interp train microadder-57 --seeds 4 --first-seed 2 --certify float32"]
+
+
 def test_whatever_differs_from_the_registered_recipe_is_listed_with_both_values():
     recipe = get_recipe("microadder-74")
     fade = recipe.problems.carry_mix

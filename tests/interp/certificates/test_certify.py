@@ -321,10 +321,10 @@ def test_weights_that_are_no_numbers_are_refused(change):
 
 
 def test_what_cannot_be_judged_is_refused_in_one_sentence():
-    with pytest.raises(UserError, match="ten-digit numbers"):
-        interp.certify(models.load("toygpt-learned-pre"))
-    with pytest.raises(UserError, match="judges models of one layer|ten-digit numbers"):
+    with pytest.raises(UserError, match="at most 1,048,576 are run one by one.*interp attack"):
         interp.certify(models.load("position-coupling-2l2h-small"))
+    with pytest.raises(UserError, match="adders of one layer, and addlm-adder-ten-digit has 2; .interp attack"):
+        interp.certify(models.load("addlm-adder-ten-digit"))
     with pytest.raises(UserError, match="attention weights depend on the digits"):
         interp.certify(models.load("adder-456"), "interval")
     with pytest.raises(UserError, match="Did you mean 'interval'"):

@@ -1,0 +1,90 @@
+"""What all certificates share, however a model was judged: a status, what they are about, a sentence, a file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+import zlib
+from abc import abstractmethod
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from interp.results import Result
+from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
+from models.errors import UserError
+
+FORMAT = 1
+Status = Literal["certified", "refuted", "undecided"]
+STATUSES = get_args(Status)
+EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3}
+
+
+class Verdict(Result):
+    """A verdict on all inputs of a domain. Subclasses are frozen dataclasses with at least these fields.
+
+    Attributes:
+        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
+        method: how the model was judged; it tells the kinds of files apart.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    method: str
+    status: Status
+    seconds: float
+    versions: dict[str, str]
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, with ``format`` and ``method``."""
+
+    def to_bytes(self) -> bytes:
+        """As gzipped JSON without spaces, a sixth of the file that :meth:`save` writes; equal contents, equal bytes."""
+        text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+        return gzip.compress(text.encode(), mtime=0)
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, gzipped if the name ends in .gz."""
+        if Path(path).suffix == ".gz":
+            write_bytes_atomic(path, self.to_bytes())
+        else:
+            write_json_atomic(path, self.to_dict())
+
+    @property
+    def exit_status(self) -> int:
+        """0 certified, 1 refuted, 3 undecided."""
+        return EXIT_STATUS[self.status]
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.sentence()}</p>"
+
+    def __repr__(self) -> str:
+        return self.sentence()
+
+
+def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
+    """What :meth:`Verdict.to_dict` gave, from a file's bytes, JSON or gzipped JSON.
+
+    Raises:
+        UserError: damaged, or no JSON object.
+    """
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path} is damaged ({error}); restore it from where it came from.") from None
+    return parse_json(data, path)
+
+
+def versions() -> dict[str, str]:
+    """What computed a certificate."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout
+            found[package] = "not installed"
+    return found

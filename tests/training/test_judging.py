@@ -1,0 +1,177 @@
+"""Runs with a judge: only candidates are judged, what is accepted is kept, whatever interrupts the run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import models
+from models.errors import UserError
+from models.training import train
+from models.training.judging import Verdict
+from models.training.loop import Trainer
+from models.training.objective import ParameterLayout
+from models.training.publish import publish
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from models.training.start import Start
+from tests.training.test_loop import contents
+
+NAME = "microadder-57"
+# Steps so small that a perfect seed stays perfect on these few problems, and large enough that its weights move.
+SLOW = Recipe(
+    steps=50, batch_size=32, warmup_steps=1, eval_every=10, validation_size=64, snapshots=4, lr=1e-5, weight_decay=0.0
+)
+
+
+@dataclass(frozen=True)
+class Planted(Start):
+    """The given parameters for some seeds, and a random start for the others."""
+
+    seeds: tuple[int, ...] = ()
+
+    def row(self, layout: ParameterLayout, seed: int) -> Tensor:
+        return super().row(layout, seed) if seed in self.seeds else layout.flatten(models.build(NAME, seed))
+
+
+@dataclass
+class FakeJudge:
+    """Accepts a seed from a step on; remembers what it was asked."""
+
+    accepts_from: dict[int, int] = field(default_factory=dict)
+    option: str = "--fake yes"
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def __call__(self, model: Any, step: int, seed: int) -> Verdict:
+        self.asked.append((seed, step))
+        if step < self.accepts_from.get(seed, 1_000):
+            return Verdict(False, f"seed {seed} is not good enough at step {step}")
+        first = float(next(model.weight_map.parameters()).detach().flatten()[0])
+        evidence = f"seed {seed}, step {step}, {first!r}".encode()
+        return Verdict(True, f"seed {seed} is good", f"**Good** since step {step}.", {"why.txt": evidence})
+
+
+def run(out: Path, judge: Any, planted: tuple[int, ...] = (1, 2), **changes: Any) -> Any:
+    weights = dict(models.load(NAME).weight_map.named_parameters())
+    start = Planted(weights, "the zoo's", "this test", noise=0.0, seeds=planted)
+    settings = {"seeds": 3, "recipe": SLOW, "progress": False, "compile": False, "device": "cpu", "start": start}
+    return train(NAME, out, judge=judge, **settings | changes)
+
+
+def best_theta(out: Path) -> Tensor:
+    loaded = RunFolder(out).load_checkpoint()
+    assert loaded is not None
+    return loaded[1]["best_theta"]
+
+
+def test_only_seeds_that_answer_all_validation_problems_are_judged_and_training_does_not_notice(tmp_path: Path):
+    judge = FakeJudge()
+    judged = run(tmp_path / "judged", judge)
+    assert judge.asked == [(seed, step) for step in range(10, 51, 10) for seed in (1, 2)]
+    assert [state.turned_down for state in judged.seeds] == [0, 5, 5] and not judged.accepted
+    run(tmp_path / "alone", None, recipe=SLOW)
+    for key in ("theta", "m", "v", "best_theta"):
+        one, other = (RunFolder(tmp_path / name).load_checkpoint()[1][key] for name in ("judged", "alone"))
+        assert torch.equal(one, other)
+    lines, plain = (RunFolder(tmp_path / name).metrics() for name in ("judged", "alone"))
+    assert lines[2].pop("verdicts") == [
+        {"seed": seed, "accepted": False, "statement": f"seed {seed} is not good enough at step 30"} for seed in (1, 2)
+    ]
+    assert lines[2] == plain[2] and "verdicts" not in plain[0]
+
+
+def test_an_accepted_seed_stops_and_is_kept_while_the_others_go_on(tmp_path: Path):
+    result = run(tmp_path / "run", FakeJudge({1: 30}))
+    first, accepted, turned_down = result.seeds
+    assert [s.status for s in result.seeds] == ["finished", "accepted", "finished"]
+    assert (accepted.stopped_at, accepted.best_step, accepted.best_exact, accepted.turned_down) == (30, 30, 1.0, 2)
+    assert (turned_down.best_step, turned_down.turned_down, first.turned_down) == (50, 5, 0)
+    assert accepted.accepted == "**Good** since step 30." and result.accepted == [accepted]
+    best = best_theta(tmp_path / "run")
+    run(tmp_path / "stopped", None, stop_at_step=30)
+    stopped = RunFolder(tmp_path / "stopped").load_checkpoint()[1]["theta"]
+    assert torch.equal(best[1], stopped[1]) and not torch.equal(best[2], stopped[2])
+    folder = tmp_path / "run" / "accepted" / "seed-1"
+    kept = models.load(folder / "model.safetensors")
+    assert torch.equal(ParameterLayout(kept).flatten(kept), best[1])
+    assert RunFolder(tmp_path / "run").evidence(1) == {"why.txt": (folder / "why.txt").read_bytes()}
+    assert RunFolder(tmp_path / "run").evidence(2) == {}
+
+
+def test_a_run_ends_when_all_its_seeds_are_accepted(tmp_path: Path):
+    result = run(tmp_path / "run", FakeJudge({0: 10, 1: 20, 2: 30}), planted=(0, 1, 2))
+    assert result.complete and result.steps_done == 30
+    assert [s.best_step for s in result.seeds] == [10, 20, 30]
+
+
+def test_being_perfect_for_a_while_ends_no_seed_that_is_not_accepted(tmp_path: Path):
+    recipe = SLOW.replace(stop_after_perfect=2)
+    assert run(tmp_path / "without", None, recipe=recipe).seeds[1].stopped_at == 20
+    result = run(tmp_path / "with", FakeJudge({1: 40}), recipe=recipe)
+    assert [(s.status, s.stopped_at) for s in result.seeds[1:]] == [("accepted", 40), ("finished", 50)]
+
+
+def test_a_run_in_slices_gets_the_same_bits_and_verdicts(tmp_path: Path):
+    run(tmp_path / "whole", FakeJudge({1: 20, 2: 40}))
+    for stop in (7, 20, 33, None):
+        run(tmp_path / "sliced", FakeJudge({1: 20, 2: 40}), stop_at_step=stop)
+    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e9], ids=["checkpoint behind the verdict", "no checkpoint"])
+def test_a_run_that_died_gets_the_same_bits_and_verdicts(tmp_path: Path, monkeypatch, checkpoint_seconds):
+    """Died without a chance to save, as by kill -9, when one seed was accepted."""
+    step = Trainer.step
+
+    def dies(self):
+        if self.step_number == 27:
+            raise MemoryError
+        step(self)
+
+    monkeypatch.setattr(Trainer, "step", dies)
+    with pytest.raises(MemoryError):
+        run(tmp_path / "died", FakeJudge({1: 20, 2: 40}), checkpoint_seconds=checkpoint_seconds)
+    assert (tmp_path / "died" / "accepted" / "seed-1" / "why.txt").exists()
+    assert (tmp_path / "died" / "checkpoint.json").exists() == (checkpoint_seconds == 0.0)
+    (tmp_path / "died" / "accepted" / "seed-1" / ".why.txt.1-ab.tmp").write_text("half")
+    monkeypatch.setattr(Trainer, "step", step)
+    run(tmp_path / "died", FakeJudge({1: 20, 2: 40}))
+    run(tmp_path / "whole", FakeJudge({1: 20, 2: 40}))
+    assert contents(tmp_path / "died") == contents(tmp_path / "whole")
+
+
+def test_what_was_accepted_after_the_last_checkpoint_is_forgotten_on_resume(tmp_path: Path):
+    run(tmp_path / "run", FakeJudge({1: 20}), stop_at_step=25)
+    folder = RunFolder(tmp_path / "run")
+    folder.save_accepted(2, {"x": torch.zeros(1)}, {}, {"why.txt": b"from a future that did not come"})
+    run(tmp_path / "run", FakeJudge({1: 20}))
+    assert [path.name for path in (tmp_path / "run" / "accepted").iterdir()] == ["seed-1"]
+
+
+def test_a_run_with_another_judge_is_another_run(tmp_path: Path):
+    run(tmp_path / "run", FakeJudge(), stop_at_step=10)
+    with pytest.raises(UserError, match="holds another run: judge is '--fake yes' there and None now"):
+        run(tmp_path / "run", None)
+    with pytest.raises(UserError, match="holds another run: judge is '--fake yes' there and '--fake no' now"):
+        run(tmp_path / "run", FakeJudge(option="--fake no"))
+
+
+def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_path: Path):
+    result = run(tmp_path / "run", FakeJudge({2: 30}))
+    assert result.seeds[1].first_perfect_step == 10 and result.seeds[2].status == "accepted"
+    entry, _ = publish([tmp_path / "run"], tmp_path / "entry")
+    config = models.zoo.read_entry(entry)
+    assert (config["training"]["seed"], config["training"]["step"]) == (2, 30)
+    assert models.zoo.entry_file(entry, "why.txt") == RunFolder(tmp_path / "run").evidence(2)["why.txt"]
+    card = (entry / "card.md").read_text()
+    assert "about all inputs.\n* **Good** since step 30.\n* **Seed** 2" in card
+    rows = json.loads((entry / "seeds.json").read_text())
+    assert [row.get("turned_down") for row in rows] == [None, 5, 2]
+    model = models.load(entry)
+    assert torch.equal(ParameterLayout(model).flatten(model), best_theta(tmp_path / "run")[2])
