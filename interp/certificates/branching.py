@@ -28,7 +28,7 @@ CHUNK = 10_000  # leaves, or parts of their boxes, judged at a time
 #: How often a leaf's box is cut in halves before its window is split.
 HALVINGS = 6
 #: Where splitting ends: columns of a window, and leaves of one query.
-LONGEST, MOST_LEAVES = 5, 2_000_000
+LONGEST, MOST_LEAVES = 5, 100_000
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ class Certificate(Verdict):
 
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
     target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
-    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin);
-    ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64 margin on
-    a grid; ``proved`` a lower bound of the class's margins, NaN without one.
+    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin, as its
+    only end); ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64
+    margin that was found; ``proved`` a lower bound of the class's margins, NaN without one.
 
     Attributes:
         status: certified, refuted, or undecided.
@@ -61,8 +61,8 @@ class Certificate(Verdict):
     versions: dict[str, str]
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
-    accuracy: AccuracyBounds | None = None
     counts: tuple[tuple[int, int, int], ...] | None = None
+    accuracy: AccuracyBounds | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -217,8 +217,8 @@ def parse_certificate(data: bytes, path: object) -> Certificate:
             cuts=tuple(tuple(int(x) for x in row) for row in value["cuts"]),
             seconds=float(value["seconds"]),
             counterexample=None if counterexample is None else tuple(counterexample),
-            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             counts=None if counts is None else tuple((int(a), int(b), int(c)) for a, b, c in counts),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             **{name: value[name] for name in names},
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

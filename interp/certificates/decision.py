@@ -42,7 +42,7 @@ def float_margins(
         low, high = (classes.ends[rows] * 2.0**-BITS).T
         s = low[:, None] * (1 - share) + high[:, None] * share
         stream = stream_behind(adder, attention, classes.target[rows], classes.token[rows], s)
-        found[rows] = margins_behind(adder, stream, classes.answer[rows, None])
+        found[rows] = lead_of(logits_behind(adder, stream), classes.answer[rows, None])
     return found
 
 
@@ -67,15 +67,13 @@ def logits_behind(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Floa
     return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 
-def margins_behind(
-    adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"], answer: Int[np.ndarray, "*rows"]
-) -> Float[np.ndarray, "*rows"]:
-    """Margins in float64 of streams behind the attention (``b_O`` added); ``answer`` broadcasts."""
-    logits = logits_behind(adder, y)
+def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:
+    """The answers' logits less the best other ones."""
     answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
     right = np.take_along_axis(logits, answer, -1)[..., 0]
-    np.put_along_axis(logits, answer, -np.inf, -1)
-    return right - logits.max(-1)
+    others = logits.copy()
+    np.put_along_axis(others, answer, -np.inf, -1)
+    return right - others.max(-1)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from interp.certificates import constant_attention
 from interp.certificates.accuracy_bounds import PAIRS, AccuracyBounds
 from interp.certificates.balls import REAL, Arithmetic
 from interp.certificates.branching import Search
 from interp.certificates.counting import Counts, Diagram, count
-from interp.certificates.methods import NotApplicable, out_of_range, rung_of
+from interp.certificates.methods import NotApplicable, out_of_range, rung_of, weights_out_of_range
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.scalar_verdicts import ScalarVerdicts
@@ -127,7 +125,7 @@ def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Se
     if reason is not None:
         raise NotApplicable(reason)
     attention = constant_attention.read_attention(adder, rung)
-    if rung.unit and (reason := out_of_range(adder, np.isfinite(attention.off_direction))) is not None:
+    if rung.unit and (reason := out_of_range(adder, attention)) is not None:
         raise NotApplicable(reason)
     verdicts = ScalarVerdicts(adder, attention, rung)
     for fineness in FINENESS:
@@ -138,7 +136,7 @@ def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, S
     search = Search(adder, rung)
     reason = search.attention.obstacle
     if reason is None and rung.unit:
-        reason = out_of_range(adder, True)
+        reason = weights_out_of_range(adder)
     if reason is not None:
         raise NotApplicable(reason)
     tables = window_verdicts(search, DEPTH)

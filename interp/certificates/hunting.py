@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.certificates.columns import Classes, all_classes
-from interp.certificates.decision import margins_behind
+from interp.certificates.decision import lead_of, logits_behind
 from interp.certificates.leaves import COLUMNS, Leaves, Query, may_stand
 from interp.certificates.one_layer import OneLayerAdder
 from interp.certificates.ratio_attention import RatioAttention
@@ -84,7 +84,7 @@ def _margins(
     adder: OneLayerAdder, query: Query, leaves: Leaves, coords: Float[np.ndarray, "n r"]
 ) -> Float[np.ndarray, " n"]:
     x = adder.W_E[query.token] + adder.W_pos[adder.layout.queries[query.target]] + adder.b_O
-    return margins_behind(adder, x + coords @ query.basis, query.answer(leaves))
+    return lead_of(logits_behind(adder, x + coords @ query.basis), query.answer(leaves))
 
 
 def _gradient(

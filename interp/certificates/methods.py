@@ -69,7 +69,7 @@ def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     classes = all_classes(adder.layout, enclosed.terms)
     hunted = float_margins(adder, enclosed, classes, GRID).min(1)
     decision = Decision(adder, enclosed, arithmetic)
-    reason = out_of_range(adder, np.isfinite(enclosed.off_direction)) if arithmetic.unit else None
+    reason = out_of_range(adder, enclosed) if arithmetic.unit else None
 
     def prove(index: int, level: float) -> Proof:
         low, high = classes.ends[index].tolist()
@@ -89,40 +89,21 @@ def _fixed(classes: Classes, index: int) -> tuple[int, int, int]:
     return int(classes.target[index]), int(classes.token[index]), int(classes.answer[index])
 
 
-def out_of_range(adder: OneLayerAdder, attention_is_finite: bool | np.bool_) -> str | None:
+def out_of_range(adder: OneLayerAdder, attention: constant_attention.ScalarAttention) -> str | None:
+    """Why rounding cannot be bounded for a model whose attention is read, None if it can."""
+    if (reason := weights_out_of_range(adder)) is not None:
+        return reason
+    return None if np.isfinite(attention.off_direction) else "attention may overflow"
+
+
+def weights_out_of_range(adder: OneLayerAdder) -> str | None:
     """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.certificates.balls`."""
     weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
-    weights += [adder.ln1, adder.ln2, adder.ln_final]
+    weights += [adder.ln1, adder.ln2, adder.ln_final, adder.ln1_b, adder.ln2_b, adder.ln_final_b]
     weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
     if max(float(np.abs(w).max()) for w in weights) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
-    if not attention_is_finite:
-        return "attention may overflow"
     return None
-
-
-def rung_of(name: str, model: Any, adder: OneLayerAdder) -> Arithmetic:
-    """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
-
-    Raises:
-        UserError: no such arithmetic, or float32 for a model that is not this project's or not in float32.
-    """
-    rung = arithmetic_of(name)
-    if rung.unit:
-        if adder.model is not model:
-            raise UserError(
-                f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
-                "judged in 'interval' arithmetic."
-            )
-        if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
-            raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
-    return rung
-
-
-def arithmetic_of(name: str) -> Arithmetic:
-    if name not in get_args(ArithmeticName):
-        raise unknown_name("arithmetic", name, get_args(ArithmeticName))
-    return FLOAT32 if name == "float32" else REAL
 
 
 class _Branches:
@@ -169,10 +150,34 @@ def _branch_and_bound(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     if real.obstacle is not None:
         raise NotApplicable(real.obstacle)
     enclosed = read_ratio_attention(adder, arithmetic) if arithmetic.unit else real
-    reason = out_of_range(adder, enclosed.obstacle is None) if arithmetic.unit else None
+    reason = (weights_out_of_range(adder) or enclosed.obstacle) if arithmetic.unit else None
     found = hunt(adder, real)
     branches = _Branches(Search(adder, arithmetic, enclosed), found.classes)
     return Case(found.classes, found.margins, branches.prove, branches.verify, reason)
+
+
+def rung_of(name: str, model: Any, adder: OneLayerAdder) -> Arithmetic:
+    """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
+
+    Raises:
+        UserError: no such arithmetic, or float32 for a model that is not this project's or not in float32.
+    """
+    rung = arithmetic_of(name)
+    if rung.unit:
+        if adder.model is not model:
+            raise UserError(
+                f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
+                "judged in 'interval' arithmetic."
+            )
+        if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
+            raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
+    return rung
+
+
+def arithmetic_of(name: str) -> Arithmetic:
+    if name not in get_args(ArithmeticName):
+        raise unknown_name("arithmetic", name, get_args(ArithmeticName))
+    return FLOAT32 if name == "float32" else REAL
 
 
 METHODS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -35,3 +36,21 @@ def in_shape(model: ArithmeticTransformer, *shape: int) -> SequenceTask:
     """The model's task in another shape."""
     assert isinstance(model.task, SequenceTask)
     return model.task.at(*shape)
+
+
+@cache
+def two_heads() -> ArithmeticTransformer:
+    """The zoo's adder-456 with a second head that attends elsewhere and writes a little."""
+    one = zoo("adder-456")
+    config = replace(one.config, n_heads=2)
+    model = ArithmeticTransformer(DenseWeights(config), one.task, name="two heads")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        weights = {key: value.clone() for key, value in one.effective_weights().items()}
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            first = weights[f"blocks.0.attn.{name}"]
+            second = torch.randn(first.shape, generator=generator) * (0.003 if name == "W_O" else 0.3)
+            weights[f"blocks.0.attn.{name}"] = torch.cat((first, second))
+        for key, parameter in model.weight_map.named_parameters():
+            parameter.copy_(weights.get(key.replace("/", "."), torch.zeros_like(parameter)))
+    return model
