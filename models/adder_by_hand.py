@@ -34,15 +34,15 @@ c' the one before), what is left on the tangent is, in strides,
 and rms grows with |tau| and passes 1 half-way, where the answer is 4.5: the sign is the tooth's step and the root its
 flank. Neither the norm alone nor the units alone make it. erf makes the flank steeper next to the step.
 
-The scheme's constants (eleven columns to the turn, half the head's weights zero and the others 1 or -1, the width
-of the stream) are no numbers here, as the spiral's four are none in MicroAdder; they are counted like that and no
-other way by anything in this project that counts. The width is a number in all but name: behind a fixed arc, d_model
-sets where rms passes 1. Units are the least that the count can hide; of the stream's dimensions beyond six nothing is
-used but their share in the mean.
+**What is counted.** Every number that the weight map takes. Not counted is the scheme: eleven columns to the turn, the
+arc centred on one axis, which weights are 0, 1 or -1, and the shape of the decoder, as MicroAdder does not count its
+spiral. The width is close to a number: dimensions beyond six are empty, and all they do is to divide the mean square,
+which sets where rms passes 1.
 
-What limits precision: the first column has two zeros before it (plus and equals) where all others have three digits.
-Three numbers have to live with it, and come within 0.03 of a stride of failing. ``delimiter``, the fourth, makes the
-place of equals longer, so that it weighs as two.
+**Three numbers or four.** The first column has two zeros before it (plus and equals) where others have three digits.
+Three numbers have to make up for that by attention that writes more than N / 2, and leave 0.03 of a stride to spare:
+certified over the reals, and not with the rounding of float32. ``delimiter``, the fourth, makes the place of equals
+longer, so that it weighs as two zeros.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MicroAdder's 57 and 67 numbers set by hand: 16 different values of at most three digits, the others 0 and 1.
+"""MicroAdder's 57 and 67 numbers set by hand: few values of at most three digits, all others 0, 1 or -1.
 
 The parametrisation is that of :mod:`models.microadder`, so that trained and hand-set numbers stand side by side
 (``interp reproduce microadder:gap``). Algorithm and signs are those of :mod:`models.adder_by_hand`, whose docstring
@@ -14,12 +14,13 @@ Attention. ``W_qk`` is k, k, ks on the axes, and its fourth row zero. The rotati
 rows and the slope's row alike (the slope's partner is the empty row: it is left with ks cos q_angle). Between columns
 i and j the score is
 
-    5 / (2 |x_i| |x_j|) (k^2 3.5^2 cos(36 (j - i) - angle) + ks^2 cos(angle) 0.15^2 i j),    |x_i|^2 = A^2 + 3.5^2 + (0.15 i)^2
+    5 / (2 |x_i| |x_j|) (k^2 3.5^2 cos(36 (j - i) - angle) + ks^2 cos(angle) 0.15^2 i j),
+    |x_i|^2 = A^2 + 3.5^2 + (0.15 i)^2
 
 The next column weighs ten times the own one if the circle's part differs by ln 10: angle beyond half a column (18
 degrees) by as little as k is large. The slope is for one query only: behind Z_9, columns 10 and 0 are the same place
 of the circle, and equals, at half a column before the first, must win over X_0 and Y_0. It also makes far columns
-look farther the more to the right the query is; the ratio drifts from 9 to 13 over the columns.
+look farther the more to the right the query is: the ratio drifts from 9 to 12 over the columns.
 
 Values. ``H o_A = (h1 - h2) sqrt 2 t``, so ``2 o (h1 - h2) sqrt(5) / |x|`` is how much attention writes of the weighed
 tangents it reads: beta = 11.5 would be exact for a ratio of 10 (see there), against the previous answer's own.
@@ -57,7 +58,7 @@ A, STRIDE, ANGLE = 9.8, 6.3, 21.2
 K, KS = 14.9, 10.7
 EQUALS = (3.54, -1.11, -0.1)
 Z_HI = 40.0
-O, C = 3.0, 1.4
+OUT, C = 3.0, 1.4
 H1, H2, S = -5.0, 4.4, -8.2
 
 
@@ -73,7 +74,7 @@ def by_hand() -> dict[str, list]:
         "q_angle": [math.radians(ANGLE)],
         "W_qk": [[K, 0, 0], [0, K, 0], [0, 0, KS], [0, 0, 0]],
         "out_A": [1, -1, 0, 0, 0],
-        "out_B": [O, -O, 0, 0, 0],
+        "out_B": [OUT, -OUT, 0, 0, 0],
         "W_fc1": [[C, -C, 0, 0, 0], [-C, C, 0, 0, 0]],
         "W_fc2": head,
         "W_head": head,

@@ -15,6 +15,7 @@ import torch
 
 import models
 from models import addlm as addlm_models
+from models.adder_by_hand import ADDERS as HAND_SET_ADDERS
 from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.microadder_continued import SMALLEST
@@ -137,6 +138,8 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 ROWS = [
     *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
     Row(SMALLEST.name, registered(SMALLEST.name)),
+    *(Row(name, registered(name)) for name in ("microadder-57-by-hand", "microadder-67-by-hand")),
+    *(Row(adder.name, registered(adder.name)) for adder in HAND_SET_ADDERS),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),
