@@ -305,8 +305,8 @@ def aligned(trained: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, 
     * ``W_qk``, rows taken in pairs as complex numbers, may be multiplied by any unitary matrix: the rotation of the
       queries commutes with it. The nearest one is the polar factor (Procrustes). With the rows of each pair
       exchanged, the angle changes its sign.
-    * ``out_A`` counts through ``W_head out_A`` alone, and its scale can be traded against ``out_B``'s (the best of 3,202
-      factors from 1/100 to 100).
+    * ``out_A`` counts through ``W_head out_A`` alone, and its scale can be traded against ``out_B``'s (the best
+      of 3,202 factors from 1/100 to 100).
 
     Unit permutations are none: W_head ties units to axes. Norm gains are none: W_head also writes what it reads.
     """
