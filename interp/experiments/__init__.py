@@ -27,6 +27,7 @@ _MODULES: tuple[str, ...] = (
     "causal",
     "microadder",
     "microadder_continued",
+    "microadder_gap",
     "toygpt",
 )
 

@@ -15,6 +15,7 @@ import torch
 
 import models
 from models import addlm as addlm_models
+from models.adder_by_hand import ADDERS as HAND_SET_ADDERS
 from models.addlm_adder import ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.microadder_continued import SMALLEST
@@ -65,8 +66,8 @@ def registered(name: str, by: float = 0.4) -> Callable[[int], ArithmeticTransfor
     return lambda seed=0: randomised(models.build(name, seed=seed), seed + 1, by)
 
 
-def hand_built(name: str, **options: object) -> Callable[[int], ArithmeticTransformer]:
-    """A registered model without parameters, its weights set free and moved off their values.
+def hand_built(name: str, shrink: float = 1.0, **options: object) -> Callable[[int], ArithmeticTransformer]:
+    """A registered model without parameters to train, its weights set free and moved off their values.
 
     At those values ReLUs sit on their kinks, all seeds agree and nothing can be trained, so that half of these tests
     would have nothing to say. That the exact weights do what they are for is tested with the model.
@@ -74,6 +75,8 @@ def hand_built(name: str, **options: object) -> Callable[[int], ArithmeticTransf
 
     def build(seed: int = 0) -> ArithmeticTransformer:
         exact = models.build(name, **options)
+        for parameter in exact.parameters():
+            parameter.data *= shrink
         weight_map = DenseWeights(exact.config)
         weight_map.load_state_dict({key.replace(".", "/"): value for key, value in exact.all_weights().items()})
         return randomised(ArithmeticTransformer(weight_map, exact.task, name=name), seed + 1)
@@ -137,6 +140,8 @@ def toygpt(variant: ToyGPTVariant) -> Row:
 ROWS = [
     *(Row(rung.name, registered(rung.name)) for rung in LADDER),  # microadder-242 to microadder-57
     Row(SMALLEST.name, registered(SMALLEST.name)),
+    *(Row(name, hand_built(name, shrink=0.2)) for name in ("microadder-57-by-hand", "microadder-67-by-hand")),
+    *(Row(adder.name, hand_built(adder.name, shrink=0.2)) for adder in HAND_SET_ADDERS),
     *(Row(name, registered(name)) for name in LOW_RANK_ADDERS),
     Row("Position Coupling's decoder", decoder("coupled"), twins=(), refusal="positional_embedding_type"),
     Row("Position Coupling's decoder, FIRE", decoder("fire"), twins=(), refusal="positional_embedding_type"),
