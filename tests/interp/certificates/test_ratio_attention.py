@@ -174,7 +174,7 @@ def escapes(adder: OneLayerAdder, attention: RatioAttention, pairs: torch.Tensor
 def test_problems_lie_in_the_boxes_of_their_leaves(name: str):
     adder, attention = read(name)
     pairs = random_pairs(300, seed=5)
-    for target in TARGETS:
+    for target in (1, 6, 11):
         for low, high in windows_of(target):
             for query, rows in by_query(adder, attention, target, pairs):
                 least, most = query.box(leaf_of(pairs[rows], low, high))
