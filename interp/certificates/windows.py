@@ -59,10 +59,11 @@ def window_verdicts(search: Search, depth: int, progress: bool = False) -> Windo
     if search.attention.obstacle is not None:
         raise UserError(f"{search.adder.model.name} has no verdicts on windows: {search.attention.obstacle}.")
     targets = tqdm(range(len(search.adder.layout.queries)), disable=not progress, unit="target", desc="windows")
-    return WindowVerdicts(depth, tuple(_table(search, target, depth) for target in targets))
+    return WindowVerdicts(depth, tuple(table_of(search, target, depth) for target in targets))
 
 
-def _table(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pairs"]:
+def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pairs"]:
+    """One table of :func:`window_verdicts`."""
     queries = list(search.queries(target))
     tokens = {query.token: index for index, query in enumerate(queries)}
     top = min(target, DIGITS - 1)

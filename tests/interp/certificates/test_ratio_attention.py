@@ -163,9 +163,8 @@ def escapes(adder: OneLayerAdder, attention: RatioAttention, pairs: torch.Tensor
         for low, high in windows_of(target):
             for query, rows in by_query(adder, attention, target, pairs):
                 least, most = change(*query.box(leaf_of(pairs[rows], low, high)))
-                coords = attention_of(query_of(true, adder.layout, target, query.token), digits_of(pairs[rows]))[1].sum(
-                    1
-                )
+                right = query_of(true, adder.layout, target, query.token)
+                coords = attention_of(right, digits_of(pairs[rows]))[1].sum(1)
                 out += int(((coords < least) | (coords > most)).any(1).sum())
     return out
 
@@ -174,7 +173,7 @@ def escapes(adder: OneLayerAdder, attention: RatioAttention, pairs: torch.Tensor
 def test_problems_lie_in_the_boxes_of_their_leaves(name: str):
     adder, attention = read(name)
     pairs = random_pairs(300, seed=5)
-    for target in TARGETS:
+    for target in (1, 6, 11):
         for low, high in windows_of(target):
             for query, rows in by_query(adder, attention, target, pairs):
                 least, most = query.box(leaf_of(pairs[rows], low, high))
