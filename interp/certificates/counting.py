@@ -15,7 +15,6 @@ from functools import cache
 
 import numpy as np
 from jaxtyping import Bool, Int
-from scipy.sparse import coo_matrix
 
 from models.errors import UserError
 from models.tasks.addition import DIGITS
@@ -258,6 +257,8 @@ class _Chains:
         exact: bool,
     ) -> np.ndarray:
         """Counts after a column. ``exact``: as Python's integers, where 64 bits may not hold them."""
+        from scipy.sparse import coo_matrix  # 15 MB, which few programs need
+
         total, out = known.total[read], known.carry_out[read]
         generates, passes = total >= known.base, (total == known.base - 1) & (out == 1)
         found = np.zeros((n_targets, len(self)), dtype=object if exact else np.int64)
