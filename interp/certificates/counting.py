@@ -257,7 +257,7 @@ class _Chains:
         exact: bool,
     ) -> np.ndarray:
         """Counts after a column. ``exact``: as Python's integers, where 64 bits may not hold them."""
-        from scipy.sparse import coo_matrix  # 15 MB, which few programs need
+        from scipy.sparse import coo_matrix  # which few programs need
 
         total, out = known.total[read], known.carry_out[read]
         generates, passes = total >= known.base, (total == known.base - 1) & (out == 1)
