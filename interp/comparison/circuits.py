@@ -52,7 +52,7 @@ NAMES = {
 }
 
 
-def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "head row column"]]:
+def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "head _ _"]]:
     """QK and OV of every head, rows centred. QK is left out where scores are no dot product of fixed vectors
     (negative L1, max-plus, rotary positions)."""
     cfg, weights = reading.model.config, weights_of(reading.model)
@@ -94,7 +94,7 @@ def head_tables(reading: Readings, at: Frame) -> dict[str, Float[np.ndarray, "he
     return {name: np.stack(tables) for name, tables in found.items()}
 
 
-def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "row column"]]:
+def model_tables(reading: Readings) -> dict[str, Float[np.ndarray, "_ _"]]:
     """Responses by digit sum and carry in, rows centred, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)

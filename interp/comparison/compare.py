@@ -9,11 +9,11 @@
 All distances lie between 0 and 1 and see no basis: permuting heads or units, rotating the stream (where norms have no
 gains), moving a scale from queries to keys changes none of them.
 
-Nulls. *Untrained*: fresh copies of one of the two, compared with the other in the same way, matching included; p is the
-share of them that are as close, the observation counted as one. *Shuffled*, for what has labels: the roles' names at each
-target, the problems of one model's units, the rows of a table (the digit sums and carries, the tokens; rows and columns
-together for inner products). Neither is corrected for the number of rows. A hand-built model has nothing to draw;
-then the other one's copies are the control.
+Nulls. *Untrained*: fresh copies of one of the two, compared with the other in the same way, matching included; p is
+the share of them that are as close, the observation counted as one. *Shuffled*, for what has labels: the roles' names
+at each target, the problems of one model's units, the rows of a table (the digit sums and carries, the tokens; rows
+and columns together for inner products). Neither is corrected for the number of rows. A hand-built model has nothing to
+draw; then the other one's copies are the control.
 
 Limits. Sampled, with the right answer in place. Close tables do not make the same algorithm: interchange
 (:func:`interp.which_algorithm`) asks for causes. Every head of the smaller model gets a partner; read its distance.
@@ -32,15 +32,15 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.comparison.circuits import NAMES, head_tables, model_tables
-from interp.comparison.digits import DigitPoints, digit_points
+from interp.comparison.digits import digit_points
 from interp.comparison.heads import head_distances, shuffled_roles
-from interp.comparison.matching import match, scaled_distance
+from interp.comparison.matching import match, relabelled_distances, scaled_distance
 from interp.comparison.readings import Frame, Readings, frame, read
+from interp.comparison.result import Comparison
 from interp.comparison.units import correlations, unit_distances, varying
 from interp.controls import untrained_models
 from interp.parameters import parameters_beside
 from interp.problems import draw, resolve_task
-from interp.results import Provenance, Result
 from interp.sites import model_name
 from interp.stats import mean_interval, permutation_p
 from models.errors import UserError
@@ -49,97 +49,6 @@ from models.tasks.base import Task
 
 CONTROLS = 39
 _SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # rows and columns are the same things
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison(Result):
-    """Two models beside each other; ``names`` are a's and b's.
-
-    ``table``: a row a measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"), ``quantity``,
-    ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over problems; heads
-    only), ``factor`` (what a's table is multiplied by to come closest to b's), ``nothing`` ("a" or "b" where that model's
-    table is all zeros, at distance 1 from any; where both are there is no row), ``untrained`` (mean of the copies) and
-    ``p_untrained``, ``shuffled`` and ``p_shuffled``.
-
-    ``heads`` Dataset over (a, b): ``distance``, ``low``, ``high``. ``unit_pairs``: matched units with their
-    correlation. ``units`` (a, b): all correlations, of units that vary. ``still``: how many do not, in a and in b.
-    ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell],
-    cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``: number
-    beside number, or None. ``control``: whose copies, and how many.
-    """
-
-    table: pd.DataFrame
-    heads: xr.Dataset
-    unit_pairs: pd.DataFrame
-    units: xr.DataArray
-    still: tuple[int, int]
-    roles: tuple[xr.DataArray, xr.DataArray]
-    unit_means: tuple[xr.DataArray, xr.DataArray]
-    digits: tuple[DigitPoints, DigitPoints]
-    parameters: pd.DataFrame | None
-    names: tuple[str, str]
-    control: tuple[str, int]
-    provenance: Provenance
-
-    @property
-    def head_pairs(self) -> list[tuple[str, str]]:
-        """The matching: (a's head, b's head)."""
-        rows = self.table[self.table["quantity"] == "attention by role"]
-        return list(zip(rows["a"].tolist(), rows["b"].tolist(), strict=True))
-
-    def distance(self, quantity: str) -> float:
-        """Of one quantity, mean over matched pairs. Raises UserError for one that is not in the table."""
-        rows = self.table[self.table["quantity"] == quantity]
-        if rows.empty:
-            known = ", ".join(dict.fromkeys(self.table["quantity"]))
-            raise UserError(f"There is no quantity {quantity!r}; there is {known}.")
-        return float(rows["distance"].mean())
-
-    def sentence(self) -> str:
-        texts = [self._said("heads", "attention by role of the matched heads")]
-        units = self.table[self.table["part"] == "units"]
-        if len(units):
-            texts.append(
-                f"{len(self.unit_pairs)} matched MLP units with a mean correlation of "
-                f"{self.unit_pairs['correlation'].abs().mean():.3f} (distance {self._numbers(units)})"
-            )
-        if (self.table["quantity"] == NAMES["logits"]).any():
-            texts.append(f"logits by digit sum and carry {self._numbers(self._rows(NAMES['logits']))}")
-        tables = self.table[self.table["part"] == "circuits"]
-        both = tables[tables["nothing"] == ""]
-        if len(both):
-            near, far = (both.loc[pick] for pick in (both["distance"].idxmin(), both["distance"].idxmax()))
-            texts.append(
-                f"{len(both)} circuit tables from {near['distance']:.3f} ({near['quantity']}) to {far['distance']:.3f} "
-                f"({far['quantity']})"
-                + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
-            )
-        return f"{self.names[0]} beside {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
-
-    def _rows(self, quantity: str) -> pd.DataFrame:
-        return self.table[self.table["quantity"] == quantity]
-
-    def _said(self, part: str, words: str) -> str:
-        rows = self.table[self.table["part"] == part]
-        return f"{words} {self._numbers(rows)}"
-
-    def _numbers(self, rows: pd.DataFrame) -> str:
-        """The distance of one row, the largest of many, with what untrained copies give there."""
-        row = rows.loc[rows["distance"].idxmax()]
-        which = f" at most ({row['a']} - {row['b']})" if len(rows) > 1 else ""
-        control = f"; untrained {row['untrained']:.3f}, p = {row['p_untrained']:.3f}" if self.control[1] else ""
-        return f"{row['distance']:.3f}{which}{control}"
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table`` with the number of problems."""
-        return self.table.assign(n=self.provenance.n)
-
-    def figure(self) -> Any:
-        """Attention of matched heads by role, matched units, digit embeddings, every distance with its nulls, and the
-        parameters where they can be laid beside each other."""
-        from interp.figures.comparison import comparison
-
-        return comparison(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +65,8 @@ class _Side:
     """A model's readings and tables."""
 
     reading: Readings
-    heads: Mapping[str, Float[np.ndarray, "head row column"]]
-    whole: Mapping[str, Float[np.ndarray, "row column"]]
+    heads: Mapping[str, Float[np.ndarray, "head _ _"]]  # rows and columns differ
+    whole: Mapping[str, Float[np.ndarray, "_ _"]]
 
 
 def compare(
@@ -181,8 +90,8 @@ def compare(
     Cost: 41 forward passes of the problems and as many matchings; seconds for models of one layer.
 
     Raises:
-        UserError: models of different formats (``interp.compare_models`` is for them), fewer than 2 problems, or a model
-            that diverged.
+        UserError: models of different formats (``interp.compare_models`` is for them), fewer than 2 problems, or a
+            model that diverged.
     """
     task = resolve_task(a, task)
     names = _names(a, b)
@@ -205,7 +114,7 @@ def compare(
         coords={"a": left.reading.heads, "b": right.reading.heads},
     ).clip(0, 1)
     fixed = "b" if of_a else "a"
-    shuffled = _shuffled(left, right, measured, rng)
+    shuffled = _shuffled(left, right, rng)
     table = pd.DataFrame([row | _nulls(row, controls, fixed, shuffled) for row in measured.rows])
     on_heads = table["part"] == "heads"
     for end in ("low", "high"):
@@ -244,8 +153,8 @@ def _require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
     other = getattr(b, "task", None)
     if isinstance(other, Task) and not same_format(task, other):
         raise UserError(
-            f"{names[0]} and {names[1]} are of different formats ({task.name} and {other.name}), so that their tokens and "
-            "positions cannot be matched; interp.compare_models([a, b]) asks both the same questions instead."
+            f"{names[0]} and {names[1]} are of different formats ({task.name} and {other.name}), so that their tokens "
+            "and positions cannot be matched; interp.compare_models([a, b]) asks both the same questions instead."
         )
 
 
@@ -351,11 +260,13 @@ def _still(reading: Readings) -> int:
 
 
 def _nulls(row: Mapping[str, Any], controls: Sequence[_Measured], fixed: str, shuffled: Callable[..., Any]) -> dict:
-    """Untrained and shuffled means and p-values of one row."""
+    """Untrained and shuffled means and p-values of one row; NaN where one model has nothing to be close to."""
+    if row["nothing"]:
+        return dict.fromkeys(("untrained", "p_untrained", "shuffled", "p_shuffled"), np.nan)
     null = [
         other["distance"] for control in controls for other in control.rows if _key(other, fixed) == _key(row, fixed)
     ]
-    by_label = np.asarray(shuffled(row), dtype=float)
+    by_label = shuffled(row)
     return {
         "untrained": float(np.mean(null)) if null else np.nan,
         "p_untrained": _closer(row["distance"], np.array(null)),
@@ -379,7 +290,7 @@ def _closer(distance: float, null: Float[np.ndarray, " draw"]) -> float:
     return permutation_p(-float(distance), -null) if len(null) else float("nan")
 
 
-def _shuffled(left: _Side, right: _Side, measured: _Measured, rng: np.random.Generator) -> Callable[..., Any]:
+def _shuffled(left: _Side, right: _Side, rng: np.random.Generator) -> Callable[..., Any]:
     """Distances under shuffled labels, for any row of the table that has labels to shuffle."""
     index = {name: i for i, name in enumerate(left.reading.heads)}, {n: j for j, n in enumerate(right.reading.heads)}
     words = {words: name for name, words in NAMES.items()}
@@ -387,29 +298,22 @@ def _shuffled(left: _Side, right: _Side, measured: _Measured, rng: np.random.Gen
     by_pair = [head_distances(each, right.reading.roles).mean(0) for each in roles]
     matched = [{j: distance[i, j] for j, i in match(distance)} for distance in by_pair]
 
-    def draws(row: Mapping[str, Any]) -> list[float]:
+    def draws(row: Mapping[str, Any]) -> Float[np.ndarray, " draw"]:
         if row["part"] == "heads":
-            return [float(each[index[1][row["b"]]]) for each in matched]
+            other = index[1][row["b"]]
+            return np.array([each[other] for each in matched if other in each])
         if row["part"] == "units":
-            return [_units_shuffled(left.reading, right.reading, rng) for _ in range(CONTROLS)]
+            return np.array([_units_shuffled(left.reading, right.reading, rng) for _ in range(CONTROLS)])
         name = words[row["quantity"]]
         if name == "QK: place -> place":
-            return []  # what a query sees depends on its place: its rows cannot change places
+            return np.zeros(0)  # what a query sees depends on its place: its rows cannot change places
         if row["part"] == "circuits":
             tables = left.heads[name][index[0][row["a"]]], right.heads[name][index[1][row["b"]]]
         else:
             tables = left.whole[name], right.whole[name]
-        return [scaled_distance(_relabelled(tables[0], name in _SQUARE, rng), tables[1])[0] for _ in range(199)]
+        return relabelled_distances(*tables, name in _SQUARE, 199, rng)
 
     return draws
-
-
-def _relabelled(table: np.ndarray, both: bool, rng: np.random.Generator) -> np.ndarray:
-    """Rows in a random order; columns alike where they are the same things; columns alone where there is one row."""
-    if len(table) == 1:
-        return table[:, rng.permutation(table.shape[1])]
-    order = rng.permutation(len(table))
-    return table[np.ix_(order, order)] if both else table[order]
 
 
 def _units_shuffled(a: Readings, b: Readings, rng: np.random.Generator) -> float:

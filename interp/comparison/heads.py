@@ -1,20 +1,19 @@
 """Heads of two models matched by where they look.
 
-A head's row at a target is summed over the keys of each role (:meth:`models.tasks.base.Task.relative_roles`), so that it
-is a distribution p over roles. Two heads are, on the same problems,
+A head's row at a target is summed over the keys of each role (:meth:`models.tasks.base.Task.relative_roles`): a
+distribution p over roles. Two heads are, on the same problems,
 
     distance = mean over problems and targets of  sqrt(JS(p, q)),   JS = H((p + q) / 2) - (H(p) + H(q)) / 2   in bits
 
-apart (the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched so that the sum is smallest.
-How a head splits its weight among the keys of one role is not seen.
+apart (the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched so that the sum is
+smallest. How a head splits its weight among the keys of one role is not seen. BOS is a role like the others: a head
+that rests there is far from one that rests elsewhere (:func:`interp.coupled_comparison` sets BOS aside).
 """
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-
-from interp.comparison.matching import match
 
 Roles = Float[np.ndarray, "n head target role"]
 
@@ -48,14 +47,3 @@ def shuffled_roles(roles: Roles, rng: np.random.Generator) -> Roles:
         used = np.flatnonzero(roles[:, :, target].max((0, 1)) > 0)
         out[:, :, target, used] = roles[:, :, target, rng.permutation(used)]
     return out
-
-
-def matched_mean(left: Roles, right: Roles) -> float:
-    """Mean distance of the matched pairs."""
-    distance = head_distances(left, right).mean(0)
-    return float(np.mean([distance[i, j] for j, i in match(distance)]))
-
-
-def random_pairing(distance: Float[np.ndarray, "left right"]) -> float:
-    """Mean distance of heads paired at random: the mean over all pairs. A reference, not a null: matching beats it."""
-    return float(distance.mean())

@@ -39,6 +39,26 @@ def scaled_distance(a: Float[np.ndarray, "*entry"], b: Float[np.ndarray, "*entry
     return 0.0 if distance < _NOISE else min(1.0, distance), max(0.0, cosine) * norm_b / norm_a
 
 
+def relabelled_distances(
+    a: Float[np.ndarray, "row column"],
+    b: Float[np.ndarray, "row column"],
+    both: bool,
+    draws: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " draw"]:
+    """:func:`scaled_distance` with a's rows in random orders; neither table may be zeros.
+
+    ``both``: rows and columns are the same things and change places together. A single row has its columns permuted.
+    """
+    product = a.T @ b if len(a) == 1 else a @ b.T  # [i, j]: what i of a in the place of j of b adds
+    orders = np.argsort(rng.random((draws, len(product))), axis=1)
+    if both:
+        cosine = (a[orders[:, :, None], orders[:, None, :]] * b).sum((1, 2))
+    else:
+        cosine = product[orders, np.arange(len(product))].sum(1)
+    return 1 - (cosine / (np.linalg.norm(a) * np.linalg.norm(b))).clip(0, 1)
+
+
 def centred_rows(table: Float[np.ndarray, "*row column"]) -> Float[np.ndarray, "*row column"]:
     """Every row minus its mean over the columns it has; missing ones (NaN) become 0.
 

@@ -90,9 +90,9 @@ class Readings:
     """One model in a :class:`Frame`. Heads and units of all layers in a row, layer by layer.
 
     ``roles`` [n, head, target, role]: attention summed over the keys of a role. ``units`` [n, target, unit]:
-    ``mlp.hook_post``. ``responses``: by (attention, MLP, logits) the mean over problems [cell, answer token] of what the
-    part adds to the logits, without what the norms divide by. ``places`` [pos, d_model]: what positions add to the stream;
-    None for models whose positions do not.
+    ``mlp.hook_post``. ``responses``: by (attention, MLP, logits) the mean over problems [cell, answer token] of what
+    the part adds to the logits, without what the norms divide by. ``places`` [pos, d_model]: what positions add to the
+    stream; None for models whose positions do not.
     """
 
     model: ArithmeticTransformer
@@ -135,7 +135,7 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
     names = [block + part for block in blocks for part in ("attn.hook_pattern", "hook_attn_out")]
     names += [block + part for block in blocks for part in ("mlp.hook_post", "hook_mlp_out") if cfg.d_mlp]
     names += [name for name in ("hook_pos_embed",) if name in model.hook_dict]
-    hooks: list[tuple[str, Any]] = [(name, partial(keep, name=name)) for name in names]
+    hooks: list[Any] = [(name, partial(keep, name=name)) for name in names]
     logits = []
     for tokens in chunks(at.tokens, model):
         out = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
@@ -152,10 +152,8 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
         parts["MLP"] = [found[block + "hook_mlp_out"] for block in blocks]
     written: dict[str, np.ndarray] = {"logits": torch.cat(logits).numpy()}
     for part, outs in parts.items():
-        written[part] = sum(
-            (out * write_gain(weights, layer, part == "MLP", cfg.n_layers)) @ weights["unembed.W_U"]
-            for layer, out in enumerate(outs)
-        )  # type: ignore[assignment]
+        gains = [write_gain(weights, layer, part == "MLP", cfg.n_layers) for layer in range(cfg.n_layers)]
+        written[part] = np.sum([out * gain for out, gain in zip(outs, gains, strict=True)], 0) @ weights["unembed.W_U"]
     places = found["hook_pos_embed"][0] if "hook_pos_embed" in found else None
     return Readings(
         model,

@@ -21,7 +21,7 @@ Units = Float[np.ndarray, "n target unit"]
 
 def varying(units: Units) -> Bool[np.ndarray, " unit"]:
     """Units that are not constant over problems and targets."""
-    flat = units.reshape(-1, units.shape[-1])
+    flat = units.reshape(units.shape[0] * units.shape[1], units.shape[2])
     return flat.std(0) > _STILL * max(float(np.abs(flat).max(initial=0.0)), 1e-30)
 
 

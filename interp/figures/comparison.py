@@ -1,21 +1,22 @@
-"""The picture of :class:`interp.comparison.compare.Comparison`."""
+"""The picture of :class:`interp.comparison.result.Comparison`."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.comparison.compare import Comparison
+from interp.comparison.result import Comparison
 from interp.figures import theme
 
 _MOST_PAIRS = 6  # of heads, those closest first
 _MOST_UNITS = 3
 _MOST_NUMBERS = 120  # parameters; more are left to `parameters`
-_WIDTH, _GAP = 1150, 110  # pixels; the gap holds axis titles and the next row's heading
+_WIDTH, _LEFT, _GAP = 1150, 210, 150  # pixels; the gap holds axis titles and the next row's heading
 _PAIR_COLOURS = (theme.BLUE, theme.VERMILION, theme.GREEN)
 _OF = ("a", "b")
 
@@ -24,12 +25,13 @@ def comparison(result: Comparison) -> go.Figure:
     """Matched heads beside each other, matched units and digits over one another, all distances with their nulls, and
     the parameters where both models have the same."""
     pairs = _closest_pairs(result)
-    numbers = result.parameters
-    with_numbers = numbers is not None and len(numbers) <= _MOST_NUMBERS
-    bars = _bars(result)
+    numbers = result.parameters if result.parameters is not None else pd.DataFrame()
+    with_numbers = 0 < len(numbers) <= _MOST_NUMBERS
+    rows = result.table[result.table["nothing"] == ""]
+    quantities = list(dict.fromkeys(rows["quantity"]))
     targets = result.roles[0].sizes["target"]
-    heights = [max(220, 16 * targets)] * len(pairs) + [360, 22 * len(bars) + 20]
-    kinds: list[list[dict | None]] = [[{}, {}] for _ in range(len(pairs) + 1)] + [[{"colspan": 2}, None]]
+    heights = [max(220, 16 * targets)] * len(pairs) + [360, 22 * len(quantities) + 20]
+    kinds: list[Any] = [[{}, {}] for _ in range(len(pairs) + 1)] + [[{"colspan": 2}, None]]
     titles = [f"{head} of {name}" for pair in pairs for head, name in zip(pair, result.names, strict=True)]
     titles += [_units_title(result), _digits_title(result), "distances: 0 the same, 1 nothing in common"]
     if with_numbers:
@@ -50,18 +52,21 @@ def comparison(result: Comparison) -> go.Figure:
         _patterns(figure, result, pair, row)
     _units(figure, result, len(pairs) + 1)
     _digits(figure, result, len(pairs) + 1)
-    _distances(figure, bars, len(pairs) + 2)
+    _distances(figure, rows, quantities, len(pairs) + 2)
     if with_numbers:
         _numbers(figure, result, numbers, len(pairs) + 3)
-    figure.update_layout(legend={"orientation": "h", "x": 0, "y": -40 / total, "yanchor": "top"})
     note = f"a is {result.names[0]}, b is {result.names[1]}"
     if len(pairs) < len(result.head_pairs):
         note += f"; the {len(pairs)} closest of {len(result.head_pairs)} pairs of heads"
     if result.control[1]:
         note += f"; untrained: {result.control[1]} copies of {result.control[0]} with fresh parameters"
-    figure = theme.finish(figure, _title(result), result.provenance, width=_WIDTH, height=total, note=note)
-    top = int(figure.layout.margin.t) + 30
-    figure.update_layout(height=total + top + 130, margin={"t": top, "b": 100, "l": 150, "r": 60})
+    figure = theme.finish(
+        figure, _title(result), result.provenance, _WIDTH - _LEFT, total, note
+    )  # wrapped to the plots
+    top, bottom = int(figure.layout.margin.t) + 30, 60
+    margin = {"t": top, "b": bottom, "l": _LEFT, "r": 70}
+    figure.update_layout(width=_WIDTH, height=total + top + bottom, margin=margin)
+    _place_legends(figure, len(pairs), total)
     return figure
 
 
@@ -94,9 +99,10 @@ def _patterns(figure: go.Figure, result: Comparison, pair: tuple[str, str], row:
             colorscale=theme.SEQUENTIAL,
             xgap=1,
             ygap=1,
-            showscale=row == 1 and column == 2,
-            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12, "x": 1.01, "len": 220, "lenmode": "pixels",
-                      "y": 1, "yanchor": "top"},
+            showscale=False,
+            text=[["" if not w >= 0.005 else f"{w:.2f}" for w in line] for line in weight.values],
+            texttemplate="%{text}",
+            textfont={"size": 10},
             hovertemplate="predicting %{y}: %{z:.4f} on %{x}<extra></extra>",
             row=row,
             col=column,
@@ -137,9 +143,10 @@ def _units(figure: go.Figure, result: Comparison, row: int) -> None:
                     mode="lines" if carry == 0 else "markers",
                     line={"color": colour, "dash": ("solid", "dot")[which], "width": 2},
                     marker={"color": colour, "symbol": ("circle", "circle-open")[which], "size": 8},
-                    name=f"{name} of {_OF[which]}" + (f", r = {float(pair.correlation):.3f}" if which else ""),
-                    legendgroup=f"{name}{which}",
-                    showlegend=carry == 0,
+                    name=f"a's {pair.a}, dotted: b's {pair.b}, r = {float(pair.correlation):.3f}",
+                    legend="legend",
+                    legendgroup=str(pair.a),
+                    showlegend=carry == which == 0,
                     hovertemplate=f"{name} of {_OF[which]}, {'with' if carry else 'without'} carry in, column total "
                     "%{x}: %{y:.3f}<extra></extra>",
                     row=row,
@@ -161,6 +168,8 @@ def _digits_title(result: Comparison) -> str:
 
 
 def _digits(figure: go.Figure, result: Comparison, row: int) -> None:
+    both = np.concatenate([points.points for points in result.digits])
+    middle, reach = (both.max(0) + both.min(0)) / 2, 0.68 * float(np.ptp(both, axis=0).max())
     styles = (("circle", 11, theme.BLUE), ("circle-open", 15, theme.VERMILION))
     if all(points.circle is not None for points in result.digits):
         turn = np.linspace(0, 2 * np.pi, 181)
@@ -176,19 +185,28 @@ def _digits(figure: go.Figure, result: Comparison, row: int) -> None:
         figure.add_scatter(
             x=x,
             y=y,
-            mode="markers+text",
+            mode="markers",
             marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2 * which, "color": colour}},
-            text=[f"{digit}" for digit in range(len(x))],
-            textposition="top left" if which else "bottom right",
-            textfont={"size": 11, "color": colour},
-            hovertemplate="digit %{text}: (%{x:.3f}, %{y:.3f})<extra></extra>",
+            customdata=np.arange(len(x)),
+            hovertemplate="digit %{customdata}: (%{x:.3f}, %{y:.3f})<extra></extra>",
             name=said,
+            legend="legend2",
             row=row,
             col=2,
         )
-    figure.update_xaxes(title="plane axis 0" + _unit(result), zeroline=False, row=row, col=2)
+        length = np.maximum(np.linalg.norm(points.points, axis=1, keepdims=True), 1e-300)
+        x, y = (points.points * (1 + (0.14, -0.14)[which] * reach / length)).T  # a's names outside of its points
+        figure.add_scatter(
+            x=x, y=y, mode="text", text=[str(digit) for digit in range(len(x))], hoverinfo="skip",
+            textfont={"size": 12, "color": colour}, showlegend=False, row=row, col=2,
+        )  # fmt: skip
+    window = [[float(m - reach), float(m + reach)] for m in middle]
+    figure.update_xaxes(title="plane axis 0" + _unit(result), zeroline=False, range=window[0], row=row, col=2)
     axis = next(iter(figure.select_xaxes(row=row, col=2))).plotly_name.replace("axis", "")
-    figure.update_yaxes(title="plane axis 1", zeroline=False, scaleanchor=axis, constrain="domain", row=row, col=2)
+    figure.update_yaxes(
+        title="plane axis 1", zeroline=False, range=window[1], scaleanchor=axis, constrain="domain", row=row, col=2
+    )
+    figure.update_xaxes(constrain="domain", row=row, col=2)
 
 
 def _unit(result: Comparison) -> str:
@@ -199,38 +217,41 @@ def _degrees(angle: float) -> str:
     return f"{abs(math.degrees(angle)):.2f} degrees"
 
 
-def _bars(result: Comparison) -> pd.DataFrame:
-    """The table's rows with a label each, without what only one model has."""
-    rows = result.table[result.table["nothing"] == ""].copy()
-    several = len(result.head_pairs) > 1
-    pair = [f", {a} - {b}" if several and a else "" for a, b in zip(rows["a"], rows["b"], strict=True)]
-    return rows.assign(label=rows["quantity"] + pair)
-
-
-def _distances(figure: go.Figure, rows: pd.DataFrame, row: int) -> None:
+def _distances(figure: go.Figure, rows: pd.DataFrame, quantities: list[str], row: int) -> None:
+    """A line a quantity, a mark a matched pair (or one for the whole model)."""
     for column, name, symbol, colour in (
-        ("shuffled", "labels shuffled", "x-thin", theme.GREY),
-        ("untrained", "untrained copies", "diamond-open", theme.ORANGE),
+        ("shuffled", "labels shuffled (mean)", "x-thin", theme.GREY),
+        ("untrained", "untrained copies (mean)", "diamond-open", theme.ORANGE),
         ("distance", "distance", "circle", theme.BLUE),
     ):
-        p = rows[f"p_{column}"] if column != "distance" else pd.Series(np.nan, index=rows.index)
+        which = [f"{a} - {b}" if a else "whole model" for a, b in zip(rows["a"], rows["b"], strict=True)]
+        p = [f", p = {p:.3f}" if not np.isnan(p) else "" for p in rows.get(f"p_{column}", [np.nan] * len(rows))]
         figure.add_scatter(
             x=rows[column],
-            y=rows["label"],
+            y=rows["quantity"],
             mode="markers",
             marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
             name=name,
-            customdata=p,
-            hovertemplate="%{y}: " + name + " %{x:.4f}"
-            + ("" if column == "distance" else ", p = %{customdata:.3f}") + "<extra></extra>",
+            legend="legend3",
+            customdata=np.stack((which, p), -1),
+            hovertemplate="%{y}, %{customdata[0]}: " + name + " %{x:.4f}%{customdata[1]}<extra></extra>",
             row=row,
             col=1,
-        )  # fmt: skip
+        )
     figure.update_xaxes(range=[-0.02, 1.02], row=row, col=1)
     figure.update_yaxes(
-        autorange="reversed", tickfont={"size": 11}, automargin=True, tickmode="array",
-        tickvals=rows["label"].tolist(), row=row, col=1,
-    )  # fmt: skip
+        autorange="reversed", tickfont={"size": 12}, tickmode="array", tickvals=quantities, row=row, col=1
+    )
+
+
+def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
+    """Under the units, the digits and the distances each its own."""
+    for name, row, column in (("legend", n_pairs + 1, 1), ("legend2", n_pairs + 1, 2), ("legend3", n_pairs + 2, 1)):
+        x = next(iter(figure.select_xaxes(row=row, col=column))).domain[0]
+        y = next(iter(figure.select_yaxes(row=row, col=column))).domain[0]
+        place = {"x": x, "y": y - (50 if row == n_pairs + 1 else 30) / total, "xanchor": "left", "yanchor": "top"}
+        orientation = "h" if name == "legend3" else "v"
+        figure.update_layout({name: {"orientation": orientation, "font": {"size": 12}, **place}})
 
 
 def _numbers(figure: go.Figure, result: Comparison, numbers: pd.DataFrame, row: int) -> None:
