@@ -40,6 +40,8 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 import models
+from interp.comparison.matching import match
+from interp.controls import untrained_models
 from interp.coupled.keys import (
     HAND_BUILT_HEADS,
     ROLE_NAMES,
@@ -47,7 +49,6 @@ from interp.coupled.keys import (
     draw_coupled,
     key_sets,
     resolve_coupled_task,
-    untrained_models,
 )
 from interp.coupled.patterns import CLIP, read_patterns
 from interp.results import Provenance, Result
@@ -164,14 +165,6 @@ def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head re
         # A head with everything on BOS has nothing in common.
         result[..., other] = np.where(count, np.where(kept, rows, 0).sum(-1) / np.maximum(count, 1), 1.0)
     return result
-
-
-def match(distance: Float[np.ndarray, "head reference"]) -> list[tuple[int, int]]:
-    """(reference, head) pairs of the smallest total distance, in the order of the reference."""
-    from scipy.optimize import linear_sum_assignment
-
-    rows, columns = linear_sum_assignment(distance)
-    return sorted((int(column), int(row)) for row, column in zip(rows, columns, strict=True))
 
 
 def compute_coupled_comparison(

@@ -35,7 +35,8 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from interp.coupled.keys import NEEDED, KeySets, key_sets, resolve_coupled_task, untrained_models
+from interp.controls import untrained_models
+from interp.coupled.keys import NEEDED, KeySets, key_sets, resolve_coupled_task
 from interp.coupled.patterns import CLIP, measure_rows, read_patterns
 from interp.results import Provenance, Result
 from interp.stats import mean_interval

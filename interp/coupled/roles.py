@@ -31,7 +31,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from interp.coupled.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task, untrained_models
+from interp.controls import untrained_models
+from interp.coupled.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.coupled.patterns import read_patterns
 from interp.results import Provenance, Result
 from interp.stats import mean_interval, permutation_p

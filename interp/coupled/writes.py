@@ -31,7 +31,8 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.coupled.keys import draw_coupled, resolve_coupled_task, untrained_models
+from interp.controls import untrained_models
+from interp.coupled.keys import draw_coupled, resolve_coupled_task
 from interp.problems import chunks
 from interp.results import Provenance, Result
 from interp.stats import permutation_p

@@ -16,6 +16,7 @@ from interp.carry import CarryUnits, carry_units
 from interp.dynamics import GrokkingCurves, grokking_curves
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.helices import HelixFit, helix_fit
+from interp.parameters import parameter_table
 from interp.problems import DIGIT_TOKENS
 from models.tasks.addition import DIGITS
 from models.training.publish import load_snapshots
@@ -71,18 +72,6 @@ def _depends_on_parameters(model: Any, table: torch.Tensor) -> bool:
     weights = torch.rand(table.shape, generator=torch.Generator().manual_seed(0))
     gradients = torch.autograd.grad((table * weights).sum(), list(model.parameters()), allow_unused=True)
     return any(gradient is not None and bool(gradient.any()) for gradient in gradients)
-
-
-def parameter_table(model: Any) -> pd.DataFrame:
-    """Every free parameter: name, index within its tensor, value."""
-    rows = []
-    for name, tensor in model.weight_map.named_parameters():
-        flat = tensor.detach().reshape(-1).tolist()
-        shape = tuple(tensor.shape)
-        for i, value in enumerate(flat):
-            index = "" if not shape else str(i) if len(shape) == 1 else f"{i // shape[-1]},{i % shape[-1]}"
-            rows.append({"parameter": name, "index": index, "value": value})
-    return pd.DataFrame(rows)
 
 
 def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import models
+from interp.parameters import parameter_table
 from interp.report import write_report
-from interp.report.content import parameter_table
 from models.errors import UserError
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.coupled.keys import HAND_BUILT_HEADS, KeySets, key_sets, untrained_copy
+from interp.controls import untrained_copy
+from interp.coupled.keys import HAND_BUILT_HEADS, KeySets, key_sets
 from interp.coupled.patterns import measure_rows, read_patterns
 from interp.results import Provenance
 from models.errors import UserError

@@ -1,0 +1,49 @@
+"""Heads of two models matched by where they look.
+
+A head's row at a target is summed over the keys of each role (:meth:`models.tasks.base.Task.relative_roles`): a
+distribution p over roles. Two heads are, on the same problems,
+
+    distance = mean over problems and targets of  sqrt(JS(p, q)),   JS = H((p + q) / 2) - (H(p) + H(q)) / 2   in bits
+
+apart (the Jensen-Shannon distance, a metric: 0 the same, 1 disjoint), and pairs are matched so that the sum is
+smallest. How a head splits its weight among the keys of one role is not seen. BOS is a role like the others: a head
+that rests there is far from one that rests elsewhere (:func:`interp.coupled_comparison` sets BOS aside).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+Roles = Float[np.ndarray, "n head target role"]
+
+
+def js_distance(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
+    """Jensen-Shannon distance of distributions over the last axis, in [0, 1]; 0 log 0 is 0."""
+    middle = (p + q) / 2
+
+    def divergence(x: np.ndarray) -> np.ndarray:
+        ratio = np.divide(x, middle, out=np.ones_like(x), where=x > 0)
+        return (x * np.log2(ratio)).sum(-1)
+
+    return np.sqrt(((divergence(p) + divergence(q)) / 2).clip(0, 1))
+
+
+def head_distances(left: Roles, right: Roles) -> Float[np.ndarray, "n left right"]:
+    """Distance of every pair of heads on every problem, mean over targets."""
+    pairs = [
+        [js_distance(left[:, i], right[:, j]).mean(-1) for j in range(right.shape[1])] for i in range(left.shape[1])
+    ]
+    return np.moveaxis(np.array(pairs), -1, 0)
+
+
+def shuffled_roles(roles: Roles, rng: np.random.Generator) -> Roles:
+    """The roles' names permuted, for every target on its own (alike for all problems and heads).
+
+    Roles without any weight at a target (no keys) keep their place.
+    """
+    out = roles.copy()
+    for target in range(roles.shape[2]):
+        used = np.flatnonzero(roles[:, :, target].max((0, 1)) > 0)
+        out[:, :, target, used] = roles[:, :, target, rng.permutation(used)]
+    return out

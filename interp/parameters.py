@@ -1,0 +1,34 @@
+"""Free parameters as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+
+def parameter_table(model: Any) -> pd.DataFrame:
+    """Every free parameter: name, index within its tensor, value."""
+    rows = []
+    for name, tensor in model.weight_map.named_parameters():
+        flat = tensor.detach().reshape(-1).tolist()
+        shape = tuple(tensor.shape)
+        for i, value in enumerate(flat):
+            index = "" if not shape else str(i) if len(shape) == 1 else f"{i // shape[-1]},{i % shape[-1]}"
+            rows.append({"parameter": name, "index": index, "value": value})
+    return pd.DataFrame(rows)
+
+
+def parameters_beside(a: Any, b: Any) -> pd.DataFrame | None:
+    """Two models' free parameters beside each other: parameter, index, a, b, difference (a minus b).
+
+    None unless both have parameters of the same names and shapes. Numbers may differ where the models do not: weight
+    maps have symmetries (a sign or a scale moved from one factor to the next), which are not taken out here.
+    """
+    maps = [getattr(model, "weight_map", None) for model in (a, b)]
+    shapes = [[(k, v.shape) for k, v in m.named_parameters()] if m is not None else [] for m in maps]
+    if not shapes[0] or shapes[0] != shapes[1]:
+        return None
+    left, right = parameter_table(a), parameter_table(b)
+    beside = left.rename(columns={"value": "a"}).assign(b=right["value"])
+    return beside.assign(difference=beside["a"] - beside["b"])
