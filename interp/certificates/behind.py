@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.certificates import forms
-from interp.certificates.balls import ERF_ULPS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
+from interp.certificates.balls import GELU_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
 from interp.certificates.forms import LEAST, UP, Forms, Matrix, centring, exactly, linear, multiply, roundings, scaled
 from interp.certificates.one_layer import OneLayerAdder
 from models.errors import UserError
@@ -262,8 +262,7 @@ class Behind:
         high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
         post = (forms.gelu if adder.activation == "gelu" else forms.relu)(pre, low, high)
         if self.unit and adder.activation == "gelu":
-            steps = (0.97 + 2 * ERF_ULPS + 2) / 2 + 2
-            post = post.widened(grown(steps + 1) * np.maximum(np.abs(low), np.abs(high)) + self.tiny)
+            post = post.widened(grown(GELU_ROUNDINGS) * np.maximum(np.abs(low), np.abs(high)) + self.tiny)
         both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
         pre_size = np.maximum(np.abs(low), np.abs(high))
         return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.rad)

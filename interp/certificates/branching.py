@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.certificates.balls import Arithmetic
 from interp.certificates.behind import Behind, Regions
+from interp.certificates.forms import roundings
 from interp.certificates.hunting import least_problems
 from interp.certificates.leaves import Leaves, Query
 from interp.certificates.one_layer import OneLayerAdder
@@ -139,8 +140,12 @@ def regions(
     query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
 ) -> Regions:
     """Attention's output whose coordinates on the basis lie in a box, and the query's error around it."""
-    # The sums and products before and below are off by a few units of 2^-53 of the largest coordinates.
-    rounding = 2.0**-46 * np.abs(query.levels).max((0, 2))[: low.shape[1]].sum() * np.abs(query.basis).max(0)
+    # The sums and products before and below are off by r and a few units of 2^-53 of the largest coordinates.
+    rounding = (
+        roundings(len(query.basis) + 28)
+        * np.abs(query.levels).max((0, 2))[: low.shape[1]].sum()
+        * np.abs(query.basis).max(0)
+    )
     n = len(answer)
     return Regions(
         target=np.full(n, query.target),
@@ -184,6 +189,8 @@ def prove(
         else:
             codes = [split_codes(leaves, np.full(len(leaves), up)) for up in (False, True)]
             below, upwards = (np.isin(code, splits) for code in codes)
+            below &= leaves.low > 0  # there is no column further down, or up
+            upwards &= leaves.high < DIGITS - 1
             chosen = below | upwards
             rest = leaves[~chosen]
             lower, upper = search.judge(query, rest, _aims(query, rest, aim))

@@ -21,7 +21,7 @@ from models.errors import UserError
 from models.tasks.addition import DIGITS
 
 IN_WORDS = {
-    "float": "in floats (a grid: no proof)",
+    "float": "in floats (samples: no proof)",
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
 }

@@ -16,7 +16,7 @@ from interp.certificates.certificate import Certificate, dataset
 from interp.certificates.columns import Classes, numbers_of_problems
 from interp.certificates.decision import Proof
 from interp.certificates.exact_accuracy import WIDTH, bounds_of, check_width
-from interp.certificates.methods import Case, NotApplicable, arithmetic_of, choose, rung_of
+from interp.certificates.methods import Case, NotApplicable, choose, rung_of
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.verdict import Status, versions
@@ -36,7 +36,8 @@ def certify(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    The rungs: "float" looks at margins on a grid in float64, and proves nothing between its points; "interval" proves
+    The rungs: "float" looks at margins in float64, on a grid or (branch and bound) at one hunted problem a class, and
+    proves nothing about all others; "interval" proves
     in ball arithmetic what the stored weights define over the real numbers; "float32" also encloses the rounding of
     every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
     and, every token being right, greedily decoded). What is assumed of the machine stands in
@@ -209,7 +210,7 @@ def check_certificate(certificate: Certificate, model: Any, task: Any = None) ->
             if claimed.fingerprint != adder.fingerprint or not claimed.encloses(found):
                 raise UserError("This certificate does not hold: its bounds on the accuracy do not follow.")
         return
-    method, case = choose(adder, arithmetic_of(certificate.arithmetic))
+    method, case = choose(adder, rung_of(certificate.arithmetic, model, adder))
     data, classes = certificate.classes, case.classes
     names = ("target", "previous", "carry", "total", "token", "answer")
     if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):

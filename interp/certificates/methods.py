@@ -110,7 +110,7 @@ class _Branches:
     """Proofs by branch and bound: query by query, all of its classes at once."""
 
     def __init__(self, search: Search, classes: Classes):
-        self.search, self.classes = search, classes
+        self.search, self.classes, self.numbers = search, classes, numbers_of_problems(classes)
         self.proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
 
     def _keys(self, index: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -125,7 +125,7 @@ class _Branches:
         found = self.proofs[query][own]
         counts = (found.certified, found.refuted, found.open)
         lowest = found.lowest * STORED
-        if found.refuted or found.open or not lowest > level:
+        if found.certified != self.numbers[index] or not lowest > level:
             return Proof(False, float("nan"), found.splits, counts, found.wrong)
         return Proof(True, lowest, found.splits, counts)
 
@@ -133,14 +133,13 @@ class _Branches:
         by_query: dict[tuple[int, int], list[int]] = {}
         for index in range(len(self.classes)):
             by_query.setdefault(self._keys(index)[0], []).append(index)
-        numbers = numbers_of_problems(self.classes)
         for query, indices in tqdm(by_query.items(), desc="checking", unit="query", delay=2, disable=None):
             splits = np.array([code for index in indices for code in cuts[index]], dtype=np.int64)
             aims = {self._keys(index)[1]: levels[index] for index in indices}
             proofs = branching.prove(self.search, self.search.query(*query), splits, aims)
             for index in indices:
                 found = proofs.get(self._keys(index)[1])
-                if found is None or found.certified != numbers[index] or not found.lowest > levels[index]:
+                if found is None or found.certified != self.numbers[index] or not found.lowest > levels[index]:
                     return index
         return None
 

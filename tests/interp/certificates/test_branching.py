@@ -12,9 +12,11 @@ import torch
 import interp
 from interp.certificates import check_certificate
 from interp.certificates.balls import FLOAT32, REAL, Arithmetic
-from interp.certificates.branching import ClassProof, Search, prove
+from interp.certificates.branching import ClassProof, Search, prove, split_codes
 from interp.certificates.columns import all_classes, numbers_of_problems
+from interp.certificates.hunting import hunt
 from interp.certificates.leaves import Query
+from interp.certificates.methods import _Branches
 from interp.certificates.one_layer import read_adder
 from interp.certificates.trials import perturb, random_pairs, rounded
 from interp.certificates.windows import table_of, window_verdicts
@@ -157,6 +159,32 @@ def test_a_proof_is_checked_by_its_splits_alone():
     }
     fewer = prove(search, query, splits[1:])
     assert shares(fewer)[2] > shares(found)[2] and sum(shares(fewer)) == sum(shares(found))
+
+
+@pytest.mark.parametrize(("target", "token", "up"), [(1, 5, False), (9, 4, True)])
+def test_no_window_is_split_beyond_the_last_column(target: int, token: int, up: bool):
+    """A file may ask for it; there is nothing to split off, and the window is judged as it is."""
+    search = search_of("adder-456")
+    query = search.query(target, token)
+    leaves = query.roots() if up else query.below_of(query.roots())
+    assert (leaves.high == 9) if up else (leaves.low == 0)
+    beyond = split_codes(leaves, np.full(len(leaves), up))
+    above = np.zeros(0, dtype=np.int64) if up else split_codes(query.roots(), np.full(len(query.roots()), False))
+    found = prove(search, query, np.concatenate((beyond, above)))
+    assert shares(found).tolist() == shares(prove(search, query, above)).tolist()
+
+
+def test_windows_that_are_lost_are_not_certified(monkeypatch):
+    """Should a leaf ever be dropped, its class's problems no longer add up: no proof."""
+    adder, search = read_adder(zoo("adder-456")), search_of("adder-456")
+    classes = hunt(adder, search.attention).classes
+    rows = np.flatnonzero((classes.target == 3) & (classes.token == 4))
+    whole = _Branches(search, classes)
+    assert all(whole.prove(int(row), 0.0).proved for row in rows)
+    roots = Query.roots
+    monkeypatch.setattr(Query, "roots", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
+    parts = _Branches(search, classes)
+    assert sum(not parts.prove(int(row), 0.0).proved for row in rows) == 1
 
 
 def test_boxes_of_the_wrong_place_prove_nothing(monkeypatch):

@@ -293,6 +293,18 @@ def test_a_tampered_certificate_does_not_hold(certified, how):
         check_certificate(broken(certified, how), zoo("microadder-74"))
 
 
+def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
+    """Relabelled, with ranges and bounds that hold with float32's rounding too: but the model does not run in it."""
+    model = dense("microadder-74").to(torch.float64)
+    found = interp.certify(model, "interval", width=None)
+    check_certificate(found, model)
+    classes = found.classes.copy(deep=True)
+    classes["reach"] = classes.reach + np.array([-(2**24), 2**24])
+    classes["proved"] = classes.proved * 0.01
+    with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):
+        check_certificate(replace(found, arithmetic="float32", classes=classes), model)
+
+
 def test_damaged_files_are_refused(certified, tmp_path):
     path = tmp_path / "certificate.json"
     certified.save(path)

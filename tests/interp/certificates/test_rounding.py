@@ -11,7 +11,7 @@ import torch
 from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import erf
+from scipy.special import erfc
 from torch.nn import functional as F
 
 from interp.certificates import balls
@@ -43,12 +43,11 @@ def ulps_off(found: torch.Tensor, exact: np.ndarray) -> float:
     ("function", "reference", "low", "high", "assumed"),
     [
         (torch.exp, np.exp, -87.0, 0.0, balls.EXP_ULPS),
-        (torch.erf, erf, -6.0, 6.0, balls.ERF_ULPS),
         (torch.sin, np.sin, -100.0, 100.0, balls.TRIG_ULPS),
         (torch.cos, np.cos, -100.0, 100.0, balls.TRIG_ULPS),
         (torch.sqrt, np.sqrt, 0.0, 1e6, 1),
     ],
-    ids=["exp", "erf", "sin", "cos", "sqrt"],
+    ids=["exp", "sin", "cos", "sqrt"],
 )
 def test_torch_is_as_exact_as_assumed(function: Callable, reference: Callable, low: float, high: float, assumed: int):
     x = dense_samples(low, high)
@@ -57,17 +56,22 @@ def test_torch_is_as_exact_as_assumed(function: Callable, reference: Callable, l
 
 
 def test_the_check_of_exactness_can_fail():
-    x = dense_samples(-6.0, 6.0)
-    assert ulps_off(torch.erf(x) * (1 + 6e-7), erf(x.double().numpy())) > balls.ERF_ULPS
+    x = dense_samples(-87.0, 0.0)
+    assert ulps_off(torch.exp(x) * (1 + 6e-7), np.exp(x.double().numpy())) > balls.EXP_ULPS
 
 
-def test_gelu_is_within_its_bound():
-    x = dense_samples(-30.0, 30.0)
+def test_gelu_takes_half_of_its_allowance_at_most():
+    """The kernel that torch picks differs by processor, and is no simple formula: room for those not seen here."""
+    near_the_worst = torch.linspace(2.9, 3.1, DENSE // 4)
+    x = torch.cat((dense_samples(-30.0, 30.0), near_the_worst, -near_the_worst))
     wide = x.double().numpy()
-    exact = wide / 2 * (1 + erf(wide / math.sqrt(2)))
-    off = np.abs(F.gelu(x).double().numpy() - exact)
-    bound = float(FLOAT32.growth((0.97 + 2 * balls.ERF_ULPS + 2) / 2 + 3)) * np.abs(wide) + balls.TINY
-    assert (off <= bound + 1e-15 * np.abs(wide)).all()
+    exact = wide / 2 * erfc(-wide / math.sqrt(2))
+    allowed = balls.GELU_ROUNDINGS * balls.UNIT * np.abs(wide) + balls.TINY
+    for values in (x, x[: len(x) // 33 * 33].view(-1, 33), x[-7:]):
+        rows = slice(0, values.numel()) if values.numel() > 7 else slice(-7, None)
+        off = np.abs(F.gelu(values).double().numpy().reshape(-1) - exact[rows])
+        assert (off <= allowed[rows] / 2).all()
+    assert (np.abs(F.gelu(x).double().numpy() - exact) > allowed / 16).any()  # less would not be enough
 
 
 @pytest.mark.parametrize("spread", [0.1, 3.0, 30.0])
