@@ -299,7 +299,7 @@ def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     found = interp.certify(model, "interval", width=None)
     check_certificate(found, model)
     classes = found.classes.copy(deep=True)
-    classes["reach"] = classes.reach + np.array([-(2**24), 2**24])
+    classes["reach"] = classes.reach + np.array([-(2**30), 2**30])
     classes["proved"] = classes.proved * 0.01
     with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):
         check_certificate(replace(found, arithmetic="float32", classes=classes), model)
