@@ -89,7 +89,8 @@ class Certificate(Verdict):
     @property
     def open(self) -> int:
         """Classes that were not proved."""
-        bound = self.classes.hunted if self.arithmetic == "float" else self.classes.proved
+        grid = self.arithmetic == "float" and "reach" in self.classes
+        bound = self.classes.hunted if grid else self.classes.proved
         return int((~(bound.values > 0)).sum())
 
     def sentence(self) -> str:

@@ -73,7 +73,7 @@ def certify(
     else:
         smallest = min(float(case.hunted.min()), float(margins.min()))
         if arithmetic == "float":
-            status = "certified" if smallest > 0 else "undecided"
+            status = "certified" if smallest > 0 and case.grid else "undecided"
         else:
             proofs = prove_all(case, max(0.0, smallest))
             status = "certified" if all(proof.proved for proof in proofs) else "undecided"

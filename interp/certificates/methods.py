@@ -41,6 +41,7 @@ class Case:
         verify: (cuts of all classes, their ranges' ends [n, end], levels) -> the first class whose margins are not
             above its level on every piece, None if all are.
         obstacle: why no class can be proved in this arithmetic (None: they can).
+        grid: whether ``hunted`` looked at all of a class's range, and not at single problems.
     """
 
     classes: Classes
@@ -48,6 +49,7 @@ class Case:
     prove: Callable[[int, float], Proof]
     verify: Callable[[Sequence[tuple[int, ...]], Int[np.ndarray, "n end"], Sequence[float]], int | None]
     obstacle: str | None = None
+    grid: bool = True
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _branch_and_bound(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     reason = (weights_out_of_range(adder) or enclosed.obstacle) if arithmetic.unit else None
     found = hunt(adder, real)
     branches = _Branches(Search(adder, arithmetic, enclosed), found.classes)
-    return Case(found.classes, found.margins, branches.prove, branches.verify, reason)
+    return Case(found.classes, found.margins, branches.prove, branches.verify, reason, grid=False)
 
 
 def rung_of(name: str, model: Any, adder: OneLayerAdder) -> Arithmetic:
