@@ -17,8 +17,9 @@ does not see apart): no softmax or argmax over the row sees it. Two tables are c
 (:func:`interp.comparison.matching.scaled_distance`).
 
 Limits. Norms divide by the size of the stream, which depends on token and place; tables leave that out, and attention
-patterns and logits have it. In later layers, only what is read from the embedding directly is in the tables. A norm
-with gains is not blind to a rotation of its input; its gains are here part of the matrix that reads.
+patterns and logits have it. Rows count by their size: MicroAdder's query for EOS stands far from all columns, and its
+row can outweigh the others together. In later layers, only what is read from the embedding directly is in the tables.
+A norm with gains is not blind to a rotation of its input; its gains are here part of the matrix that reads.
 """
 
 from __future__ import annotations

@@ -72,10 +72,14 @@ class Comparison(Result):
         both = tables[tables["nothing"] == ""]
         if len(both):
             near, far = (both.loc[pick] for pick in (both["distance"].idxmin(), both["distance"].idxmax()))
-            texts.append(
+            said = (
                 f"{len(both)} circuit tables from {near['distance']:.3f} ({near['quantity']}) to {far['distance']:.3f} "
                 f"({far['quantity']})"
-                + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
+                if len(both) > 1
+                else f"one circuit table {near['distance']:.3f} ({near['quantity']})"
+            )
+            texts.append(
+                said + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
             )
         return f"{self.names[0]} beside {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
 

@@ -251,7 +251,8 @@ def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
         y = next(iter(figure.select_yaxes(row=row, col=column))).domain[0]
         place = {"x": x, "y": y - (50 if row == n_pairs + 1 else 30) / total, "xanchor": "left", "yanchor": "top"}
         orientation = "h" if name == "legend3" else "v"
-        figure.update_layout({name: {"orientation": orientation, "font": {"size": 12}, **place}})
+        style = {"orientation": orientation, "font": {"size": 12}, "tracegroupgap": 0}
+        figure.update_layout({name: style | place})
 
 
 def _numbers(figure: go.Figure, result: Comparison, numbers: pd.DataFrame, row: int) -> None:
