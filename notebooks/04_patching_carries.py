@@ -193,7 +193,7 @@ theme.finish(
     streams["made"].provenance,
     height=470,
     note="Bars: 95% bootstrap over pairs. Of all other positions, the role that does most",
-).update_layout(margin_l=210)
+).update_layout(margin_l=210, title_xref="container", title_x=0.02)
 
 # %% [markdown]
 # ## 4. Controls
