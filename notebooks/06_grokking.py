@@ -121,7 +121,9 @@ figure.update_layout(legend={"orientation": "h", "y": -0.25})
 steps = order.pivot(index="reading", columns="model", values="by")
 before = [reading for reading in readings if (steps.loc[reading] < steps.loc["exact"]).all()]
 finding = f"Half-way before exact match, in both: {', '.join(before)}"
-theme.finish(figure, finding, dynamics["adder-456"].provenance, height=460).update_layout(margin_l=210)
+theme.finish(figure, finding, dynamics["adder-456"].provenance, height=460).update_layout(
+    margin_l=210, title_xref="container", title_x=0.02
+)
 
 # %% [markdown]
 # This is one seed of each model: what comes first in one need not in another.
