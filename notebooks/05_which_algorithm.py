@@ -1,0 +1,190 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Which algorithm?
+#
+# All ways to add agree on every sum, so that right answers cannot tell which of them a model runs. Interventions can:
+# change one thing that one algorithm reads and another does not. This notebook first lets three algorithms disagree,
+# then looks for the winner's variables inside the model, each time beside what chance would give.
+
+# %%
+import pandas as pd
+import plotly.graph_objects as go
+
+import interp
+import models
+from interp.figures import theme
+from interp.interchange import Site, interchange
+from interp.interchange.accuracy import CONTROLS, HYPOTHESIS
+from models.tasks.algorithms import ALGORITHMS, column_layout
+
+COLUMN = 4
+adder = models.load("microadder-57")
+
+# %% [markdown]
+# ## 1. Three algorithms, and a wrong digit
+#
+# * **ripple** carries from column to column, from the units on.
+# * **look-ahead** finds the carry into a column from all operand digits below it, as the MicroAdder paper says of its
+#   models.
+# * **chained** takes the column below, a' + b', and the digit s' *written* there: if a' + b' - s' is near ten, there
+#   was a carry.
+#
+# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the two behind the
+# model's back, just before it goes on. What should the next digit be?
+
+# %%
+a, b = 72_481, 41_513  # column 3: 2 + 1; column 2: 4 + 5 = 9, and no carry comes in: s2 = 9
+layout = column_layout(adder.task)
+tokens = adder.task.encode([(a, b)])
+query = layout.queries[3]
+corrupted = tokens.clone()
+corrupted[0, query] = 0
+rows = {}
+for name, sequence in (("as it is: 9 before the query", tokens), ("corrupted: 0 before the query", corrupted)):
+    said = {label: algorithm.answer(layout.inputs(sequence))[0, 3].item() for label, algorithm in ALGORITHMS.items()}
+    said["microadder-57"] = adder(sequence)[0, query].argmax().item()
+    rows[name] = said
+pd.DataFrame(rows).T.style.set_caption(f"s3 of {a:,} + {b:,} = {a + b:,}")
+
+# %% [markdown]
+# ## 2. A thousand times, in six models
+#
+# With the *plausible* wrong digit above (9 for 0, 0 for 9) everything near the query is as in a sum that exists. With
+# *any* wrong digit a' + b' - s' is mostly a number that no sum has, and the chained algorithm has to round. An
+# untrained model of the same shape shows what agreement is worth.
+
+# %%
+NAMES = ("microadder-57", "microadder-67", "microadder-74", "microadder-11", "adder-456", "adder-512")
+found = {name: interp.which_algorithm(models.load(name), n=1000, seed=0) for name in NAMES}
+for result in found.values():
+    print(result.sentence().partition(". ")[0] + ":", result.accuracy("chained"), "n =", result.accuracy("chained").n)
+
+# %%
+SERIES = {
+    "chained, plausible wrong digit": ("chained", "plausible", "after", theme.BLUE, "circle"),
+    "chained, any wrong digit": ("chained", "any", "after", theme.SKY, "square"),
+    "ripple and look-ahead, plausible": ("ripple", "plausible", "after", theme.VERMILION, "diamond"),
+    "chained, plausible, untrained": ("chained", "plausible", "untrained", theme.GREY, "x"),
+}
+figure = go.Figure()
+for label, (algorithm, corruption, of, colour, symbol) in SERIES.items():
+    shares = [found[name].accuracy(algorithm, corruption, of) for name in NAMES]
+    values, low, high = ([getattr(share, end) for share in shares] for end in ("value", "low", "high"))
+    figure.add_scatter(
+        x=values,
+        y=list(NAMES),
+        mode="markers",
+        marker={"color": colour, "symbol": symbol, "size": 11},
+        error_x=theme.error_bars(values, low, high, color=colour),
+        name=f"{label} (n = {shares[0].n:,})",
+    )
+figure.update_xaxes(title="share of answers that are the algorithm's, where the algorithms disagree", tickformat=".0%")
+figure.update_yaxes(autorange="reversed")
+figure.update_layout(legend={"orientation": "h", "y": -0.2})
+least = min(result.accuracy("chained").value for result in found.values())
+finding = (
+    f"All six adders believe the digit before the query: {least:.1%} or more of their answers are the chained ones"
+)
+theme.finish(figure, finding, found["microadder-57"].provenance, height=520, note="Bars: 95% Clopper-Pearson")
+
+# %% [markdown]
+# What does the model do with differences that no sum has? It has never met them, and there is no right answer. It
+# rounds as the chained algorithm does over most of the range, and goes its own way between the differences that do
+# occur.
+
+# %%
+found["microadder-57"].figure()
+
+# %% [markdown]
+# ## 3. Where are its variables?
+#
+# "This variable lives at this site" means: take the site from another problem, and the answer becomes what the
+# algorithm gives with the variable of that other problem. Only pairs in which that changes the answer count. Three
+# controls ask the same of nothing: the variable's values dealt at random, an untrained model, and a random subspace in
+# which the activation moves as far.
+
+# %%
+STREAM, VALUE, MIDDLE = "blocks.0.hook_resid_pre", "blocks.0.attn.hook_v", "blocks.0.hook_resid_mid"
+HYPOTHESES = {
+    "digit before, in the stream of the query": ("previous", Site(STREAM), None),
+    "sum of the column below, in its values": ("previous_sum", Site(VALUE, "digits below"), None),
+    "sum of the own column, in its values": ("digit_sum", Site(VALUE, "own digits"), None),
+    "total with carry, in the stream after attention": ("total", Site(MIDDLE), None),
+    "total with carry, in one direction of it": ("total", Site(MIDDLE), 1),
+    "carry in alone, in one direction of it": ("carry_in", Site(MIDDLE), 1),
+}
+tested = {
+    label: interchange(adder, variable, site, COLUMN, subspace=k, n=256, n_train=512, das_steps=100, seed=0)
+    for label, (variable, site, k) in HYPOTHESES.items()
+}
+for result in tested.values():
+    print(result, "\n")
+
+# %%
+RUNS = {
+    HYPOTHESIS: (theme.BLUE, "circle"),
+    CONTROLS[0]: (theme.ORANGE, "diamond"),
+    CONTROLS[1]: (theme.GREY, "x"),
+    CONTROLS[2]: (theme.GREEN, "square"),
+}
+figure = go.Figure()
+for run, (colour, symbol) in RUNS.items():
+    shares = [result.accuracy(run) for result in tested.values()]
+    values, low, high = ([getattr(share, end) for share in shares] for end in ("value", "low", "high"))
+    figure.add_scatter(
+        x=values,
+        y=[f"{label} (n = {result.accuracy().n})" for label, result in tested.items()],
+        mode="markers",
+        marker={"color": colour, "symbol": symbol, "size": 11},
+        error_x=theme.error_bars(values, low, high, color=colour),
+        name=run,
+    )
+figure.update_xaxes(title="interchange accuracy, where the answer changes", tickformat=".0%", range=[-0.02, 1.05])
+figure.update_yaxes(autorange="reversed")
+figure.update_layout(legend={"orientation": "h", "y": -0.2})
+total, carry = (tested[label].accuracy() for label in list(tested)[-2:])
+finding = (
+    f"One direction holds the total with its carry ({total.value:.0%}); "
+    f"no direction was found that holds the carry by itself ({carry.value:.0%})"
+)
+theme.finish(figure, finding, tested["total with carry, in one direction of it"].provenance, height=520).update_layout(
+    margin_l=380, title_xref="container", title_x=0.02
+)
+
+# %% [markdown]
+# No trace of the carry as a variable of its own: attention adds it to the digit sum in the act of reading. And the
+# first two rows fall short of 100% for the reason above: a random digit before the query, or a random sum below it,
+# often makes a difference that no sum has. Is there another site for the carry in the residual stream?
+
+# %%
+sweep = interp.interchange_sweep(adder, "carry_in", COLUMN, n=256, seed=0)
+print(sweep)
+sweep.figure()
+
+# %% [markdown]
+# ## 4. All claims at once
+#
+# The strictest test: in a single run, replace *every* activation that the algorithm says does not matter, or matters
+# only through its variable, by one of another problem that agrees in that variable. What of the loss survives?
+
+# %%
+scrubbed = interp.causal_scrubbing(adder, interp.chained_claims(), n=256, seed=0)
+print(scrubbed)
+scrubbed.figure()
+
+# %% [markdown]
+# So these adders chain through their own outputs: each column reads its two digits, the column below and what was
+# written there, and nothing further down (`04_patching_carries.py` shows the same with patches). Ripple and look-ahead
+# read the same digits and give the same answers here: nothing above tells them apart.

@@ -1,0 +1,192 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Bring your own model
+#
+# Three ways in: a stock TransformerLens model together with a task, a published checkpoint, and a new architecture as a
+# weight map of twenty lines. All get the same questions.
+
+# %%
+import math
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import interp
+import models
+from models.config import TransformerConfig
+from models.evaluation import score
+from models.tasks import TwoDigitAddition, problem_pairs
+from models.tasks.two_digit import held_out_problems, training_problems
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.base import normal_
+from models.weight_maps.dense import DenseWeights
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+task = TwoDigitAddition()  # a1 a0 b1 b0 -> s0 s1 s2; 9,500 pairs to learn from, 500 held out
+problems, right = training_problems(), task.targets(training_problems())
+tokens, queries = task.encode(problems), list(task.query_positions)
+
+
+def train(model: nn.Module, steps: int = 300, lr: float = 5e-3, batch: int = 256) -> None:
+    """A plain loop; any other would do."""
+    model.train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.98), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, lr, total_steps=steps, pct_start=0.1)
+    for _ in range(steps):
+        rows = torch.randint(len(tokens), (batch,))
+        loss = nn.functional.cross_entropy(model(tokens[rows])[:, queries].flatten(0, 1), right[rows].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+    model.eval()
+
+
+# %% [markdown]
+# ## 1. Any TransformerLens model
+#
+# Here is one as TransformerLens makes it, in whichever version is installed, trained for a few seconds. It knows
+# nothing of this project.
+
+# %%
+SHAPE = {"n_layers": 2, "d_model": 32, "n_heads": 4, "d_head": 8, "d_mlp": 128, "n_ctx": 6, "d_vocab": 10}
+options = SHAPE | {"act_fn": "gelu_new", "normalization_type": "LN", "seed": 0}
+if find_spec("transformer_lens.HookedTransformer"):  # 3.9
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    stock = HookedTransformer(HookedTransformerConfig(device="cpu", **options))
+else:
+    from transformer_lens.config import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    stock = TransformerBridge.boot_native(TransformerBridgeConfig(**options))
+train(stock)
+print(score(stock, held_out_problems(), task=task))
+
+# %% [markdown]
+# What it lacks is the meaning of its tokens. That is all that a probe needs beside the model: `task`.
+
+# %%
+attention = interp.attention_by_role(stock, task)
+attention.pattern_figure()
+
+# %%
+pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)
+sweep = interp.activation_patching(stock, pairs, "resid_pre")
+print(sweep)
+sweep.figure()
+
+# %%
+algorithm = interp.which_algorithm(stock, n=400, task=task)
+print(algorithm)
+
+# %% [markdown]
+# ## 2. A published checkpoint
+#
+# `models.load` reads the `.pt` files of MicroAdder and of the 456 family, recognises which it is by the configuration
+# inside, and executes nothing that a pickle might hold. What then stands there is a model like any other, down to the
+# proof.
+
+# %%
+published = Path("../../shared/checkpoints/microadder_57p.pt")
+if published.exists():
+    theirs = models.load(published)
+    print(score(theirs))
+    certificate = interp.certify(theirs)
+    print(certificate)
+else:
+    print(
+        f"{published.name} is not here; put it into a folder shared/checkpoints beside the checkout to see this cell."
+    )
+
+# %% [markdown]
+# ## 3. A new architecture in twenty lines
+#
+# An architecture is a *weight map*: free numbers in, the matrices of an ordinary transformer out. Suppose that digits
+# should be *clocks*: digit d stands at angle 2 pi k d / 10 on the k-th of five circles, and only the circles' radii are
+# learned. Five numbers in place of a table of 320.
+
+
+# %%
+class Clocks(DenseWeights):
+    """All weights free but W_E: five hands, of frequencies 1 to 5, whose lengths are learned."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__(cfg)
+        delattr(self, "embed/W_E")
+        self.register_parameter("embed/radii", nn.Parameter(torch.ones(5)))
+        angle = 2 * math.pi * torch.outer(torch.arange(10), torch.arange(1, 6)) / 10
+        self.register_buffer("hands", torch.stack((angle.cos(), angle.sin()), -1), persistent=False)
+
+    def forward(self) -> dict[str, torch.Tensor]:
+        weights = super().forward()
+        table = (self.hands * weights.pop("embed.radii")[:, None]).flatten(1)
+        return weights | {"embed.W_E": nn.functional.pad(table, (0, self.config.d_model - 10))}
+
+    def initialise(self, generator: torch.Generator) -> None:
+        super().initialise(generator)
+        for name, parameter in self.named_parameters():
+            if "/W_" in name:
+                normal_(parameter, parameter.shape[-2] ** -0.5, generator)
+        nn.init.ones_(self.get_parameter("embed/radii"))
+
+
+# %%
+config = TransformerConfig(**SHAPE, act_fn="gelu_new", normalization_type="LN")
+weight_map = Clocks(config)
+weight_map.initialise(torch.Generator().manual_seed(0))
+clocks = ArithmeticTransformer(weight_map, task, name="clocks")
+free = sum(p.numel() for p in clocks.parameters())
+table = clocks.W_E.numel()
+print(f"{free:,} free parameters, where a free table of embeddings would make it {free - 5 + table:,}")
+train(clocks, steps=450)
+print(score(clocks, held_out_problems()))
+
+# %% [markdown]
+# Probes see ordinary matrices. Which clocks have grown, and which algorithm does it run?
+
+# %%
+radii = clocks.weight_map.get_parameter("embed/radii")
+print("lengths of the hands, 1 at the start:", ", ".join(f"{radius:.2f}" for radius in radii.tolist()))
+spectrum = interp.fourier_spectrum(clocks.W_E)
+print(spectrum)
+spectrum.figure()
+
+# %%
+algorithm = interp.which_algorithm(clocks, n=400)
+print(algorithm)
+algorithm.figure()
+
+# %% [markdown]
+# And it goes back: the effective weights as a stock model with equal logits, for everybody else's tools.
+
+# %%
+exported = (
+    clocks.to_hooked_transformer()
+    if find_spec("transformer_lens.HookedTransformer")
+    else clocks.to_transformer_bridge()
+)
+with torch.inference_mode():
+    error = (exported(tokens[:512]) - clocks(tokens[:512])).abs().max().item()
+print(f"{type(exported).__name__}: logits differ by at most {error:.1e} on 512 problems")
+
+# %% [markdown]
+# To make it one of the project's own models, put the weight map into a file in `models/`, register it with its task and
+# a recipe (`models/microadder.py` is the example), and add a row to `tests/conformance/table.py`. It then trains with
+# `interp train NAME`, in stacked seeds, and is held to TransformerLens' contract by the tests.
