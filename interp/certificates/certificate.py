@@ -133,7 +133,7 @@ class Certificate(Verdict):
 
     def share_in_words(self) -> str:
         """What is left of all pairs, without those not certified at some answer digit; rounded to the safe side."""
-        lost = self.shares()[["refuted", "open"]].sum(1).sum()
+        lost = self.shares()[["refuted", "open"]].sum(axis=1).sum()
         certified = max(Fraction(0), 1 - lost)
         percent = math.floor(certified * 10**6) / 10**4
         return f"at least {percent:.4f}% of all pairs are certified at every answer digit"

@@ -211,7 +211,7 @@ class Query:
         r = self.coords.shape[-1]
         return -total[:, r:], total[:, :r]
 
-    def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n 2r"]:
+    def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n side"]:
         layout, n = self.layout, len(leaves)
         weight, coords = np.zeros(n), np.zeros((n, self.coords.shape[-1]))
         weighted = self.weights[h][..., None] * self.coords[h]

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf
 
-import interp
 import models
 from interp.certificates import forms
 from interp.certificates.balls import FLOAT32, REAL, Arithmetic
@@ -26,6 +25,7 @@ from interp.certificates.constant_attention import BITS, read_attention
 from interp.certificates.curves import decision_curves
 from interp.certificates.decision import Decision, between
 from interp.certificates.forms import Forms
+from interp.certificates.methods import choose
 from interp.certificates.normed_stream import normed_stream
 from interp.certificates.one_layer import read_adder
 from interp.certificates.trials import random_pairs
@@ -393,8 +393,8 @@ def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
             assert float(ball.rad()) < (1e-12 if arithmetic is REAL else 1e-4) * (1 + abs(value))
 
 
-def test_method_1_refuses_layer_norms():
-    with pytest.raises(UserError, match="these are LayerNorms"):
-        interp.certify(models.load("adder-582"))
+def test_method_1_leaves_layer_norms_to_branch_and_bound():
+    name, _ = choose(read_adder(models.load("adder-582")), REAL)
+    assert name == "branch and bound over columns"
     with pytest.raises(UserError, match="drawn for RMS norms"):
         decision_curves(models.load("adder-582"), 3, 1)
