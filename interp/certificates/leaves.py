@@ -48,7 +48,7 @@ class Leaves:
     def __getitem__(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"] | slice) -> Leaves:
         return Leaves(self.low, self.carry[rows], self.pairs[rows])
 
-    def carries(self) -> Int[np.ndarray, "n column+1"]:
+    def carries(self) -> Int[np.ndarray, "n carry"]:
         """The carry into each column of the window, and out of the last."""
         found = [self.carry]
         for pair in self.pairs.T:
