@@ -80,11 +80,15 @@ class AccuracyBounds(Result):
         return f"wrong on between {shown(low, digits)} and {shown(high, digits, up=True)} of all pairs"
 
     def sentence(self) -> str:
+        return f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the time it took."""
         asked = "" if self.reached else f"; the width of {self.requested:g} asked for was not reached"
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
         at = f", most at {worst} (at most {shown(Fraction(wrongs, PAIRS), 3, up=True)})" if wrongs else ""
-        return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}   ({self.seconds:.1f} s)"
+        return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row for all pairs, each target and each chain length: exact numbers of pairs, and the error share."""

@@ -26,14 +26,16 @@ def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:
     )
     shown: set[str] = set()
     for column, (part, colour) in enumerate((("target", theme.BLUE), ("carry chain", theme.ORANGE)), 1):
-        _panel(figure, column, table[table.part == part], foot, colour, shown)
-    figure.update_xaxes(type="category", title="target, teacher-forced", col=1)
-    figure.update_xaxes(type="category", title="columns the carry travels", col=2)
+        rows = table[table.part == part]
+        _panel(figure, column, rows, foot, colour, shown)
+        figure.update_xaxes(type="category", categoryorder="array", categoryarray=rows.name.tolist(), col=column)
+    figure.update_xaxes(title="target, teacher-forced", col=1)
+    figure.update_xaxes(title="columns the carry travels", col=2)
     top = np.log10(max(positive.max() if len(positive) else 1e-2, foot * 100)) + 0.3
     figure.update_yaxes(type="log", exponentformat="power", dtick=1, range=[np.log10(foot) - 0.3, top])
     figure.update_yaxes(title="share of pairs answered wrongly", col=1)
     figure.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0})
-    return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=520)
+    return theme.finish(figure, result.finding(), result.provenance, width=1000, height=520)
 
 
 def _panel(figure: go.Figure, column: int, rows: pd.DataFrame, foot: float, colour: str, shown: set[str]) -> None:

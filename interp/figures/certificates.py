@@ -45,7 +45,8 @@ def figure_margins(result: Certificate) -> go.Figure:
     for row in np.argsort(least)[:_WORST]:
         end = int(margin[row].argmin())
         worst.append(f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(target[row])})")
-    note = "Smallest lead of the right token among the extreme pairs of every class. Lowest: " + "; ".join(worst)
+    pairs = "extreme" if "reach" in data else "hunted"
+    note = f"Smallest lead of the right token among the {pairs} pairs of every class. Lowest: " + "; ".join(worst)
     return theme.finish(figure, f"{result.model}: {result.finding()}", result.provenance, note=note)
 
 
