@@ -19,7 +19,7 @@ from interp.certificates.exact_accuracy import WIDTH, bounds_of, check_width
 from interp.certificates.methods import Case, NotApplicable, choose, rung_of
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
-from interp.certificates.verdict import Status, versions
+from interp.certificates.verdict import Status, require_claim, versions
 from interp.sites import model_name
 from models.errors import UserError
 from models.evaluation import predict
@@ -191,13 +191,7 @@ def check_certificate(certificate: Certificate, model: Any, task: Any = None) ->
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
     """
     adder = read_adder(model, task)
-    if adder.fingerprint != certificate.fingerprint:
-        raise UserError(
-            f"This certificate is about other weights (SHA-256 {certificate.fingerprint[:12]}...) than "
-            f"{model_name(model)}'s ({adder.fingerprint[:12]}...)."
-        )
-    if certificate.status == "undecided":
-        raise UserError("This certificate claims nothing: it is undecided.")
+    require_claim(certificate, adder.fingerprint, model_name(model))
     if certificate.status == "refuted":
         pair = torch.tensor([list(certificate.counterexample or (0, 0, None))[:2]])
         pair = adder.model.task.as_problems(pair)

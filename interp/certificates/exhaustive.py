@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.certificates.one_layer import fingerprint, require_plain
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, versions
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, require_claim, versions
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
@@ -388,13 +388,7 @@ def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any =
     if isinstance(task, SequenceTask) and certificate.shape:
         task = task.at(*certificate.shape)
     identity = identify(model, task)
-    if identity != certificate.fingerprint:
-        raise UserError(
-            f"This certificate is about other weights (SHA-256 {certificate.fingerprint[:12]}...) than "
-            f"{model_name(model)}'s ({identity[:12]}...)."
-        )
-    if certificate.status == "undecided":
-        raise UserError("This certificate claims nothing: it is undecided.")
+    require_claim(certificate, identity, model_name(model))
     if certificate.status == "refuted":
         assert certificate.counterexample is not None
         problem = certificate.counterexample.problem

@@ -26,7 +26,7 @@ from interp.certificates.exhaustive import WrongAnswer, identify, wrong_answer
 from interp.certificates.hand_built_parity import ParityProof
 from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.certificates.sink_heads import NotSeparated
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, versions
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, require_claim, versions
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
@@ -339,13 +339,7 @@ def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task |
         raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")
     own = model.task if not certificate.shape else model.task.at(*certificate.shape)
     identity = identify(model, own)
-    if identity != certificate.fingerprint:
-        raise UserError(
-            f"This certificate is about other weights (SHA-256 {certificate.fingerprint[:12]}...) than "
-            f"{model_name(model)}'s ({identity[:12]}...)."
-        )
-    if certificate.status == "undecided":
-        raise UserError("This certificate claims nothing: it is undecided.")
+    require_claim(certificate, identity, model_name(model))
     if certificate.counterexample is not None:
         problem = certificate.counterexample.problem
         of_it = model.task.at(*certificate.counterexample.shape)

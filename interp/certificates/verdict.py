@@ -79,6 +79,21 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
     return parse_json(data, path)
 
 
+def require_claim(verdict: Verdict, identity: str, model: str) -> None:
+    """A verdict must be about the model whose fingerprint is ``identity``, and claim something.
+
+    Raises:
+        UserError: another model's, or undecided.
+    """
+    if identity != verdict.fingerprint:
+        raise UserError(
+            f"This certificate is about other weights (SHA-256 {verdict.fingerprint[:12]}...) than "
+            f"{model}'s ({identity[:12]}...)."
+        )
+    if verdict.status == "undecided":
+        raise UserError("This certificate claims nothing: it is undecided.")
+
+
 def versions() -> dict[str, str]:
     """What computed a certificate."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
