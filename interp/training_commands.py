@@ -227,7 +227,7 @@ def with_certify_default(arguments: list[str]) -> list[str]:
     from models.registry import names
 
     found = []
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for word, following in zip(arguments, [*arguments, "--"][1:], strict=True):
         found.append(word)
         if word == "--certify" and (following.startswith("-") or following in names(sweeps=True)):
             found.append("float32")
