@@ -75,11 +75,8 @@ def read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttent
 
     Cost: queries x positions x tokens x d balls, about 0.2 s.
     """
-    precision, flint.ctx.prec = flint.ctx.prec, _PRECISION
-    try:
+    with flint.ctx.workprec(_PRECISION):
         return _read_attention(adder, arithmetic)
-    finally:
-        flint.ctx.prec = precision
 
 
 def _read_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> ScalarAttention:

@@ -24,7 +24,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.certificates.one_layer import fingerprint, require_plain
+from interp.certificates.counterexamples import WrongAnswer, identify, shape_of, wrong_answer
 from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, require_claim, versions
 from interp.problems import resolve_task
 from interp.results import Provenance
@@ -32,11 +32,9 @@ from interp.sites import model_name
 from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
 
 METHOD = "exhaustive"
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
@@ -44,24 +42,6 @@ NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
 RUN_ALONE = 32  # problems that the noise is measured on, and as many of the smallest margins
 CHECK_BATCH = 384  # another batch than the search's, so that sums come in another order
-
-
-@dataclass(frozen=True)
-class WrongAnswer:
-    """A problem, what the model writes when it decodes it alone, what is right, the first token that is not, and the
-    shape in which the problem was written (leading zeros count), where the task has several."""
-
-    problem: str
-    predicted: str
-    expected: str
-    target: str
-    shape: tuple[int, ...] = ()
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
-        """What ``asdict`` gave, back from JSON."""
-        names = ("problem", "predicted", "expected", "target")
-        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,7 +183,7 @@ def certify_exhaustively(model: Any, task: Any = None, batch_size: int = BATCH_S
         model=model_name(model),
         fingerprint=identity,
         task=task.name,
-        shape=_shape(task),
+        shape=shape_of(task),
         what=space.what,
         status=status,  # pyright: ignore[reportArgumentType]
         score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
@@ -216,20 +196,6 @@ def certify_exhaustively(model: Any, task: Any = None, batch_size: int = BATCH_S
         versions=versions(),
         counterexample=wrong,
     )
-
-
-def identify(model: Any, task: Task) -> str:
-    """The fingerprint of a model that computes what its weights say. Raises UserError for others."""
-    if not isinstance(model, ArithmeticTransformer):
-        return fingerprint(from_transformer_lens(model, task))
-    require_plain(model)
-    if model.task.name != task.name:
-        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
-    return fingerprint(model)
-
-
-def _shape(task: Task) -> tuple[int, ...]:
-    return task.shape if isinstance(task, SequenceTask) else ()
 
 
 class _Run:
@@ -322,26 +288,6 @@ class _Run:
                 "token": [self.task.token_text(int(token)) for token in columns],
             },
         )
-
-
-def wrong_answer(model: Any, task: Task, problem: Tensor) -> WrongAnswer | None:
-    """How the model gets one problem wrong when it decodes it alone, or None."""
-    predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
-    if torch.equal(predicted, expected):
-        return None
-    first = int((predicted != expected)[0].long().argmax())
-    text = ProblemSpace.of(task).text(problem)
-    label = task.target_roles[first].label
-    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, _shape(task))
-
-
-def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
-    """What the tokens spell: a number, or with a scratchpad the whole response."""
-    said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
-    if isinstance(task, SequenceTask):
-        return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
-    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else -1
-    return "no number" if number < 0 else str(number)
 
 
 def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:

@@ -21,8 +21,8 @@ import pandas as pd
 import torch
 
 from interp.certificates.balls import FLOAT32, REAL
+from interp.certificates.counterexamples import WrongAnswer, identify, wrong_answer
 from interp.certificates.coupled_addition import certify_shapes
-from interp.certificates.exhaustive import WrongAnswer, identify, wrong_answer
 from interp.certificates.hand_built_parity import ParityProof
 from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.certificates.sink_heads import NotSeparated

@@ -80,11 +80,8 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
 
     Cost: some 10^5 scores in balls, 1 to 2 s.
     """
-    precision, flint.ctx.prec = flint.ctx.prec, _PRECISION
-    try:
+    with flint.ctx.workprec(_PRECISION):
         return _read(adder, arithmetic)
-    finally:
-        flint.ctx.prec = precision
 
 
 def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:

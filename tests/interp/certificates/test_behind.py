@@ -362,12 +362,9 @@ def test_float64_functions_are_as_exact_as_assumed(function, reference):
         (np.linspace(-6, 6, 20001), rng.normal(size=5000), 10 ** rng.uniform(-300, 0, 2000), [-30.0, 30.0])
     )
     x = -np.abs(x) * 20 if function is np.exp else x
-    precision, flint.ctx.prec = flint.ctx.prec, 200
-    try:
+    with flint.ctx.workprec(200):
         assert ulps_off(function(x), [reference(arb(v)) for v in x.tolist()]) <= forms.ULPS
         assert ulps_off(function(x) * (1 + 2e-15), [reference(arb(v)) for v in x.tolist()]) > forms.ULPS
-    finally:
-        flint.ctx.prec = precision
 
 
 # ---- LayerNorm
