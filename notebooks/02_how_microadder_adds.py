@@ -304,7 +304,7 @@ else:
 #
 # What was seen here is why a proof is possible. The pattern is one constant, so `s` is a sum with one term a position;
 # after attention all logits are functions of `s` and the query's own token. So "right on all 10^20 pairs" is a
-# question about a few thousand intervals of one number, which `03_certify.py` answers step by step. The verdict is one
+# question about a few thousand intervals of one number, which `09_certify.py` answers step by step. The verdict is one
 # call:
 
 # %%
