@@ -12,7 +12,7 @@ PIP_FLAGS := --quiet --no-compile --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all test-tl39 lab bench lint clean
+.PHONY: help report test test-all test-tl39 lab docs bench lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-all   all tests"
 	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
+	@echo "make docs       write the API reference to docs/api"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
 	@echo "make lint       ruff and pyright"
 
@@ -39,6 +40,9 @@ test-tl39: $(VENV39)/.dev
 lab: $(VENV)/.lab
 	$(BIN)/jupytext --quiet --sync notebooks/*.py
 	$(BIN)/jupyter lab notebooks
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/api.py
 
 bench: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
@@ -73,6 +77,11 @@ $(VENV)/.dev: $(VENV)/.runtime
 $(VENV)/.lab: $(VENV)/.runtime
 	@echo "Adding JupyterLab to $(VENV)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[lab]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.runtime
+	@echo "Adding pdoc to $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV39)/.dev: pyproject.toml constraints-tl39.txt

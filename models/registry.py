@@ -46,6 +46,7 @@ _REGISTRY: dict[str, ModelSpec] = {}
 
 
 def register(spec: ModelSpec) -> ModelSpec:
+    """Give a model its name. Raises UserError where it has another already."""
     if spec.name in _REGISTRY:
         raise UserError(f"A model named {spec.name!r} is registered already.")
     _REGISTRY[spec.name] = spec
@@ -64,6 +65,7 @@ def by_paper(names: Iterable[str]) -> list[str]:
 
 
 def get_spec(name: str) -> ModelSpec:
+    """What a name stands for. Raises UserError with the closest match."""
     if name not in _REGISTRY:
         raise unknown_name("model", name, _REGISTRY)
     return _REGISTRY[name]

@@ -1,0 +1,47 @@
+"""The API reference, from docstrings: every public module of interp and models as a page of static HTML.
+
+    python docs/api.py [FOLDER]        docs/api unless given; opens from disk
+
+Needs the extra "docs" (pdoc).
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+import warnings
+from pathlib import Path
+
+import pdoc
+from pdoc.render import configure
+
+import interp
+import models
+
+SOURCE = "A mechanistic-interpretability workbench for transformers that do arithmetic"
+
+
+def public_modules() -> list[str]:
+    """Names of all modules whose name, and whose packages' names, begin with no underscore."""
+    found = [
+        module.name
+        for package in (interp, models)
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    ]
+    return sorted(
+        name for name in ("interp", "models", *found) if not any(part.startswith("_") for part in name.split("."))
+    )
+
+
+def write(folder: Path) -> int:
+    """Write the pages; returns their number. Takes about a minute."""
+    # Of a NamedTuple's constructor pdoc cannot evaluate the shapes; it shows them as they are written.
+    warnings.filterwarnings("ignore", "Error parsing type annotation", UserWarning)
+    configure(docformat="google", show_source=False, footer_text=SOURCE, search=True)
+    pdoc.pdoc(*public_modules(), output_directory=folder)
+    return sum(1 for _ in folder.rglob("*.html"))
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "api"
+    print(f"wrote {write(out)} pages to {out}")

@@ -1,0 +1,189 @@
+"""The pages under docs/ are true: tables are the models', and every "how to" is followed to the letter."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import interp
+import models
+from models.config import TransformerConfig
+from models.transformer import ArithmeticTransformer
+from models.weight_maps import DenseWeights
+from tests.toy_task import ToyAddition
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+# ---- how to add things
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: ``title`` names a file to write (or, of a diff, to change); without one it is to be run."""
+
+    language: str
+    title: str | None
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    fence = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+    return [Block(match[1], match[2], match[3]) for match in fence.finditer(page)]
+
+
+def changed(text: str, diff: str) -> str:
+    """``text`` after a diff without line numbers, whose old lines must occur once."""
+    lines = diff.splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+    assert text.count(old) == 1, f"these lines occur {text.count(old)} times:\n{old}"
+    return text.replace(old, new)
+
+
+def said_as(expected: str, said: str) -> bool:
+    """Whether the output is as shown, ``...`` standing for anything."""
+    pattern = ".*".join(re.escape(part) for part in expected.strip().split("..."))
+    return re.fullmatch(pattern, said.strip(), re.DOTALL) is not None
+
+
+def follow(page: Path, root: Path) -> None:
+    """Do what a page says, in a copy of the project."""
+    environment = os.environ | {
+        "PYTHONPATH": str(root),
+        "OMP_NUM_THREADS": "1",
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
+    python = [sys.executable]
+
+    def run(command: list[str]) -> str:
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    said = ""
+    for block in blocks(page.read_text()):
+        if block.language == "diff":
+            path = root / str(block.title)
+            path.write_text(changed(path.read_text(), block.text))
+        elif block.title is not None:
+            path = root / block.title
+            assert not path.exists(), f"{block.title} is there already"
+            path.write_text(block.text)
+        elif block.language == "python":
+            run([*python, "-c", block.text])
+        elif block.language == "sh":
+            programs = {"python": python, "interp": [*python, "-m", "interp.cli"]}
+            commands = [shlex.split(line) for line in block.text.splitlines()]
+            said = "".join(run([*programs[command[0]], *command[1:]]) for command in commands)
+        elif block.language == "text":
+            assert said_as(block.text, said), f"shown:\n{block.text}\nsaid:\n{said}"
+        else:
+            raise AssertionError(f"nobody knows what to do with a block of {block.language}")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("add_*.md")), ids=lambda page: page.stem)
+def test_a_page_can_be_followed_to_the_letter(page: Path, tmp_path: Path):
+    for name in ("models", "interp", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    follow(page, tmp_path)
+
+
+def test_a_change_that_does_not_fit_is_no_change():
+    assert changed("a\nb\nc\n", " a\n-b\n+B\n") == "a\nB\nc\n"
+    with pytest.raises(AssertionError, match="0 times"):
+        changed("a\nb\n", " b\n+c\n a\n")
+
+
+# ---- the tables
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Cells of the tables whose first column has this heading."""
+    found = []
+    for table in re.findall(rf"^\| {heading} \|.*?\n\n", page + "\n\n", re.DOTALL | re.MULTILINE):
+        lines = [line for line in table.splitlines() if line.startswith("|")]
+        found += [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+    return found
+
+
+def _every_hook() -> list[ArithmeticTransformer]:
+    """Models that between them fire every hook there is."""
+    shape = {"n_layers": 1, "d_model": 12, "n_heads": 3, "d_head": 5, "d_mlp": 7, "d_vocab": 10, "n_ctx": 8}
+    switches = (
+        {"normalization_type": "LN"},
+        {"norm_placement": "both", "gated_mlp": True},
+        {"positional_embedding_type": "rotary", "d_head": 4},
+        {"attn_scores": "neg_l1", "attn_top_k": 3},
+    )
+    found = []
+    for chosen in switches:
+        weight_map = DenseWeights(TransformerConfig(**(shape | chosen)))
+        weight_map.initialise(torch.Generator().manual_seed(0))
+        found.append(ArithmeticTransformer(weight_map, ToyAddition()))
+    return found
+
+
+def test_the_table_of_hooks_is_what_the_models_fire_in_order_and_shape():
+    table = {row[0]: row[1].split() for row in rows((DOCS / "hooks.md").read_text(), "hook")}
+    order, seen = list(table), set()
+    for model in _every_hook():
+        cfg, tokens = model.cfg, torch.zeros(2, 6, dtype=torch.long)
+        size = {"b": 2, "p": 6, "q": 6, "k": 6, "H": 3, "D": 12, "d": cfg.d_head, "M": 7, "V": 10, "1": 1}
+        for switch in (model.set_use_attn_in, model.set_use_split_qkv_input):  # not both at once
+            model.set_use_attn_result(True)
+            model.set_use_hook_mlp_in(True)
+            switch(True)
+            _, cache = model.run_with_cache(tokens)
+            switch(False)
+            assert sorted(cache, key=order.index) == list(cache)
+            seen |= set(cache)
+        _, cache = model.run_with_cache(tokens)
+        for name, value in cache.items():
+            assert value.shape == tuple(size[letter] for letter in table[name]), name
+    assert seen == set(table)
+
+
+def test_the_table_of_roles_is_the_tasks():
+    page = (DOCS / "hooks.md").read_text()
+    groups = {row[0]: row[1].split(", ") for row in rows(page, "task")}
+    kinds = {row[0] for row in rows(page, "kind")}
+    found: dict[str, set[str]] = {}
+    for name in models.names():
+        task = models.build(name).task
+        if task.name not in groups:
+            continue
+        found.setdefault(task.name, {role.kind for role in task.roles})
+        for target in range(len(task.query_positions)):
+            assert list(task.relative_roles(target)) == groups[task.name]
+    assert set(found) == set(groups)
+    assert set().union(*found.values()) == kinds
+
+
+# ---- the reference
+
+
+@pytest.mark.parametrize("package", [interp, models], ids=["interp", "models"])
+def test_every_public_name_says_what_it_is(package):
+    silent = [name for name in package.__all__ if not (getattr(package, name).__doc__ or "").strip()]
+    assert not silent
+
+
+@pytest.mark.slow
+def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, DOCS / "api.py", tmp_path],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    for page in ("interp/comparison/compare.html", "models/tasks/base.html", "index.html"):
+        assert (tmp_path / page).exists()
+    assert "Jensen-Shannon" in (tmp_path / "interp/comparison/heads.html").read_text()
