@@ -1,6 +1,6 @@
 """The README's picture: microadder-57 beside its hand-set twin, the upper part of :func:`interp.compare`'s figure.
 
-    python docs/picture.py             needs Playwright and a Chromium
+python docs/picture.py             needs Playwright and a Chromium
 
 """
 
