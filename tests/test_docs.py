@@ -89,7 +89,13 @@ def follow(page: Path, root: Path) -> None:
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("add_*.md")), ids=lambda page: page.stem)
+PAGES = [  # conformance of a whole model takes a while
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem == "add_a_model" else [])
+    for page in sorted(DOCS.glob("add_*.md"))
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed_to_the_letter(page: Path, tmp_path: Path):
     for name in ("models", "interp", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
