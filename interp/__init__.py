@@ -18,6 +18,7 @@
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
     interp.compare(adder, other).figure()        two models of one format: heads, units and circuits beside each other
+    interp.compare_models([adder, summer]).figure()   models of any formats: one row a model, one column a question
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -57,8 +58,10 @@ from interp.attention import AttentionByRole, attention_by_role, compute_attenti
 from interp.carry import CarryUnits, carry_units, compute_carry_units
 from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, certify
 from interp.circuits import Circuit, smallest_circuit
+from interp.comparison.across import compare_models
 from interp.comparison.compare import compare
 from interp.comparison.result import Comparison
+from interp.comparison.table import ModelTable
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
@@ -90,6 +93,8 @@ from interp.stress import StressSuites, stress_suites
 __all__ = [
     "compare",
     "Comparison",
+    "compare_models",
+    "ModelTable",
     "certify",
     "Certificate",
     "accuracy_bounds",

@@ -9,6 +9,7 @@
     interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
+    interp compare microadder-57 adder-456       models beside each other: matched, or question by question
     interp report                                report.html on the zoo's ten-digit adders
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
@@ -28,6 +29,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from interp.attacks.command import AttackModel
+from interp.comparison.command import Compare
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -252,6 +254,7 @@ COMMANDS: dict[str, Any] = {
     "score": Score,
     "certify": Certify,
     "attack": AttackModel,
+    "compare": Compare,
     "report": Report,
     "reproduce": Reproduce,
 }

@@ -100,10 +100,10 @@ class DiscoverabilityGap(Result):
         return figure_gap(self)
 
 
-def certified_at_best(model: Any) -> Certificate:
+def certified_at_best(model: Any, task: Any = None) -> Certificate:
     """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
-    found = certify(model, "float32")
-    return found if found.status != "undecided" else certify(model, "interval")
+    found = certify(model, "float32", task)
+    return found if found.status != "undecided" else certify(model, "interval", task)
 
 
 def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] | None = None) -> DiscoverabilityGap:

@@ -33,7 +33,7 @@ td.number {{ white-space: nowrap; }}
 </style><script>{plotlyjs}</script></head><body>
 <h1>{title}</h1>
 {sections}
-<p>Made by <code>{command}</code>; the numbers are in this page, in the element <code>#data</code>, and beside it.</p>
+<p>Made by <code>{command}</code>; the numbers are in this page, in the element <code>#data</code>{beside}.</p>
 <script type="application/json" id="data">{data}</script>
 </body></html>
 """
@@ -57,15 +57,23 @@ class Section:
         return "\n".join(parts)
 
 
-def write_page(path: Path, title: str, sections: Sequence[Section], data: dict[str, Any], command: str) -> Path:
-    """Write ``path`` (HTML) and ``data`` beside it (JSON), both atomically; returns ``path``."""
-    page = PAGE.format(
+def render_page(
+    title: str, sections: Sequence[Section], data: dict[str, Any], command: str, beside: bool = False
+) -> str:
+    """The page as text, with ``data`` in it; ``beside``: say that they also stand beside it."""
+    return PAGE.format(
         title=html.escape(title),
         plotlyjs=get_plotlyjs(),
         sections="\n".join(section.to_html() for section in sections),
         command=html.escape(command),
+        beside=", and beside it" if beside else "",
         data=json.dumps(data).replace("</", "<\\/"),
     )
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section], data: dict[str, Any], command: str) -> Path:
+    """Write ``path`` (HTML) and ``data`` beside it (JSON), both atomically; returns ``path``."""
+    page = render_page(title, sections, data, command, beside=True)
     write_json_atomic(path.with_suffix(".json"), data)
     write_bytes_atomic(path, page.encode())
     return path

@@ -283,6 +283,8 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         raise UserError(f"The task {task.name!r} adds in one step; step={step} asks for another.")
     summands = [("operand", 0), ("operand", 1)] if step is None else [("operand", step), ("scratchpad", step - 1)]
     place = {(role.kind, role.index, role.column): at for at, role in enumerate(roles) if role.column is not None}
+    if step == 2 and ("scratchpad", 1, 0) not in place:  # nothing is written in between: b_1 is a_1
+        summands = [("operand", 2), ("operand", 1)]
     asked = {
         role.column: target
         for target, role in enumerate(targets)
