@@ -181,11 +181,11 @@ def _place_question(place: str, words: str) -> None:
         )  # [n, layer, head]
         parts = []
         for layer, head in np.ndindex(*shares.shape[1:]):
-            mean, low, high = mean_interval(shares[:, layer, head])
-            parts.append(Part(f"L{layer}H{head}", mean, low, high, len(shares), float(blank[:, layer, head].mean())))
+            means = [float(side[:, layer, head].mean()) for side in (shares, blank)]
+            parts.append(Part(f"L{layer}H{head}", means[0], control=means[1]))
         mean, low, high = mean_interval(shares.mean((1, 2)))
         most = max(parts, key=lambda part: part.value)
-        note = "" if len(parts) == 1 else f"most in {most.name} ({most.value:.2f})"
+        note = f"most in {most.name} ({most.value:.2f})" if len(parts) > 1 and most.value >= 0.005 else ""
         return Answer(mean, low, high, len(shares), "sampled", float(blank.mean()), UNTRAINED, note, tuple(parts))
 
 
@@ -340,7 +340,8 @@ def reads_output(subject: Subject) -> Answer:
     found = which_algorithm(subject.model, min(EXAMPLES, subject.n), subject.seed, task=subject.task)
     what = found.deciding
     accuracy, blank = found.accuracy("chained", what), found.accuracy("chained", what, of="untrained")
-    note = f"follows {found.verdict}" + ("" if what == "plausible" else "; any wrong digit")
+    note = f"follows {found.verdict}; {found.clean(what).value:.3f} of these digits right before"
+    note += "" if what == "plausible" else "; any wrong digit"
     return Answer(accuracy.value, accuracy.low, accuracy.high, accuracy.n, "sampled", blank.value, UNTRAINED, note)
 
 

@@ -84,26 +84,40 @@ class ModelTable(Result):
         """Some of the models, in this order. Raises UserError for an unknown one."""
         return replace(self, rows=tuple(self.row(name) for name in models))
 
+    @property
+    def adding(self) -> list[str]:
+        """The models that are right on at least 99% of problems rich in carries; all, if that was not asked."""
+        if not any(question.name == RIGHT for question in self.questions):
+            return self.names
+        return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
+
     def sentence(self) -> str:
-        """What most of the models share and where they part, in terms of the questions that were asked."""
-        kinds = len({row.asked for row in self.rows})
-        asked = f"{len(self.rows)} model{'s' * (len(self.rows) != 1)} of {kinds} format{'s' * (kinds != 1)}"
-        return f"{asked}: {'; '.join(self.findings())}." if self.findings() else f"{asked}."
+        """How many models add, and on which questions those agree or part."""
+        tasks = len({row.asked for row in self.rows})
+        asked = f"{_count(len(self.rows), 'model')} on {_count(tasks, 'task')}"
+        found = self.findings()
+        if not found:
+            return f"{asked}, asked {_count(len(self.questions), 'question')}."
+        if self.adding != self.names:
+            asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
+        return f"{asked}: {'; '.join(found)}."
 
     def findings(self) -> list[str]:
-        """How many models pass each question that has a level to pass, in words, the most telling first."""
-        asked = {question.name: question for question in self.questions}
-        return [text for name in _FINDINGS if name in asked and (text := self._said(asked[name]))]
-
-    def _said(self, question: Question) -> str:
-        """A finding across models; nothing for questions that have no level to be above."""
-        known = self.answered(question.name)
-        if not known:
-            return ""
-        level, words = _FINDINGS[question.name]
-        holds = [name for name, answer in known.items() if answer.value >= level]
-        only = f" (only {holds[0]})" if len(holds) == 1 < len(known) else ""
-        return f"{len(holds)} of {len(known)} {words}{only}"
+        """How many of the models that add pass each question that has a level to pass, the most telling first."""
+        asked = {question.name for question in self.questions}
+        texts = []
+        for name, (level, words) in _FINDINGS.items():
+            known = (
+                {model: a for model, a in self.answered(name).items() if model in self.adding} if name in asked else {}
+            )
+            holds = [model for model, answer in known.items() if answer.value >= level]
+            if len(known) == 1:
+                texts.append(words if holds else f"not {words}")
+            elif known:
+                count = "none" if not holds else f"all {len(known)}" if len(holds) == len(known) else str(len(holds))
+                among = f" of {len(known)}" if holds and len(holds) < len(known) < len(self.adding) else ""
+                texts.append(f"{count}{among} {words}" + (f" ({holds[0]})" if len(holds) == 1 else ""))
+        return texts
 
     def to_dataframe(self) -> pd.DataFrame:
         """A row a model and question: value, low, high, n, rung, control, what the control is, note; ``why`` where the
@@ -186,16 +200,20 @@ class ModelTable(Result):
             raise UserError(f"The comparison of models is damaged: {error!r}.") from None
 
 
+RIGHT = "carry-rich"
 #: From which value on a model counts in the sentence, and the words.
 _FINDINGS = {
-    "reads its output": (0.9, "take the carry from the digit that they wrote before"),
-    "unit: carry out": (0.95, "have a unit for the carry out"),
-    "unit: carry in": (0.95, "have a unit for the carry in"),
-    "carry in": (0.9, "hold the carry in as one direction"),
-    "digit sum": (0.9, "take the digit sum from the values of the column's own digits"),
-    "carry-rich": (0.99, "are right on 99% of problems rich in carries"),
-    "all inputs": (1.0, "are right on all inputs, proved or run"),
+    "reads its output": (0.9, "taking the carry from the digit that was written before"),
+    "unit: carry out": (0.95, "with a unit for the carry out"),
+    "unit: carry in": (0.95, "with a unit for the carry in"),
+    "carry in": (0.9, "holding the carry in as one direction"),
+    "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
+    "all inputs": (1.0, "right on all inputs, proved or run"),
 }
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def value_text(value: float, unit: str) -> str:

@@ -50,14 +50,21 @@ def unit_signals(subject: Subject, signal: str) -> Answer:
         Part(
             f"L{index // width}U{index % width}",
             float(value),
-            n=count,
             note="" if rival == "none" else f"worst with {signal_name(str(rival))} held fixed",
         )
         for index, value, rival in zip(own.order[at], own.value[at], own.rival[at], strict=True)
     )
     low, high = _interval(subject, int(own.order[at, 0]), at)
     return Answer(
-        parts[0].value, low, high, count, "sampled", float(control), name, f"{parts[0].name} {parts[0].note}", parts
+        parts[0].value,
+        low,
+        high,
+        count,
+        "sampled",
+        float(control),
+        name,
+        f"{parts[0].name} {parts[0].note}".strip(),
+        parts,
     )
 
 

@@ -111,10 +111,12 @@ def _has(result: ModelTable, name: str) -> bool:
 
 
 def _title(result: ModelTable) -> str:
-    """What the models share and where they part."""
-    found = result.findings()
-    start = f"{len(result.rows)} model{'s' * (len(result.rows) != 1)}, the same questions"
-    return f"{start}: {'; '.join(found[:3])}" if found else start
+    """What the models that add share, and where they part."""
+    many, found = len(result.rows), result.findings()
+    if not found:
+        return f"{many} model{'s' * (many != 1)}, the same questions"
+    start = f"{many} adders" if result.adding == result.names else f"{len(result.adding)} of {many} models add"
+    return f"{start}: {'; '.join(found[:3])}"
 
 
 def _table(figure: go.Figure, result: ModelTable) -> None:
