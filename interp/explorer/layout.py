@@ -95,8 +95,10 @@ def _truth(task: Task, role: Role, values: dict[str, Any], token: int) -> Truth:
         return Truth(
             carry, f"{a} + {b} + carry {carry} = {total}: write {total % 10}, carry {out or 0}{passes}."
         )
-    if (parity := value("parity")) is not None:
-        return Truth(None, f"Parity before {value('before')}, bit {value('bit')}: write {parity}.")
+    if "parity" in values:
+        if not getattr(task, "scratchpad", True):
+            return Truth(None, f"The parity of all bits is {task.token_text([token])}.")
+        return Truth(None, f"Parity before {value('before')}, bit {value('bit')}: write {value('parity')}.")
     carry = value("product_carry" if role.label.startswith("p") else "sum_carry")
     what = "" if carry is None else f", carry in {carry}"
     return Truth(carry, f"The right digit is {task.token_text([token])}{what}.")
