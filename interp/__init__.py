@@ -18,6 +18,7 @@
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
     interp.compare(adder, other).figure()        two models of one format: heads, units and circuits beside each other
+    interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -69,6 +70,7 @@ from interp.coupled.writes import HeadWrites, compute_head_writes, head_writes
 from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
 from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
+from interp.explorer import explore
 from interp.heatmaps.grid import ExactMatchGrid, exact_match_grid
 from interp.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
 from interp.heatmaps.panels import GridPanel, GridPanels
@@ -90,6 +92,7 @@ from interp.stress import StressSuites, stress_suites
 __all__ = [
     "compare",
     "Comparison",
+    "explore",
     "certify",
     "Certificate",
     "accuracy_bounds",

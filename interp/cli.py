@@ -10,6 +10,7 @@
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
     interp report                                report.html on the zoo's ten-digit adders
+    interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
@@ -28,6 +29,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from interp.attacks.command import AttackModel
+from interp.explorer.command import Explore
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -253,6 +255,7 @@ COMMANDS: dict[str, Any] = {
     "certify": Certify,
     "attack": AttackModel,
     "report": Report,
+    "explore": Explore,
     "reproduce": Reproduce,
 }
 

@@ -10,10 +10,11 @@ const BLUE = [0, 114, 178], VERMILION = [213, 94, 0]; // as interp/figures/theme
 
 const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
-/** Three digits, or what is left of them behind three decimals. */
+/** Three digits, or what is left of them behind three decimals; "\u22480" where nothing is left. */
 function number(x) {
   if (x === null || x === undefined) return "not finite";
   const size = Math.abs(x);
+  if (x !== 0 && size < 0.0005) return "\u22480";
   if (size >= 1e5) return x.toExponential(1).replace("-", "\u2212");
   const decimals = x === 0 || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   return x.toFixed(decimals).replace("-", "\u2212");
@@ -23,7 +24,7 @@ function number(x) {
 const shortNumber = (x) => (x !== null && x !== 0 && Math.abs(x) < 10
   ? x.toFixed(Math.abs(x) < 1 ? 2 : 1).replace("-", "\u2212") : number(x));
 
-const withSign = (x) => (x > 0 ? "+" : "") + number(x);
+const withSign = (x) => (x >= 0.0005 ? "+" : "") + number(x);
 
 const mixed = (colour, share) => `rgb(${colour.map((c) => Math.round(255 + (c - 255) * share)).join(" ")})`;
 
@@ -46,7 +47,7 @@ function softmax(logits) {
   return weights.map((w) => w / total);
 }
 
-const probability = (p) => (p === null ? "not finite" : p > 0.9995 && p < 1 ? ">0.999" : p.toFixed(3));
+const probability = (p) => (p === null ? "not finite" : p > 0.9995 ? ">0.999" : p.toFixed(3));
 
 // ---- steps
 
@@ -275,8 +276,7 @@ function skeleton(start, host) {
     <div class="cx-walk"><button type="button" data-walk="-1">\u2190 previous</button>
       <button type="button" data-walk="1">next \u2192</button><p class="cx-truth" aria-live="polite"></p></div>
     <div class="cx-panels"></div>
-    <p class="cx-help">Left and right step through the answer in the order in which it is written, the units first. Click
-    a head or a unit, or press Enter on it, to ablate it${host.hint}. Shares of attention and probability: white 0, blue 1;
+    <p class="cx-help">Left and right step through the answer in the order in which it is written. Click a head or a unit, or press Enter on it, to ablate it${host.hint}. Shares of attention and probability: white 0, blue 1;
     signed numbers: blue above zero, vermilion below.</p>`;
 }
 
@@ -420,11 +420,16 @@ export function mountAll(page) {
     const frameOf = (i, problem, method, ablated) =>
       start.recorded[i][[problem, ablated.length ? method : "", [...ablated].sort().join(",")].join("|")];
     const has = (i, ablated) => Boolean(frameOf(i, start.problem, start.methods[0], ablated));
-    const combined = start.models.every((_, i) =>
-      Object.keys(start.recorded[i]).some((key) => key.includes(",")));
+    const every = (i) => start.models[i].heads.length + start.models[i].units; // and how many are recorded, alone
+    const alone = (i) => new Set(Object.keys(start.recorded[i]).map((key) => key.split("|")[2])
+      .filter((name) => name && !name.includes(",")));
+    const combined = start.models.every((_, i) => every(i) < 2 || Object.keys(start.recorded[i]).some((key) =>
+      key.includes(",")));
+    const missing = start.models.some((_, i) => alone(i).size < every(i));
     mount(root, { ...start, frames: start.models.map((_, i) => frameOf(i, start.problem, start.method, [])) }, {
       types: false,
-      hint: combined ? "" : ", one at a time where a model has many",
+      hint: (combined ? "" : ", one at a time where a model has many") +
+        (missing ? "; those with a dotted frame were not recorded ablated" : ""),
       canAblate: (i, name) => has(i, [name]),
       canShow: has,
       ask: ({ problem, method, ablated }, reply) =>
