@@ -1,10 +1,10 @@
 """Type two numbers and watch one model, or two beside each other, write the answer.
 
-    interp.explore(adder)                     in Jupyter: type, step, click a head or unit to ablate it
-    interp.explore(adder, other)              two models that move together, digit by digit
-    frame(adder, "57+48", ["L0U1"])           what the view draws, as numbers
-    static_view([adder, other])               the same view over chosen examples, for a page without a kernel
-    write_explorer("page.html", [adder])      or as a page of its own
+interp.explore(adder)                     in Jupyter: type, step, click a head or unit to ablate it
+interp.explore(adder, other)              two models that move together, digit by digit
+frame(adder, "57+48", ["L0U1"])           what the view draws, as numbers
+static_view([adder, other])               the same view over chosen examples, for a page without a kernel
+write_explorer("page.html", [adder])      or as a page of its own
 """
 
 from __future__ import annotations

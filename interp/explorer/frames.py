@@ -75,7 +75,9 @@ class Frame:
             return list(range(n))
         chosen = np.argsort(-self.unit_rank[target], kind="stable")[:FEW_UNITS].tolist()
         names = [self.unit_name(unit) for unit in range(n)] if self.ablated else []
-        return chosen + [names.index(name) for name in self.ablated if name in names and names.index(name) not in chosen]
+        return chosen + [
+            names.index(name) for name in self.ablated if name in names and names.index(name) not in chosen
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: patterns with 3 decimals, logits with 4 significant digits, all else with 3."""

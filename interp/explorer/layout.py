@@ -92,9 +92,7 @@ def _truth(task: Task, role: Role, values: dict[str, Any], token: int) -> Truth:
         assert digit_sum is not None
         total = digit_sum + carry
         passes = ", passed on from below" if out and digit_sum == 9 else ""
-        return Truth(
-            carry, f"{a} + {b} + carry {carry} = {total}: write {total % 10}, carry {out or 0}{passes}."
-        )
+        return Truth(carry, f"{a} + {b} + carry {carry} = {total}: write {total % 10}, carry {out or 0}{passes}.")
     if "parity" in values:
         if not getattr(task, "scratchpad", True):
             return Truth(None, f"The parity of all bits is {task.token_text([token])}.")

@@ -36,14 +36,16 @@ MEAN_SAMPLE = 256
 
 
 def component(name: str) -> Component:
-    """"L0H1" is head 1 of layer 0, "L0U3" unit 3 of its MLP.
+    """ "L0H1" is head 1 of layer 0, "L0U3" unit 3 of its MLP.
 
     Raises:
         UserError: neither.
     """
     match = re.fullmatch(r"L(\d{1,3})([HU])(\d{1,6})", str(name))
     if match is None:
-        raise UserError(f"{name!r} is not a head or unit; write one like 'L0H1' (head 1 of layer 0) or 'L0U3' (unit 3).")
+        raise UserError(
+            f"{name!r} is not a head or unit; write one like 'L0H1' (head 1 of layer 0) or 'L0U3' (unit 3)."
+        )
     layer, index = int(match[1]), int(match[3])
     return Head(layer, index) if match[2] == "H" else Neuron(layer, index)
 
@@ -83,7 +85,9 @@ class Subject:
     def __init__(self, model: Any, task: Task | None = None, seed: int = 0):
         task = resolve_task(model, task)
         if task.compared_by == "loss":
-            raise UserError(f"{model_name(model)} predicts text: its task has no problems to type and answers to step to.")
+            raise UserError(
+                f"{model_name(model)} predicts text: its task has no problems to type and answers to step to."
+            )
         require_evaluation_mode(model)
         self.model, self.task, self.seed = from_transformer_lens(model, task), task, seed
         self.name = model_name(model)
@@ -142,17 +146,15 @@ class Subject:
         queries = list(task.query_positions)
         prompt = task.encode_prompt(parsed)
         expected = right if guess is None or guess.shape != right.shape else guess
-        for runs in range(1, len(right) + 2):
+        for runs in range(len(right) + 1):
             read_again = expected[: task.input_length - prompt.shape[1]].clamp_min(0)
             tokens = torch.cat((prompt, read_again[None]), 1).to(self.model.device)
             logits, cache, alive = self._forward(tokens, queries, hooks)
             answer = torch.where(alive, most_likely(logits[0].cpu()), NOTHING)
             if torch.equal(answer, expected):
-                break
+                return Run(task, parsed, tokens[0].cpu(), answer, right, logits[0], cache, self.streams, runs + 1)
             expected = answer
-        else:
-            raise RuntimeError("The greedy answer was not reached: the model looks ahead, or is not deterministic.")
-        return Run(task, parsed, tokens[0].cpu(), answer, right, logits[0], cache, self.streams, runs)
+        raise RuntimeError("The greedy answer was not reached: the model looks ahead, or is not deterministic.")
 
     def _forward(
         self, tokens: Int[Tensor, "1 pos"], queries: list[int], hooks: list[tuple[str, Any]]
