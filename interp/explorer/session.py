@@ -7,7 +7,7 @@ from typing import Any
 
 from interp.explorer.frames import Frame, describe, frame
 from interp.explorer.subject import METHODS, Subject
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 from models.tasks.sequences import SequenceTask
 
 #: Problems that a view of adders starts with and offers, and what each shows.
@@ -80,6 +80,8 @@ class Session:
 
     def __init__(self, subjects: Sequence[Subject], problem: str | None = None, method: str = "zero"):
         self.subjects = tuple(subjects)
+        if method not in METHODS:
+            raise unknown_name("ablation method", method, METHODS)
         self._whole: dict[tuple[int, str], Frame] = {}
         self.examples = examples(self.subjects)
         problem = self.examples[0][0] if problem is None else problem

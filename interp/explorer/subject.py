@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.ablation import Component, Head, Neuron, mean_activations
+from interp.ablation import Head, Neuron, Part, mean_activations
 from interp.lens.reading import stream_points
 from interp.problems import draw, resolve_task
 from interp.sites import model_name, require_evaluation_mode
@@ -35,7 +35,7 @@ MOST_TOKENS = 512  # of one problem's sequence: a page of cells, and far beyond 
 MEAN_SAMPLE = 256
 
 
-def component(name: str) -> Component:
+def component(name: str) -> Part:
     """ "L0H1" is head 1 of layer 0, "L0U3" unit 3 of its MLP.
 
     Raises:
@@ -186,12 +186,12 @@ class Subject:
         return names + (["ln_final.hook_scale"] if cfg.has_final_norm else [])
 
     def _ablation(self, task: Task, ablated: Sequence[str], method: str) -> list[tuple[str, Any]]:
-        parts = [part for name in dict.fromkeys(ablated) for part in component(name).parts]
+        parts = [component(name) for name in dict.fromkeys(ablated)]
         for part in parts:
             part.check(self.model, task.input_length)
         means = self._mean_activations(task) if method == "mean" and parts else {}
 
-        def act(value: Tensor, hook: Any, part: Any) -> Tensor:
+        def act(value: Tensor, hook: Any, part: Part) -> Tensor:
             return part.replace(value, means.get(part.hook))
 
         return [(part.hook, partial(act, part=part)) for part in parts]

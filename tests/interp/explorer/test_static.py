@@ -64,7 +64,8 @@ def page(subjects, tmp_path_factory) -> Path:
 
 
 def test_every_combination_of_few_components_is_recorded_with_the_frame_that_it_has(subjects, page):
-    kept = unpacked(re.search(r'<script type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    (packed,) = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
+    kept = unpacked(packed)
     assert [model["name"] for model in kept["models"]] == ["microadder-57", "microadder-57-by-hand"]
     for subject, recorded in zip(subjects, kept["recorded"], strict=True):
         assert len(recorded) == len(EXAMPLES) * (1 + 2 * 7)  # nothing, or a head and two units in 7 ways, 2 methods
