@@ -19,6 +19,7 @@
 
     interp.compare(adder, other).figure()        two models of one format: heads, units and circuits beside each other
     interp.compare_models([adder, summer]).figure()   models of any formats: one row a model, one column a question
+    interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -72,6 +73,7 @@ from interp.coupled.writes import HeadWrites, compute_head_writes, head_writes
 from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
 from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
+from interp.explorer import explore
 from interp.heatmaps.grid import ExactMatchGrid, exact_match_grid
 from interp.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
 from interp.heatmaps.panels import GridPanel, GridPanels
@@ -95,6 +97,7 @@ __all__ = [
     "Comparison",
     "compare_models",
     "ModelTable",
+    "explore",
     "certify",
     "Certificate",
     "accuracy_bounds",

@@ -11,6 +11,7 @@
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
     interp compare microadder-57 adder-456       models beside each other: matched, or question by question
     interp report                                report.html on the zoo's ten-digit adders
+    interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
 
@@ -30,6 +31,7 @@ import tyro
 
 from interp.attacks.command import AttackModel
 from interp.comparison.command import Compare
+from interp.explorer.command import Explore
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -256,6 +258,7 @@ COMMANDS: dict[str, Any] = {
     "attack": AttackModel,
     "compare": Compare,
     "report": Report,
+    "explore": Explore,
     "reproduce": Reproduce,
 }
 

@@ -86,7 +86,7 @@ def attributed(
         c = coefficients[start : start + len(batch)].to(logits)
         start += len(batch)
         leads.append((logits[:, queries] * c).sum(-1))
-        u, constant = _directions(model, weights, cache, queries, c)
+        u, constant = directions(model, weights, cache, queries, c)
         found.setdefault(("embed", "embed", -1, -1, ""), []).append(_dot(cache["hook_embed"][:, queries], u))
         if "hook_pos_embed" in cache:
             found.setdefault(("pos", "pos", -1, -1, ""), []).append(_dot(cache["hook_pos_embed"][:, queries], u))
@@ -96,7 +96,7 @@ def attributed(
             for key, value in _biases(weights, layer, u):
                 found.setdefault(key, []).append(value)
             if model.config.d_mlp:
-                by_unit = _units(cache, weights, layer, queries, u)
+                by_unit = unit_writes(cache, weights, layer, queries, u)
                 units.setdefault(layer, []).append(by_unit)
                 found.setdefault((f"L{layer} mlp", "mlp", layer, -1, ""), []).append(by_unit.sum(-1))
         found.setdefault(("constant", "bias", -1, -1, ""), []).append(constant)
@@ -129,7 +129,7 @@ def _dot(x: Float[Tensor, "n target d_model"], u: Float[Tensor, "n target d_mode
     return (x * u).sum(-1)
 
 
-def _directions(
+def directions(
     model: ArithmeticTransformer,
     weights: dict[str, Tensor],
     cache: dict[str, Tensor],
@@ -179,7 +179,7 @@ def _biases(
             yield (part, "bias", layer, -1, ""), u @ weights[f"blocks.{layer}.{name}"]
 
 
-def _units(
+def unit_writes(
     cache: dict[str, Tensor],
     weights: dict[str, Tensor],
     layer: int,
