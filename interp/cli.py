@@ -12,6 +12,7 @@
     interp report                                report.html on the zoo's ten-digit adders
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
+    interp headlines                             every headline number of the papers, ours, and how to make it
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
 undecided; of attack, 0 no failure found, 1 one found.
@@ -28,6 +29,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from interp.attacks.command import AttackModel
+from interp.headlines.command import ShowHeadlines
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -254,6 +256,7 @@ COMMANDS: dict[str, Any] = {
     "attack": AttackModel,
     "report": Report,
     "reproduce": Reproduce,
+    "headlines": ShowHeadlines,
 }
 
 
