@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from interp.headlines.printed import Printed, read_numbers
-from interp.headlines.rules import Ours, Rule
+from interp.headlines.rules import Ours, Rule, SameRate
 from interp.headlines.store import NotStored, Store
 from models.errors import UserError
 
 PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
 Verdict = Literal["reproduced", "compatible", "differs", "not run", "not measured"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not run", "not measured")
+
+ERRORS = "errors"  # the unit of a share that is printed as a count
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class Headline:
         rule: how ours is held against it; None for what is not run.
         command: makes our number anew; empty only for what is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
-        unit: "%" for shares; "" for counts; else a word behind the number.
+        unit: "%" for shares; "errors" for shares that are shown as counts; else a word behind the number, or none.
         quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
         scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
-        why: of what is not run, why.
+        why: why it is not run, where nothing is stored of it.
         note: what a reader must know to read the verdict.
     """
 
@@ -50,24 +52,27 @@ class Headline:
 
     def __post_init__(self) -> None:
         runs = (self.rule is not None, self.ours is not None, bool(self.command))
-        if len(set(runs)) > 1 or runs[0] == bool(self.why):
+        if len(set(runs)) > 1 or not (runs[0] or self.why):
             raise UserError(f"{self.claim!r} needs a rule, a number and a command, or a reason why it is not run.")
         if self.printed not in (self.quote or self.printed):
             raise UserError(f"{self.printed!r} is not in its quote {self.quote!r}.")
 
     @property
     def stated(self) -> tuple[Printed, ...]:
-        """The printed numbers; none for a claim in words."""
-        return read_numbers(self.printed) if any(letter.isdigit() for letter in self.printed) else ()
+        """The printed numbers; none for a claim in words. A share without its sign is in percent, too."""
+        if not any(letter.isdigit() for letter in self.printed):
+            return ()
+        missing = self.unit == "%" and "%" not in self.printed and not isinstance(self.rule, SameRate)
+        return read_numbers(f"{self.printed}%" if missing else self.printed)
 
     def evaluate(self, store: Store) -> Row:
-        """Find ours and judge it; what the store lacks is "not measured"."""
+        """Find ours and judge it; what the store lacks is "not measured", or "not run" for the reason given."""
         if self.ours is None or self.rule is None:
             return Row(self, "not run", why=self.why)
         try:
             ours = self.ours(store)
         except NotStored as error:
-            return Row(self, "not measured", why=str(error))
+            return Row(self, "not run", why=self.why) if self.why else Row(self, "not measured", why=str(error))
         return Row(self, self.rule.judge(ours, self.stated), ours)
 
 
@@ -96,10 +101,11 @@ class Row:
             return ", ".join(show(value, unit) for value in ours.values)
         text = show(ours.value, unit)
         if ours.counts is not None:
-            text += f" ({ours.counts[0]:,} of {ours.counts[1]:,})"
-        low, high = ours.ends
-        if low != high and math.isfinite(low) and math.isfinite(high):
-            text += f" [{show(low, unit)}, {show(high, unit)}]"
+            counts = f"{ours.counts[0]:,} of {ours.counts[1]:,}"
+            text = counts if unit == ERRORS else f"{text} ({counts})"
+        (low, high), bare = ours.ends, unit if unit == "%" else ""
+        if low != high and math.isfinite(low) and math.isfinite(high) and unit != ERRORS:
+            text += f" [{show(low, bare)}, {show(high, bare)}]"
         return text
 
     @property
@@ -109,8 +115,8 @@ class Row:
         if self.ours is None or self.ours.values or not stated or self.ours.p is not None:
             return None
         printed = stated[0].value
-        if self.ours.counts is not None and len(stated) > 1 and stated[1].value:
-            printed /= stated[1].value
+        if isinstance(rule := self.headline.rule, SameRate):
+            printed /= rule.of or stated[1].value
         return self.ours.value / printed if printed > 0 and self.ours.value > 0 else None
 
     @property
@@ -151,5 +157,5 @@ def show(value: float, unit: str = "") -> str:
     if unit == "%":
         return f"{round(100 * value, 3):g}%"
     whole = abs(value - round(value)) < 1e-9 and abs(value) < 1e15
-    text = f"{round(value):,}" if whole else f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    text = f"{round(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{text} {unit}".rstrip()

@@ -181,7 +181,7 @@ class AtLeast:
 
     @property
     def words(self) -> str:
-        bound = "the printed number" if self.bound is None else f"{self.bound:g}"
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
         return f"{self.of or 'ours'} is at least {bound}"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
@@ -199,7 +199,7 @@ class AtMost:
 
     @property
     def words(self) -> str:
-        bound = "the printed number" if self.bound is None else f"{self.bound:g}"
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
         return f"{self.of or 'ours'} is at most {bound}"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
@@ -210,18 +210,22 @@ class AtMost:
 
 @dataclass(frozen=True)
 class SameRate:
-    """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other."""
+    """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
 
+    Printed are successes and trials, or successes alone, ``of`` so many.
+    """
+
+    of: int | None = None
     words: str = field(
-        default="Fisher's exact test, p < 0.05 differs; compatible if either interval's half-width is above "
-        f"{CONFIRMS}",
+        default=f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS}",
         init=False,
     )
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
-        if ours.counts is None or len(stated) < 2:
+        if ours.counts is None or len(stated) < (2 if self.of is None else 1):
             raise UserError("Shares are compared by their counts: successes and trials, of both.")
-        (k, n), (k2, n2) = ours.counts, (round(stated[0].value), round(stated[1].value))
+        (k, n), k2 = ours.counts, round(stated[0].value)
+        n2 = round(stated[1].value) if self.of is None else self.of
         if fisher_p(k, n, k2, n2) < 0.05:
             return "differs"
         widths = [high - low for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]

@@ -21,6 +21,10 @@ PAPERS: dict[PaperKey, str] = {
 }
 _MODULES: dict[PaperKey, tuple[str, ...]] = {
     "microadder": ("microadder",),
+    "adder-456": ("adder_456",),
+    "position-coupling": ("position_coupling",),
+    "toygpt": ("toygpt",),
+    "addlm": ("addlm",),
 }
 
 
