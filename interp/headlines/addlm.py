@@ -9,6 +9,7 @@ import models
 import models.data
 from interp.headlines.counts import Finder, parameters
 from interp.headlines.headline import Headline
+from interp.headlines.printed import read_numbers
 from interp.headlines.rules import AtLeast, AtMost, Digits, Near, Ours, counted
 from interp.headlines.store import NotStored, Store
 from interp.results import Provenance
@@ -72,8 +73,8 @@ def gap(store: Store) -> Ours:
 
 def own_gap(store: Store) -> Ours:
     """The same of the two losses that the paper prints."""
-    stated = {line.claim: line.stated[0].value for line in HEADLINES if line.where.startswith("Key result")}
-    return counted(2, "the paper's own losses").with_value(stated[LOSS_ADDLM] / stated[LOSS_FLOAT] - 1)
+    stated = [read_numbers(printed)[0].value for printed in (PRINTED_ADDLM, PRINTED_FLOAT)]
+    return counted(2, "the paper's own losses").with_value(stated[0] / stated[1] - 1)
 
 
 def ternary_share(store: Store) -> Ours:
@@ -141,7 +142,7 @@ def fewer_keys(k: int) -> Finder:
     return found
 
 
-LOSS_FLOAT, LOSS_ADDLM = "The float baseline of 0.82 million comes to this loss.", "AddLM comes to this one."
+PRINTED_FLOAT, PRINTED_ADDLM = "1.88", "2.11"
 SMALL_ROW = "| 0.82 M params | 1.88 | 2.11 | +13.0% |"
 
 HEADLINES: tuple[Headline, ...] = (
@@ -149,78 +150,78 @@ HEADLINES: tuple[Headline, ...] = (
           "No real-number multiplications anywhere in the forward pass",
           AtMost(0.0, "the share of the float model's multiplications that is left"), CLAIMS, products_left, "%",
           note="softmax, values, norms, scales and head multiply"),
-    _line("Key result, table", "The smallest model has so many parameters.", "0.82 M", Digits(), "interp list --all",
+    _line("Key result, table", "Parameters of the smallest model.", "0.82 M", Digits(), "interp list --all",
           parameters(OURS), "parameters", SMALL_ROW),
-    _line("Key result, table", LOSS_FLOAT, "1.88", Near(0.01), TABLE, loss(FLOAT), "nats", SMALL_ROW),
-    _line("Key result, table", LOSS_ADDLM, "2.11", Near(0.01), TABLE, loss(OURS), "nats", SMALL_ROW,
-          note="scores unscaled, as the paper's formula has them"),
-    _line("Key result, table", "Or with scores over the root of d_head.", "2.11", Near(0.01), ABLATION,
-          loss(model_name("0.8m", "-scaled")), "nats", SMALL_ROW, note="the paper's formula has no scale"),
-    _line("Key result, table", "The gap is so wide.", "+13.0%", Digits(), TABLE, gap, "%", SMALL_ROW),
-    _line("Key result, table", "Which is the gap between the two printed losses.", "+13.0%", Digits(),
+    _line("Key result, table", "Loss of the float baseline at 0.82 million.", PRINTED_FLOAT, Near(0.01), TABLE,
+          loss(FLOAT), "nats", SMALL_ROW),
+    _line("Key result, table", "Loss of AddLM at 0.82 million.", PRINTED_ADDLM, Near(0.01), TABLE, loss(OURS), "nats",
+          SMALL_ROW, note="scores unscaled, as the paper's formula has them"),
+    _line("Key result, table", "Loss of AddLM at 0.82 million, scores over the root of d_head.", "2.11", Near(0.01),
+          ABLATION, loss(model_name("0.8m", "-scaled")), "nats", SMALL_ROW, note="the paper's formula has no scale"),
+    _line("Key result, table", "Gap between the two at 0.82 million.", "+13.0%", Digits(), TABLE, gap, "%", SMALL_ROW),
+    _line("Key result, table", "Gap between the two losses that the paper prints.", "+13.0%", Digits(),
           "interp headlines --paper addlm", own_gap, "%", SMALL_ROW),
-    _line("Key result, table", "The middle model has so many parameters.", "4.8 M", Digits(), "interp list --all",
+    _line("Key result, table", "Parameters of the middle model.", "4.8 M", Digits(), "interp list --all",
           parameters(model_name("5m")), "parameters", "| 4.8 M params | 1.56 | 1.63 | +4.4% |"),
     *(
         _line("Key result, table", claim, printed, Near(0.01), ON_GPU, loss(model_name("5m", suffix)), "nats",
               "| 4.8 M params | 1.56 | 1.63 | +4.4% |", why=GPU)
-        for claim, printed, suffix in (("Its float baseline comes to this loss.", "1.56", "-float"),
-                                       ("Its AddLM to this one.", "1.63", ""))
+        for claim, printed, suffix in (("Loss of the float baseline at 4.8 million.", "1.56", "-float"),
+                                       ("Loss of AddLM at 4.8 million.", "1.63", ""))
     ),
-    _line("Key result, table", "The largest model has so many parameters.", "25 M", Digits(), "interp list --all",
+    _line("Key result, table", "Parameters of the largest model.", "25 M", Digits(), "interp list --all",
           parameters(model_name("25m")), "parameters", "| 25 M params | 1.68 | 1.60 | −4.3% ✓ |"),
     *(
         _line("Key result, table", claim, printed, Near(0.01), ON_GPU, loss(model_name("25m", suffix)), "nats",
               "| 25 M params | 1.68 | 1.60 | −4.3% ✓ |", why=GPU, note="the paper's are losses of last steps")
-        for claim, printed, suffix in (("Its float baseline comes to this loss.", "1.68", "-float"),
-                                       ("Its AddLM to this one.", "1.60", ""))
+        for claim, printed, suffix in (("Loss of the float baseline at 25 million.", "1.68", "-float"),
+                                       ("Loss of AddLM at 25 million.", "1.60", ""))
     ),
-    _line("Key result, table", "There AddLM beats the float transformer.", "beats the matched float transformer",
-          AtMost(0.0, "its cost in nats"), ON_GPU, cost(model_name("25m"), model_name("25m", "-float")), "nats",
-          why=GPU),
-    _line("Why it matters", "A transformer spends so much of its compute on these multiplications.", "~99%",
-          AtLeast(0.985), CLAIMS, in_products, "%", "spends ~99% of its compute on multiplications",
+    _line("Key result, table", "AddLM beats the float transformer at 25 million.",
+          "beats the matched float transformer", AtMost(0.0, "its cost in nats"), ON_GPU,
+          cost(model_name("25m"), model_name("25m", "-float")), "nats", why=GPU),
+    _line("Why it matters", "Multiplications in scores, projections and MLP, of all.", "~99%", AtLeast(0.985), CLAIMS,
+          in_products, "%", "spends ~99% of its compute on multiplications",
           note="of the small float model's multiplications; the rest is in the head, values and norms"),
-    _line("Why it matters", "Weights of 1.6 bits are so many times smaller.", "~16×", Digits(), INSIDE,
+    _line("Why it matters", "Times that matrices of 1.6 bits a weight are smaller.", "~16×", Digits(), INSIDE,
           smaller("trits"), "times", "~16× smaller weight storage"),
-    _line("Why it matters", "And of two bits.", "~16×", Digits(), INSIDE, smaller("two-bit"), "times",
-          "~16× smaller weight storage"),
-    _line("Why it matters", "An operation is so many times cheaper.", "~30× cheaper per operation",
+    _line("Why it matters", "Times that matrices of two bits a weight are smaller.", "~16×", Digits(), INSIDE,
+          smaller("two-bit"), "times", "~16× smaller weight storage"),
+    _line("Why it matters", "Times that an operation is cheaper.", "~30× cheaper per operation",
           why="a claim about hardware that does not exist here"),
-    _line("Architecture", "Softmax is over so many keys.", "16", Digits(), "interp list --all",
+    _line("Architecture", "Keys that softmax is over.", "16", Digits(), "interp list --all",
           lambda store: counted(models.build(OURS).config.attn_top_k or 0, f"keys of {OURS}"), "keys",
           "softmax over top-k (k = 16)"),
-    _line("Architecture", "The best 16 keys lose nothing.", "softmax over top-k (k = 16)",
+    _line("Architecture", "The best 16 keys lose nothing against all.", "softmax over top-k (k = 16)",
           AtMost(0.02, "the loss beyond that with all keys"), TOP, fewer_keys(16), "nats"),
-    _line("Ablation, table", "Tropical attention alone costs so much.", "+0.031", Near(), ABLATION, cost(L1),
-          "nats", "| Tropical attention only | 1.626 | +0.031 |", SMALLER),
-    _line("Ablation, table", "Ternary weights alone cost so much.", "+0.131", Near(), ABLATION, cost(TERNARY),
-          "nats", "| Ternary weights only | 1.726 | +0.131 |", SMALLER),
-    _line("Ablation, table", "Both cost so much.", "+0.181", Near(), ABLATION, cost(OURS), "nats",
+    _line("Ablation, table", "Cost of tropical attention alone.", "+0.031", Near(), ABLATION, cost(L1), "nats",
+          "| Tropical attention only | 1.626 | +0.031 |", SMALLER),
+    _line("Ablation, table", "Cost of ternary weights alone.", "+0.131", Near(), ABLATION, cost(TERNARY), "nats",
+          "| Ternary weights only | 1.726 | +0.131 |", SMALLER),
+    _line("Ablation, table", "Cost of both.", "+0.181", Near(), ABLATION, cost(OURS), "nats",
           "| Full AddLM | 1.776 | +0.181 |", SMALLER),
-    _line("Ablation", "Scores without multiplication are essentially free.", "essentially free", AtMost(0.05),
-          ABLATION, cost(L1), "nats", scale=SMALLER),
+    _line("Ablation", "Scores without multiplication are essentially free.", "essentially free", AtMost(0.05), ABLATION,
+          cost(L1), "nats", scale=SMALLER),
     _line("Ablation", "Almost all of the cost is in ternary weights.", "Almost all of AddLM’s training-loss cost",
           AtLeast(0.7, "their share of the cost"), ABLATION, ternary_share, "%", scale=SMALLER,
           note="0.131 of 0.181 in the paper"),
     *(
-        _line("Ablation, table", f"{label} comes to this loss at 4.8 million.", printed, quote=quote, why=ONE_SIZE)
+        _line("Ablation, table", f"Loss of {label} at 4.8 million, 2,500 steps.", printed, quote=quote, why=ONE_SIZE)
         for label, printed, quote in (
-            ("The float baseline", "1.595", "| Float baseline | 1.595 |"),
-            ("Tropical attention alone", "1.626", "| Tropical attention only | 1.626 |"),
-            ("Ternary weights alone", "1.726", "| Ternary weights only | 1.726 |"),
-            ("Full AddLM", "1.776", "| Full AddLM | 1.776 |"),
+            ("the float baseline", "1.595", "| Float baseline | 1.595 |"),
+            ("tropical attention alone", "1.626", "| Tropical attention only | 1.626 |"),
+            ("ternary weights alone", "1.726", "| Ternary weights only | 1.726 |"),
+            ("full AddLM", "1.776", "| Full AddLM | 1.776 |"),
         )
     ),
-    _line("Open questions", "A ternary kernel will be so many times faster.", "10–30×",
+    _line("Open questions", "Times that a ternary kernel will be faster.", "10–30×",
           quote="Predicted speedup: 10–30× on inference", why="no GPU kernel was written"),
     _line("Open questions", "At T = 4,096, top-8 routing beats dense softmax.", "top-8 routing",
           quote="top-8 routing should drastically beat dense softmax",
           why="no such length was trained; interp reproduce addlm:claims counts what top-k leaves"),
     _line("Open questions", "The true tropical product trains.", "does it train?",
-          AtMost(0.5, "the loss beyond that of -L1"), ABLATION, max_plus, "nats",
-          scale="500 of 2,000 steps, one seed"),
-    _line("Tech stack", "The text has so many characters.", "1.1 M", Digits(), "interp fetch-data",
+          AtMost(0.5, "the loss beyond that of -L1"), ABLATION, max_plus, "nats", scale="500 of 2,000 steps, one seed"),
+    _line("Tech stack", "Characters of the text.", "1.1 M", Digits(), "interp fetch-data",
           lambda store: counted(models.data.TINYSHAKESPEARE.characters, "characters of the text"), "characters",
           "(1.1 M chars, char-level)"),
 )  # fmt: skip

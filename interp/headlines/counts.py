@@ -13,8 +13,9 @@ Finder = Callable[[Store], Ours]
 
 
 def parameters_of(name: str) -> int:
-    """Free parameters of a registered model."""
-    return sum(p.numel() for p in models.build(name).parameters())
+    """Free parameters of a registered model, counted without drawing them."""
+    spec = models.get_spec(name)
+    return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
 
 
 def parameters(name: str) -> Finder:

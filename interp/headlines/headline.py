@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from interp.headlines.printed import Printed, read_numbers
-from interp.headlines.rules import Ours, Rule, SameRate
+from interp.headlines.rules import AtLeast, AtMost, LessFar, Ours, Rule, SameRate
 from interp.headlines.store import NotStored, Store
 from models.errors import UserError
 
@@ -110,21 +110,24 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the printed number, where both are one positive number."""
-        stated = self.headline.stated
-        if self.ours is None or self.ours.values or not stated or self.ours.p is not None:
+        """Ours over the printed number, where the rule holds one against the other and both are positive."""
+        stated, rule = self.headline.stated, self.headline.rule
+        if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar):
+            return None
+        if isinstance(rule, AtLeast | AtMost) and rule.bound is not None:
             return None
         printed = stated[0].value
-        if isinstance(rule := self.headline.rule, SameRate):
+        if isinstance(rule, SameRate):
             printed /= rule.of or stated[1].value
         return self.ours.value / printed if printed > 0 and self.ours.value > 0 else None
 
     @property
     def remarks(self) -> str:
         """Everything that is to be said beside the numbers."""
-        parts = [self.headline.scale and f"ours: {self.headline.scale}", self.why, self.ours and self.ours.remark]
-        parts += [f"p = {self.ours.p:.2g}" if self.ours and self.ours.p is not None else "", self.headline.note]
-        return "; ".join(part for part in parts if part)
+        line, ours, parts = self.headline, self.ours, [self.why]
+        if ours is not None:
+            parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else f"p = {ours.p:.2g}"]
+        return "; ".join(part for part in (*parts, line.note) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it."""

@@ -59,5 +59,4 @@ def table(paper: str | None = None, store: Store | None = None) -> Headlines:
         UserError: no such paper, or a stored file that was changed.
     """
     rows = tuple(headline.evaluate(store or Store()) for headline in registered(paper))
-    n = len(rows)
-    return Headlines(rows, Provenance(n, None, "headline numbers, each with its own rung in .to_dataframe()"))
+    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the rung of each is in the table"))
