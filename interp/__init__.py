@@ -42,6 +42,8 @@
 :mod:`interp.patching`, :mod:`interp.edges`, :mod:`interp.circuits`, :mod:`interp.ablation`, :mod:`interp.interchange`
 and :mod:`interp.lens` have the rest of the causal toolkit.
 
+    interp.headlines.table().figure()            every headline number of the five papers, ours, and how to make it
+
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
@@ -74,6 +76,7 @@ from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, t
 from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.explorer import explore
+from interp.headlines import Headlines
 from interp.heatmaps.grid import ExactMatchGrid, exact_match_grid
 from interp.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
 from interp.heatmaps.panels import GridPanel, GridPanels
@@ -181,6 +184,7 @@ __all__ = [
     "HeadWrites",
     "stress_suites",
     "StressSuites",
+    "Headlines",
     "Provenance",
     "Result",
 ]

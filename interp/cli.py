@@ -14,6 +14,7 @@
     interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
+    interp headlines                             every headline number of the papers, ours, and how to make it
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
 undecided; of attack, 0 no failure found, 1 one found.
@@ -32,6 +33,7 @@ import tyro
 from interp.attacks.command import AttackModel
 from interp.comparison.command import Compare
 from interp.explorer.command import Explore
+from interp.headlines.command import ShowHeadlines
 from interp.training_commands import (
     FetchData,
     ModelName,
@@ -260,6 +262,7 @@ COMMANDS: dict[str, Any] = {
     "report": Report,
     "explore": Explore,
     "reproduce": Reproduce,
+    "headlines": ShowHeadlines,
 }
 
 

@@ -1,0 +1,246 @@
+"""What was measured here, and the rules that hold it against a printed number.
+
+    reproduced     as printed, or as claimed, beyond the stated uncertainty
+    compatible     not told apart from it, but too uncertain to confirm it
+    differs        told apart from it
+
+A rule sees the printed numbers and ours, nothing else, and says in ``words`` what it asks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.special import gammaln, stdtrit
+
+from interp.headlines.printed import Printed
+from interp.results import Provenance, Rung
+from interp.stats import clopper_pearson
+from models.errors import UserError
+
+Judgement = Literal["reproduced", "compatible", "differs"]
+CONFIRMS = 0.1  # largest half-width of a 95% interval that still confirms a share, or a number as a share of it
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A number of this project with what it rests on.
+
+    ``low`` and ``high`` are the ends of a 95% interval where there is one. ``values`` are several numbers that are
+    printed in one place; ``counts`` successes and trials of a share; ``p`` of a test whose effect is ``value``.
+    """
+
+    value: float
+    provenance: Provenance
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+    counts: tuple[int, int] | None = None
+    p: float | None = None
+    model: str = ""  # whose number it is, where a row of the paper does not say
+    remark: str = ""  # what the number alone would not say
+
+    def with_value(self, value: float, remark: str = "") -> Ours:
+        """Another number on the same ground, without an interval."""
+        return replace(self, value=float(value), low=None, high=None, counts=None, remark=remark or self.remark)
+
+    @property
+    def all_values(self) -> tuple[float, ...]:
+        return self.values or (self.value,)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval, or the number itself twice."""
+        return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
+
+
+# ---- kinds of numbers
+
+
+def counted(n: float, what: str, **more: object) -> Ours:
+    """A count that needs no sample: parameters of a built model, steps of a ladder."""
+    return Ours(float(n), Provenance(max(1, int(n)), None, what, "exhaustive"), **more)  # type: ignore[arg-type]
+
+
+def several(values: tuple[float, ...], what: str) -> Ours:
+    """Counts that are printed together."""
+    return Ours(float(values[0]), Provenance(len(values), None, what, "exhaustive"), values=values)
+
+
+def share(
+    successes: int,
+    n: int,
+    what: str,
+    rung: Rung = "sampled",
+    seed: int | None = None,
+    model: str = "",
+    remark: str = "",
+) -> Ours:
+    """A proportion with its Clopper-Pearson interval; none where every input was tried."""
+    low, high = (None, None) if rung != "sampled" else clopper_pearson(successes, n)
+    provenance = Provenance(n, seed, what, rung)
+    return Ours(successes / n, provenance, low, high, counts=(successes, n), model=model)
+
+
+def over_seeds(values: list[float], what: str, lowest: float = -math.inf, highest: float = math.inf) -> Ours:
+    """The mean over seeds, with the 95% interval in which one further seed is expected (Student's t).
+
+    ``mean ± t sqrt(1 + 1/n) s``: a paper's single run is one further seed. Of fewer than three there is no interval
+    worth having, and it is unbounded.
+    """
+    mean, n = float(np.mean(values)), len(values)
+    half = math.inf if n < 3 else float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
+    remark = f"seeds from {min(values):.3g} to {max(values):.3g}" if n > 1 else "one seed"
+    provenance = Provenance(n, None, what)
+    return Ours(mean, provenance, max(lowest, mean - half), min(highest, mean + half), remark=remark)
+
+
+def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
+    """Fisher's exact test of ``k`` of ``n`` against ``k2`` of ``n2``, two-sided: all tables at most as likely.
+
+    As :func:`scipy.stats.fisher_exact`, whose import takes longer than all of this table.
+    """
+    total, successes = n + n2, k + k2
+    x = np.arange(max(0, successes - n2), min(n, successes) + 1)
+
+    def log_choose(a: int, b: np.ndarray) -> np.ndarray:
+        return gammaln(a + 1) - gammaln(b + 1) - gammaln(a - b + 1)
+
+    log_p = log_choose(n, x) + log_choose(n2, successes - x)
+    chance = np.exp(log_p - log_choose(total, np.array(successes)))
+    return float(min(1.0, chance[chance <= chance[k - x[0]] * (1 + 1e-7)].sum()))
+
+
+# ---- rules
+
+
+class Rule(Protocol):
+    @property
+    def words(self) -> str: ...
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement: ...
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Ours, rounded as the paper rounds, is what it prints; for several numbers, all of them are."""
+
+    words: str = field(default="equal to the printed digits", init=False)
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        mine = ours.all_values
+        if len(mine) > len(stated):
+            raise UserError(f"There are {len(mine)} numbers to hold against the {len(stated)} printed ones.")
+        agree = all(printed.agrees(value) for value, printed in zip(mine, stated, strict=False))
+        return "reproduced" if agree else "differs"
+
+
+@dataclass(frozen=True)
+class Near:
+    """Within a share of the printed number: for measurements without an interval."""
+
+    factor: float = 0.1
+
+    @property
+    def words(self) -> str:
+        return f"within {self.factor:.0%} of the printed number"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        room = self.factor * abs(stated[0].value) + stated[0].half
+        return "reproduced" if abs(ours.value - stated[0].value) <= room else "differs"
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The printed number lies in our interval; a wide one confirms nothing."""
+
+    relative: bool = False
+
+    @property
+    def words(self) -> str:
+        of = " of the printed number" if self.relative else ""
+        return f"inside our 95% interval; compatible if its half-width is above {CONFIRMS}{of}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        (low, high), printed = ours.ends, stated[0]
+        if printed.value + printed.half < low or printed.value - printed.half > high:
+            return "differs"
+        unit = abs(printed.value) if self.relative else 1.0
+        return "reproduced" if (high - low) / 2 <= CONFIRMS * unit else "compatible"
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Ours is at least a bound, the printed number unless given; an interval that holds the bound leaves it open."""
+
+    bound: float | None = None
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
+        return f"{self.of or 'ours'} is at least {bound}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        bound = stated[0].value - stated[0].half if self.bound is None else self.bound
+        low, high = ours.ends
+        return "reproduced" if low >= bound else "differs" if high < bound else "compatible"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Ours is at most a bound; as :class:`AtLeast`."""
+
+    bound: float | None = None
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
+        return f"{self.of or 'ours'} is at most {bound}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        bound = stated[0].value + stated[0].half if self.bound is None else self.bound
+        low, high = ours.ends
+        return "reproduced" if high <= bound else "differs" if low > bound else "compatible"
+
+
+@dataclass(frozen=True)
+class SameRate:
+    """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
+
+    Printed are successes and trials, or successes alone, ``of`` so many.
+    """
+
+    of: int | None = None
+    words: str = field(
+        default=f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS}",
+        init=False,
+    )
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        if ours.counts is None or len(stated) < (2 if self.of is None else 1):
+            raise UserError("Shares are compared by their counts: successes and trials, of both.")
+        (k, n), k2 = ours.counts, round(stated[0].value)
+        n2 = round(stated[1].value) if self.of is None else self.of
+        if fisher_p(k, n, k2, n2) < 0.05:
+            return "differs"
+        widths = [high - low for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]
+        return "reproduced" if max(widths) / 2 <= CONFIRMS else "compatible"
+
+
+@dataclass(frozen=True)
+class LessFar:
+    """Seeds of a variant come less far than those of the model: below one half, and by a test."""
+
+    words: str = field(default="below 0.5 with p < 0.05 (Mann-Whitney); above it with p < 0.05 differs", init=False)
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        if ours.p is None:
+            raise UserError("A comparison of ranks needs its p-value.")
+        if ours.p >= 0.05:
+            return "compatible"
+        return "reproduced" if ours.value < 0.5 else "differs"

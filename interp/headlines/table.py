@@ -1,0 +1,62 @@
+"""The registry of headline numbers, one module a paper, and the table of all of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from interp.headlines.headline import Headline, PaperKey
+from interp.headlines.result import Headlines
+from interp.headlines.store import Store
+from interp.results import Provenance
+from models.errors import unknown_name
+
+#: Titles of the papers by key, in the order in which models are listed, and the modules that hold their numbers.
+PAPERS: dict[PaperKey, str] = {
+    "microadder": "MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
+    "adder-456": "A 456-Parameter Transformer Solves 10-Digit Addition",
+    "position-coupling": "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
+    "toygpt": "ToyGPT: A Miniature GPT Model for Arithmetic Addition",
+    "addlm": "AddLM: a multiplication-free language model",
+}
+_MODULES: dict[PaperKey, tuple[str, ...]] = {
+    "microadder": ("microadder",),
+    "adder-456": ("adder_456",),
+    "position-coupling": ("position_coupling",),
+    "toygpt": ("toygpt",),
+    "addlm": ("addlm",),
+}
+
+
+@cache
+def _of_paper(paper: PaperKey) -> tuple[Headline, ...]:
+    modules = (import_module(f"interp.headlines.{name}") for name in _MODULES.get(paper, ()))
+    return tuple(headline for module in modules for headline in module.HEADLINES)
+
+
+def registered(paper: str | None = None) -> tuple[Headline, ...]:
+    """All headlines, or one paper's, in the order of the papers.
+
+    Raises:
+        UserError: no such paper, with the closest match.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise unknown_name("paper", paper, PAPERS)
+    return tuple(headline for key in PAPERS if paper in (None, key) for headline in _of_paper(key))
+
+
+def table(paper: str | None = None, store: Store | None = None) -> Headlines:
+    """Every headline number of the papers, ours, and the command that makes it.
+
+    Nothing is trained: ours are read from the zoo and from stored results, or counted on models that are built for it
+    (some seconds in all, one thread). What is not stored is "not measured".
+
+    Args:
+        paper: one of :data:`PAPERS`; all of them by default.
+        store: where stored results lie; those of this package by default.
+
+    Raises:
+        UserError: no such paper, or a stored file that was changed.
+    """
+    rows = tuple(headline.evaluate(store or Store()) for headline in registered(paper))
+    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the rung of each is in the table"))
