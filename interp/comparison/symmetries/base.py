@@ -53,7 +53,7 @@ def closeness(a: Parameters, b: Parameters) -> float:
 # ---- the closest element of a group: argmax over M of <M, C>, with C[i, j] = <i of what moves, j of the reference>
 
 
-def closest_rotation(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+def closest_rotation(c: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     """Orthogonal Procrustes: the polar factor of C (reflections included)."""
     u, _, vh = torch.linalg.svd(c)
     return u @ vh

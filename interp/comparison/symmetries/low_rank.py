@@ -35,12 +35,11 @@ class LowRankSymmetries(Symmetries):
             raise UserError("No alignment is known here for the 456 family without low-rank attention (adder-763).")
         self.options, self.rank = options, options.qkv_rank
         self.rms = options.normalization_type == "RMS"
-        spaces = {
+        spaces = {  # in an order in which each is settled by tensors that lie in it and in spaces before it
             "stream": Space("signed permutation" if self.rms else "permutation", D_MODEL),
             "inner": Space("rotation", self.rank),
             "places": Space("rotation", options.position_rank),
             "out": Space("rotation", options.out_rank),
-            "units": Space("permutation", D_MLP),
         }
         axes: dict[str, tuple[Axis | None, ...]] = {
             "W_E": (None, STREAM),
@@ -57,6 +56,7 @@ class LowRankSymmetries(Symmetries):
             else:
                 spaces[name] = Space("rotation", options.mlp_rank)
                 axes |= {f"{name}.A": (one, Axis(name)), f"{name}.B": (Axis(name), other)}
+        spaces["units"] = Space("permutation", D_MLP)
         for norm in ("ln1", "ln2", "ln_final"):
             axes[f"{norm}_w"] = (Axis("stream", unsigned=True),)
             if not self.rms:

@@ -55,11 +55,14 @@ class MicroAdderSymmetries(Symmetries):
         units = TOKENS if o.tie_fc2 else UNITS
         plane: Kind = "permutation" if o.tie_fc2 else "rotation" if own and o.tokens == "table" else "signed permutation"
         rank = o.out_rank or 1
-        spaces = {
-            "tokens": Space(plane, 2),
-            "keys": Space("unitary", o.qk_dim),
-            "out": Space("rotation", rank),
-        }
+        # In an order in which each is settled by tensors that lie in it and in spaces before it.
+        spaces = {"tokens": Space(plane, 2)}
+        if self.place is not None:
+            spaces["places"] = Space("turn", 3)
+        spaces["keys"] = Space("unitary", o.qk_dim)
+        if own:
+            spaces["inner"] = Space("rotation", o.head_dim)
+        spaces["out"] = Space("rotation", rank)
         axes: dict[str, tuple[Axis | None, ...]] = {
             "tokens": (None, TOKENS),
             "columns": (None, self.place),
@@ -77,10 +80,7 @@ class MicroAdderSymmetries(Symmetries):
             axes |= {"W_fc2.tokens": (UNITS, TOKENS), "W_fc2.places": (UNITS, self.place)}
         if o.mlp_bias:
             axes |= {"b_fc1": (UNITS,), "b_fc2.tokens": (TOKENS,), "b_fc2.places": (self.place,)}
-        if self.place is not None:
-            spaces["places"] = Space("turn", 3)
         if own:
-            spaces["inner"] = Space("rotation", o.head_dim)
             axes |= {"W_v": (INNER, TOKENS), "out_A": (INNER, OUT)}
         else:
             axes |= {"out_A.tokens": (TOKENS, OUT), "out_A.places": (self.place, OUT)}

@@ -44,6 +44,8 @@ Kind = Literal[
 ]
 Elements = dict[str, Tensor]  # space -> [n, n], or [head, n, n] for a space that every head has of its own
 ROUNDS = 200
+#: With more numbers than this a search ends where a round brings less than a hundredth of one tensor's closeness.
+LARGE = 20_000
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class Layout:
         generator = torch.Generator().manual_seed(0)
         tried = [self._one_by_one(moving, reference)]
         if starts == 1:
-            return self._descend(moving, reference, tried[0], 1e-6)[0]
+            large = sum(tensor.numel() for tensor in moving.values()) > LARGE
+            return self._descend(moving, reference, tried[0], 1e-2 if large else 1e-6)[0]
         tried += [self.identity()] + [self.random(generator) for _ in range(starts - 2)]
         ends = [self._descend(moving, reference, elements, 1e-4) for elements in tried]  # only the best to the end
         return self._descend(moving, reference, max(ends, key=lambda end: end[1])[0], 1e-12)[0]
@@ -153,6 +156,9 @@ class Layout:
         """Until a round brings less than ``gain``, in closeness; the elements and the closeness they reach."""
         weights = {name: tensor_weight(moving[name], reference[name]) for name in moving}
         reached = closeness(self.apply(moving, elements), reference)
+        twice = {
+            axis.space for axes in self.axes.values() for axis in axes if axis and [*axes].count(axis) > 1
+        }
         for _ in range(ROUNDS):
             before = reached
             for name, space in self.spaces.items():
@@ -160,9 +166,12 @@ class Layout:
                     continue  # found together with its heads
                 own = [other for other, inner in self.spaces.items() if inner.heads == name]
                 found = self._step(name, own, moving, reference, elements, weights)
-                now = closeness(self.apply(moving, elements | found), reference)
-                if now > reached:  # where a tensor has a space twice, a step may lose
-                    elements, reached = elements | found, now
+                if name in twice:  # the step took one of two axes as fixed, and may lose
+                    both = [closeness(self.apply(moving, each), reference) for each in (elements, elements | found)]
+                    if both[1] <= both[0]:
+                        continue
+                elements = elements | found
+            reached = closeness(self.apply(moving, elements), reference)
             if reached <= before + gain:
                 break
         return elements, reached
@@ -204,8 +213,10 @@ class Layout:
                     products[axis.space] += weights[tensor] * torch.einsum("ai...,bj...->abij", moved, fixed)
         zero = torch.zeros(1, dtype=torch.float64)
         best = {
-            name: torch.stack([torch.stack([closest(self.spaces[name].kind, c, zero) for c in row]) for row in all_])
-            for name, all_ in products.items()
+            name: closest_rotation(every)
+            if self.spaces[name].kind == "rotation"
+            else torch.stack([torch.stack([closest(self.spaces[name].kind, c, zero) for c in row]) for row in every])
+            for name, every in products.items()
         }
         value = sum((best[name] * products[name]).sum((2, 3)) for name in own)
         assert isinstance(value, Tensor)
