@@ -77,17 +77,13 @@ def align(a: Any, b: Any) -> Alignment:
     symmetries = symmetries_of(a)
     stored = tuple(_parameters(model) for model in (a, b))
     first, second = (symmetries.canonical(parameters) for parameters in stored)
-    return Alignment(
-        _names(a, b), symmetries.words, (stored[0], stored[1]), (first, symmetries.align(second, first))
-    )
+    return Alignment(_names(a, b), symmetries.words, (stored[0], stored[1]), (first, symmetries.align(second, first)))
 
 
 def require_one_architecture(a: Any, b: Any) -> None:
     """Raises UserError unless both have parameters of the same names and shapes, and one configuration."""
     maps = [getattr(model, "weight_map", None) for model in (a, b)]
-    shapes = [
-        None if one is None else [(name, tuple(p.shape)) for name, p in one.named_parameters()] for one in maps
-    ]
+    shapes = [None if one is None else [(name, tuple(p.shape)) for name, p in one.named_parameters()] for one in maps]
     options = [getattr(one, "options", None) for one in maps]
     if shapes[0] is None or shapes[0] != shapes[1] or maps[0].config != maps[1].config or options[0] != options[1]:
         raise UserError(

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float
 from interp.ablation.variants import run_variants
 from interp.comparison.alignment import Alignment, align, flat
 from interp.comparison.symmetries import symmetries_of
+from interp.comparison.tables import columns_of, table_of
 from interp.controls import untrained_copy
 from interp.problems import draw, resolve_task
 from interp.results import Provenance, Result
@@ -101,14 +102,14 @@ class ModeConnectivity(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; :meth:`from_dict` reads it."""
-        tables = {name: getattr(self, name).to_dict("list") for name in ("table", "barriers", "distances")}
+        tables = {name: columns_of(getattr(self, name)) for name in ("table", "barriers", "distances")}
         rest = {"names": list(self.names), "symmetries": list(self.symmetries), "logit_change": self.logit_change}
         return tables | rest | {"provenance": vars(self.provenance)}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ModeConnectivity:
         """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
-        tables = {name: pd.DataFrame(value[name]) for name in ("table", "barriers", "distances")}
+        tables = {name: table_of(value[name]) for name in ("table", "barriers", "distances")}
         first, second = value["names"]
         return cls(
             names=(first, second),
@@ -160,9 +161,7 @@ def mode_connectivity(
             for x, y in paths.values()
         ]
     )
-    right, losses, _ = run_variants(
-        model, task, sample.problems, theta, list(range(len(task.query_positions)))
-    )
+    right, losses, _ = run_variants(model, task, sample.problems, theta, list(range(len(task.query_positions))))
     provenance = sample.provenance
     return compute_mode_connectivity(
         right.all(2).numpy().reshape(len(paths), points, -1),

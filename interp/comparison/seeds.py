@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.comparison.alignment import align
+from interp.comparison.tables import columns_of, table_of
 from interp.controls import untrained_copy
 from interp.problems import chunks, draw, resolve_task
 from interp.results import Provenance, Result
@@ -98,14 +99,14 @@ class SeedDistances(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; :meth:`from_dict` reads it."""
-        tables = {name: getattr(self, name).to_dict("list") for name in ("table", "functions", "untrained_functions")}
+        tables = {name: columns_of(getattr(self, name)) for name in ("table", "functions", "untrained_functions")}
         rest = {"names": list(self.names), "symmetries": list(self.symmetries)}
         return tables | rest | {"provenance": vars(self.provenance)}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> SeedDistances:
         """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
-        tables = {name: pd.DataFrame(value[name]) for name in ("table", "functions", "untrained_functions")}
+        tables = {name: table_of(value[name]) for name in ("table", "functions", "untrained_functions")}
         texts = {name: tuple(value[name]) for name in ("names", "symmetries")}
         return cls(provenance=Provenance(**value["provenance"]), **texts, **tables)
 
@@ -225,9 +226,7 @@ def _functions(models: Sequence[Any], names: Sequence[str], task: Any, tokens: T
     return pd.DataFrame(rows, columns=columns)
 
 
-def jensen_shannon(
-    a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]
-) -> Float[Tensor, "*batch"]:
+def jensen_shannon(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
     """Divergence of the two distributions that logits stand for, in bits: from 0 to 1."""
     p, q = a.softmax(-1), b.softmax(-1)
     middle = (p + q) / 2

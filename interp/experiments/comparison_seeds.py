@@ -228,8 +228,8 @@ def finding(results: Sequence[Measured]) -> str:
     back = sum(float(b.loc[BACK, "barrier"]) < 0.01 for b in barriers)  # type: ignore[arg-type]
     return (
         f"Of {len(barriers)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
-        f"{nearer} closer; the barrier on the straight line falls (95% intervals apart) for {lower}, rises for {higher}, "
-        f"and {gone} keep more than half of the answers all along the aligned line. The search finds its way back to a "
+        f"{nearer} closer; the barrier on the straight line falls (95% intervals apart) for {lower}, rises for "
+        f"{higher}, and {gone} keep more than half of the answers all along the aligned line. The search finds its way back to a "
         f"randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(barriers)}."
     )
 

@@ -52,15 +52,13 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
     figure.update_yaxes(type="log", exponentformat="power", dtick=1, row=1, col=1)
     figure.update_yaxes(range=[-0.03, 1.03], row=1, col=2)
     barriers = result.barriers.set_index("path")["barrier"]
-    title = f"{result.names[0]} to {result.names[1]}: {_finding(barriers[STORED], barriers[ALIGNED])}"
+    title = (
+        f"{result.names[0]} to {result.names[1]}: a barrier of {barriers[ALIGNED]:.3g} nats a token once aligned, "
+        f"{barriers[STORED]:.3g} as stored"
+    )
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": -0.17, "yanchor": "top"})
     note = "Bars: 95% intervals over problems. Controls in grey"
     return theme.finish(figure, title, result.provenance, note=note).update_layout(margin_b=110)
-
-
-def _finding(stored: float, aligned: float) -> str:
-    said = f"a barrier of {aligned:.3g} nats a token once aligned, {stored:.3g} as stored"
-    return said
 
 
 def seed_distances(result: SeedDistances) -> go.Figure:
@@ -82,12 +80,11 @@ def seed_distances(result: SeedDistances) -> go.Figure:
         _matrices(figure, result)
     rows = result.table[result.table["component"] == "all"]
     title = (
-        f"{len(result.names)} seeds: parameters {rows['before'].mean():.2f} apart as stored, {rows['after'].mean():.2f} "
-        f"once aligned, untrained copies {rows['untrained_after'].mean():.2f}"
-        if rows["untrained_after"].notna().any()
-        else f"{len(result.names)} seeds: parameters {rows['before'].mean():.2f} apart as stored, "
+        f"{len(result.names)} models of one architecture: parameters {rows['before'].mean():.2f} apart as stored, "
         f"{rows['after'].mean():.2f} once aligned"
     )
+    if rows["untrained_after"].notna().any():
+        title += f", untrained copies {rows['untrained_after'].mean():.2f}"
     note = "Distance: 0 equal, 1 orthogonal, 1.41 opposite. Grey bars: from the nearest to the farthest untrained pair"
     figure = theme.finish(figure, title, result.provenance, height=900 if matrices else 560, note=note)
     return figure.update_layout(margin_b=90)
@@ -110,7 +107,10 @@ def _by_component(figure: go.Figure, result: SeedDistances) -> None:
     )
     place = {component: i for i, component in enumerate(components)}
     pairs = list(dict.fromkeys(zip(result.table["a"], result.table["b"], strict=True)))
-    for column, colour, symbol, shift in (("before", theme.ORANGE, "diamond", -0.16), ("after", theme.BLUE, "circle", 0.16)):
+    for column, colour, symbol, shift in (
+        ("before", theme.ORANGE, "diamond", -0.16),
+        ("after", theme.BLUE, "circle", 0.16),
+    ):
         xs, ys, texts = [], [], []
         for component in components:
             rows = result.table[result.table["component"] == component]
@@ -131,13 +131,15 @@ def _by_component(figure: go.Figure, result: SeedDistances) -> None:
             col=1,
         )
     figure.data[0].x = [place[component] + 0.16 for component in components]
-    figure.update_xaxes(tickmode="array", tickvals=list(place.values()), ticktext=components, zeroline=False, row=1, col=1)
+    figure.update_xaxes(
+        tickmode="array", tickvals=list(place.values()), ticktext=components, zeroline=False, row=1, col=1
+    )
     figure.update_yaxes(title="distance of parameters", rangemode="tozero", row=1, col=1)
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
 
 
 def _matrices(figure: go.Figure, result: SeedDistances) -> None:
-    labels = [name.replace("microadder-", "").replace("seed ", "seed ") for name in result.names]
+    labels = list(result.names)
     for column, quantity in ((1, "before"), (2, "after"), (3, "divergence")):
         values = result.matrix(quantity)
         highest = 1.0 if quantity == "divergence" else max(1.0, float(values.max()))

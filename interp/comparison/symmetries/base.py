@@ -125,9 +125,7 @@ def closest_permutation(c: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     return found
 
 
-def closest_signed_permutation(
-    signed: Float[Tensor, "n n"], unsigned: Float[Tensor, "n n"]
-) -> Float[Tensor, "n n"]:
+def closest_signed_permutation(signed: Float[Tensor, "n n"], unsigned: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     """The same with a sign an axis, which ``signed`` feels and ``unsigned`` (a norm's gains, a gate) does not."""
     chosen = closest_permutation(signed.abs() + unsigned)
     return chosen * torch.where(signed < 0, -1.0, 1.0)

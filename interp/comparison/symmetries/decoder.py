@@ -198,5 +198,3 @@ def _balance_units(found: Parameters, mlp: str, cfg: TransformerConfig) -> None:
     found[mlp + "W_in"], found[mlp + "W_out"] = incoming * factor, outgoing / factor[:, None]
     if bias is not None:
         found[mlp + "b_in"] = bias * factor
-
-

@@ -53,7 +53,9 @@ class MicroAdderSymmetries(Symmetries):
         self.own_values, self.names = own, [name for name, _ in weight_map.named_parameters()]
         self.place = None if o.freeze_spiral else Axis("places")
         units = TOKENS if o.tie_fc2 else UNITS
-        plane: Kind = "permutation" if o.tie_fc2 else "rotation" if own and o.tokens == "table" else "signed permutation"
+        plane: Kind = (
+            "permutation" if o.tie_fc2 else "rotation" if own and o.tokens == "table" else "signed permutation"
+        )
         rank = o.out_rank or 1
         # In an order in which each is settled by tensors that lie in it and in spaces before it.
         spaces = {"tokens": Space(plane, 2)}

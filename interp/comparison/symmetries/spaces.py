@@ -156,9 +156,7 @@ class Layout:
         """Until a round brings less than ``gain``, in closeness; the elements and the closeness they reach."""
         weights = {name: tensor_weight(moving[name], reference[name]) for name in moving}
         reached = closeness(self.apply(moving, elements), reference)
-        twice = {
-            axis.space for axes in self.axes.values() for axis in axes if axis and [*axes].count(axis) > 1
-        }
+        twice = {axis.space for axes in self.axes.values() for axis in axes if axis and [*axes].count(axis) > 1}
         for _ in range(ROUNDS):
             before = reached
             for name, space in self.spaces.items():
