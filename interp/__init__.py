@@ -21,6 +21,9 @@
     interp.compare_models([adder, summer]).figure()   models of any formats: one row a model, one column a question
     interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
 
+    interp.mode_connectivity(adder, seed).figure()     two seeds: the loss on the straight line between them, aligned
+    interp.seed_distances([adder, seed, other])  and how far apart their parameters and answers are
+
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
     interp.attack(model).figure()                where no proof reaches: a search along gradients
@@ -62,9 +65,12 @@ from interp.carry import CarryUnits, carry_units, compute_carry_units
 from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, certify
 from interp.circuits import Circuit, smallest_circuit
 from interp.comparison.across import compare_models
+from interp.comparison.alignment import Alignment, align
 from interp.comparison.compare import compare
+from interp.comparison.connectivity import ModeConnectivity, mode_connectivity
 from interp.comparison.result import Comparison
 from interp.comparison.table import ModelTable
+from interp.comparison.seeds import SeedDistances, seed_distances
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
@@ -101,6 +107,12 @@ __all__ = [
     "compare_models",
     "ModelTable",
     "explore",
+    "align",
+    "Alignment",
+    "mode_connectivity",
+    "ModeConnectivity",
+    "seed_distances",
+    "SeedDistances",
     "certify",
     "Certificate",
     "accuracy_bounds",

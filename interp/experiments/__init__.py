@@ -26,6 +26,7 @@ _MODULES: tuple[str, ...] = (
     "addlm_inside",
     "causal",
     "comparison",
+    "comparison_seeds",
     "microadder",
     "microadder_continued",
     "microadder_gap",
