@@ -18,6 +18,7 @@
     interp.offset_sweep(summer, (6, 6)).figure() and by where its position ids start
 
     interp.compare(adder, other).figure()        two models of one format: heads, units and circuits beside each other
+    interp.swap_components(adder, other).figure()    and what survives when one's parts replace the other's
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -59,6 +60,8 @@ from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, ce
 from interp.circuits import Circuit, smallest_circuit
 from interp.comparison.compare import compare
 from interp.comparison.result import Comparison
+from interp.comparison.swap_result import Swaps
+from interp.comparison.swaps import swap_components
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
@@ -90,6 +93,8 @@ from interp.stress import StressSuites, stress_suites
 __all__ = [
     "compare",
     "Comparison",
+    "swap_components",
+    "Swaps",
     "certify",
     "Certificate",
     "accuracy_bounds",

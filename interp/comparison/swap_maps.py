@@ -26,7 +26,7 @@ from interp.problems import chunks
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
-_ROUNDING = 1e-6  # directions of x smaller than this, relative to the largest, are the rounding of float32
+_ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are the rounding of float32
 _NUMBERS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
 
 Activations = dict[str, Tensor]
@@ -34,17 +34,19 @@ Activations = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class PartMap:
-    """One part's map. ``weight`` is None for patterns, and where there is no counterpart."""
+    """One part's map. ``weight`` is None for patterns, and where there is no counterpart. ``rank``: in how many
+    directions the other's activation varies."""
 
     places: tuple[int, ...]
     mean: Float[Tensor, "place d"] | None = None
     mean_other: Float[Tensor, "place d_other"] | None = None
     weight: Float[Tensor, "d_other d"] | None = None
+    rank: int = 0
 
     @property
     def fitted(self) -> int:
-        """How many numbers the map has, means apart."""
-        return 0 if self.weight is None else self.weight.numel()
+        """How many numbers were free in the map, means apart."""
+        return 0 if self.weight is None else self.rank * self.weight.shape[1]
 
     def ablated(self, batch: int) -> Float[Tensor, "batch place d"]:
         assert self.mean is not None
@@ -79,7 +81,7 @@ def batches(model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"]) -> Itera
 
 
 def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
-    """Where a part is replaced: at the queries, where nothing else of it is read or roles are known, else everywhere."""
+    """Where a part is replaced: at the queries, if nothing else of it is read or roles are known, else everywhere."""
     last = layer_of(part) == layers - 1 and part.kind != "values"
     return tuple(queries) if last or part.kind == "pattern by role" else tuple(range(length))
 
@@ -112,8 +114,8 @@ def fit_maps(
             found[part.name] = PartMap(places, y.mean(0))
             continue
         x = torch.cat([each[part.name] for each in others])[:, list(places)].double().to(y.device)
-        weight = _least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1))
-        found[part.name] = PartMap(places, y.mean(0), x.mean(0), weight)
+        weight, rank = _least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1), float(x.norm()))
+        found[part.name] = PartMap(places, y.mean(0), x.mean(0), weight, rank)
     return found
 
 
@@ -130,10 +132,10 @@ def _collect(
 
 
 def _least_squares(
-    x: Float[Tensor, "row d_other"], y: Float[Tensor, "row d"]
-) -> Float[Tensor, "d_other d"]:
-    """The smallest W of least |x W - y|; directions in which x varies by rounding alone take no part."""
+    x: Float[Tensor, "row d_other"], y: Float[Tensor, "row d"], size_of_x: float
+) -> tuple[Float[Tensor, "d_other d"], int]:
+    """The smallest W of least |x W - y|, and its rank; directions in which x varies by rounding alone take no part."""
     u, size, v = np.linalg.svd(x.cpu().numpy(), full_matrices=False)
-    kept = size > _ROUNDING * max(size[0], 1e-300)
+    kept = size > _ROUNDING * max(size_of_x, 1e-300)
     weight = v[kept].T @ ((u[:, kept].T @ y.cpu().numpy()) / size[kept, None])
-    return torch.from_numpy(weight).to(y.device)
+    return torch.from_numpy(weight).to(y.device), int(kept.sum())

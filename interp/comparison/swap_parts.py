@@ -5,15 +5,17 @@
                            among the keys of the role as the model itself divides it; BOS keeps the model's own weight
     L0H0 values            attn.hook_v at all positions: with the model's own pattern, the OV circuit
     L0H0 output            attn.hook_z: pattern and OV together
-    L0U3                   one entry of mlp.hook_post
+    L0 attention           hook_attn_out: all heads, whichever does what
+    L0U3                   one entry of mlp.hook_post: what the unit says
+    L0U3 input             one entry of mlp.hook_pre: what it is told; its threshold and sharpness stay
     L0 MLP                 hook_mlp_out
     L0 stream              hook_resid_mid: embeddings and attention, which the MLP reads
     final stream           hook_resid_post of the last layer, which only the unembedding reads
-    all patterns, ...      every one of a kind at once; "all that layers write": all outputs and all MLPs
+    all patterns, ...      every one of a kind at once; "all that layers write": attention and MLP of all layers
     A + B                  any of these at once
 
-Heads are matched by where they look and units by what they respond to, as :func:`interp.compare` does; MLPs and the
-streams of layers layer by layer, which needs as many layers in both.
+Heads are matched by where they look and units by what they respond to, as :func:`interp.compare` does; attention, MLPs
+and streams layer by layer, which needs as many layers in both.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ from interp.comparison.readings import Frame, Readings
 from interp.comparison.units import matched_units
 from models.errors import UserError, unknown_name
 
-Kind = Literal["pattern", "pattern by role", "values", "output", "unit", "MLP", "stream"]
+Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
+UNITS: tuple[Kind, ...] = ("unit", "unit input")
 EVERYTHING = "all that layers write"
 _HOOKS: Mapping[Kind, str] = {
     "pattern": "attn.hook_pattern",
     "pattern by role": "attn.hook_pattern",
     "values": "attn.hook_v",
     "output": "attn.hook_z",
+    "attention": "hook_attn_out",
     "unit": "mlp.hook_post",
+    "unit input": "mlp.hook_pre",
     "MLP": "hook_mlp_out",
     "stream": "hook_resid_mid",
 }
@@ -52,9 +57,10 @@ _GROUPS: Mapping[str, tuple[Kind, ...]] = {
     "all values": ("values",),
     "all patterns and values": ("pattern", "values"),
     "all outputs": ("output",),
+    "all unit inputs": ("unit input",),
     "all units": ("unit",),
     "all MLPs": ("MLP",),
-    EVERYTHING: ("output", "MLP"),
+    EVERYTHING: ("attention", "MLP"),
 }
 _SINGLE_UNITS = 4  # more are swapped together unless they are asked for
 
@@ -79,7 +85,7 @@ class Part:
         index = self.other if counterpart else self.index
         if index is None:
             return value
-        if self.kind == "unit":
+        if self.kind in UNITS:
             return value[:, :, index, None]
         return value[:, index] if self.kind in PATTERNS else value[:, :, index]
 
@@ -93,7 +99,7 @@ class Part:
         value, at = value.clone(), torch.tensor(places, device=value.device)
         if self.index is None:
             value[:, at] = new.to(value)
-        elif self.kind == "unit":
+        elif self.kind in UNITS:
             value[:, at, self.index] = new[..., 0].to(value)
         else:
             value[:, at, self.index] = new.to(value)
@@ -118,13 +124,14 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
     place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
     for row in sorted(units, key=lambda row: place_a[row["a"]]):
         i, j = place_a[row["a"]], place_b[row["b"]]
-        found.append(_with(_part(row["a"], "unit", i // width_a, i % width_a), j // width_b, j % width_b, row["b"]))
+        for name, kind in ((row["a"], "unit"), (f"{row['a']} input", "unit input")):
+            found.append(_with(_part(name, kind, i // width_a, i % width_a), j // width_b, j % width_b, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
-            if width_a and width_b:
-                found.append(_with(_part(f"L{layer} MLP", "MLP", layer), layer, None, f"L{layer} MLP"))
-            found.append(_with(_part(f"L{layer} stream", "stream", layer), layer, None, f"L{layer} stream"))
+            for kind in ("attention", "MLP", "stream") if width_a and width_b else ("attention",):
+                name = f"L{layer} {kind}"
+                found.append(_with(_part(name, kind, layer), layer, None, name))
     last = [f"blocks.{reading.model.cfg.n_layers - 1}.hook_resid_post" for reading in (a, b)]
     found.append(Part("final stream", "stream", last[0], None, last[1], None, "final stream"))
     return {part.name: part for part in found}
@@ -160,7 +167,7 @@ def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None)
     if asked is None:
         units, heads = groups.get("all units", ()), groups.get("all outputs", ())
         few = len(units) <= _SINGLE_UNITS
-        dropped = {part.name for part in parts.values() if part.kind == "unit" and not few}
+        dropped = {part.name for part in parts.values() if part.kind in UNITS and not few}
         dropped |= {part.name for part in parts.values() if part.kind == "pattern by role" and len(heads) > 1}
         dropped |= {name for name, members in groups.items() if len(members) == 1}
         return {name: members for name, members in known.items() if name not in dropped}

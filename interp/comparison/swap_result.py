@@ -23,7 +23,7 @@ CLEAN = "whole model"
 SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
 KEPT = 0.95  # of the whole model's answers, in sentence and title
 _RESAMPLES = 1000
-_TAILS = (0.025, 0.5, 0.975)
+_TAILS = (0.025, 0.975)
 _NO_HARM = 1e-3  # nats: less than this lost by ablating, and there is nothing to recover
 
 _COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
@@ -120,7 +120,7 @@ class Swaps(Result):
 
     def most(self) -> str | None:
         """The component with the largest part of the model in it that layers write, where it was swapped."""
-        return next((name for name in (EVERYTHING, "all outputs", "L0H0 output") if name in self.components), None)
+        return next((name for name in (EVERYTHING, "L0 attention", "all outputs") if name in self.components), None)
 
     def _controls(self, component: str) -> str:
         said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]
@@ -132,6 +132,17 @@ class Swaps(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """``table``."""
         return self.table
+
+    def summary(self) -> pd.DataFrame:
+        """A row a component: the swap with its closeness, and the exact match of every control beside it."""
+        rows = []
+        for name in self.components:
+            row = self.swapped(name)
+            kept = ["component", "partner", "exact", "low", "high", "tokens", "recovered", "r2", "overlap", "fitted"]
+            controls = {source: self.rows(name, source)["exact"].mean() for source in SOURCES[1:]}
+            most = self.rows(name, "untrained")["exact"].max()
+            rows.append(row[kept].to_dict() | controls | {"untrained_most": most, "p_untrained": row["p_untrained"]})
+        return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it, None for what is not a number; :meth:`from_dict` reads it."""
@@ -217,7 +228,7 @@ def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: 
     drawn = harm @ share
     if not np.isfinite(harm).all() or np.quantile(drawn, _TAILS[0]) <= _NO_HARM:
         return (float("nan"),) * 3
-    low, _, high = np.quantile((back @ share) / drawn, _TAILS)
+    low, high = np.quantile((back @ share) / drawn, _TAILS)
     return float(back.mean() / harm.mean()), float(low), float(high)
 
 

@@ -22,14 +22,16 @@ Measures, on problems that the fit has not seen:
     recovered    (loss ablated - loss here) / (loss ablated - loss of the whole model): 1 nothing lost, 0 no better than
                  ablated, below 0 worse; percentile bootstrap over problems. NaN where ablating does no harm
     r2           1 - |a's part - what took its place|^2 / |a's part - its mean|^2 at the places where it is replaced,
-                 measured in what the part writes to the stream (values and outputs times W_O, units times W_out)
+                 measured in what the part writes to the stream: values and outputs times W_O, units times W_out (their
+                 inputs as they are)
     overlap      of patterns: weight in common with a's at the queries, 1 - total variation distance
     p_untrained  share of the untrained models whose loss is as low, the swap counted as one
 
-Limits. Sampled. A linear map has d_b x d_a numbers to choose (``fitted``), and a swap of a whole stream that b has
-already solved the problem in hands a the answer: read ``untrained`` and ``shuffled`` beside it, and parts before wholes.
-Where a pattern does not depend on the problem, another problem's does as well: there ``ablated`` and ``untrained`` are
-the controls. Matching is done on the fit's problems.
+Limits. Sampled. A linear map has as many numbers to choose as ``fitted`` says (d_b x d_a, or fewer where b's part does
+not vary in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer:
+read ``untrained`` and ``shuffled`` beside it, and parts before wholes. Where a pattern does not depend on the problem,
+another problem's does as well: there ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's
+problems. That a swap fails says that this map does not make the one from the other; another kind of map might.
 """
 
 from __future__ import annotations
@@ -109,7 +111,10 @@ def swap_components(
     outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
     return compute_swaps(
         outcomes,
-        {name: ", ".join(dict.fromkeys(parts[member].partner for member in members)) for name, members in chosen.items()},
+        {
+            name: ", ".join(dict.fromkeys(parts[member].partner for member in members))
+            for name, members in chosen.items()
+        },
         {name: sum(swapped.maps[member].fitted for member in members) for name, members in chosen.items()},
         task.chain_length(held_out).numpy(),
         names,
@@ -198,7 +203,9 @@ def _outcomes(
             other = source.other
             _, theirs = activations(other.model, source.tokens[rows].to(other.model.cfg.device), other.hooks)
             news = {name: _new(part, other.maps[name], own, theirs, at) for name, part in other.parts.items()}
-            near = {name: _closeness(a, other.parts[name], other.maps[name], own, new, at) for name, new in news.items()}
+            near = {
+                name: _closeness(a, other.parts[name], other.maps[name], own, new, at) for name, new in news.items()
+            }
             for name, members in chosen.items():
                 logits = _run(a, batch, other, {member: news[member] for member in members})
                 judge((name, source.name, source.copy), logits).close([near[member] for member in members])

@@ -25,6 +25,7 @@ _MODULES: tuple[str, ...] = (
     "addlm_claims",
     "addlm_inside",
     "causal",
+    "comparison_swaps",
     "microadder",
     "microadder_continued",
     "microadder_gap",
