@@ -90,9 +90,9 @@ class Part:
         return value[:, index] if self.kind in PATTERNS else value[:, :, index]
 
     def put(
-        self, value: Tensor, new: Float[Tensor, "batch place *feature"], places: Sequence[int]
+        self, value: Float[Tensor, "batch ..."], new: Float[Tensor, "... place feature"], places: Sequence[int]
     ) -> Float[Tensor, "batch ..."]:
-        """The activation with ``new`` in place of this part at these positions."""
+        """The activation with ``new`` in place of this part at these positions, for each example or for all."""
         if self.kind in PATTERNS:
             assert self.index is not None
             return with_rows(value, self.index, new, places)

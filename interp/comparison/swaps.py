@@ -250,7 +250,7 @@ def _closeness(
     if part.kind in PATTERNS:
         read_at = [of.places.index(query) for query in at.queries]
         far = (mine - new).abs()[:, read_at].sum(-1) / 2
-        return "overlap", float((1 - far).sum()), far.numel()
+        return "overlap", float((1 - far).sum()), float(far.numel())
     assert of.mean is not None
     left, all_of_it = mine - new, mine - of.mean
     if part.kind in ("values", "output"):
