@@ -35,13 +35,14 @@ Activations = dict[str, Tensor]
 @dataclass(frozen=True, eq=False)
 class PartMap:
     """One part's map. ``weight`` is None for patterns, and where there is no counterpart. ``rank``: in how many
-    directions the other's activation varies."""
+    directions the other's activation varies. ``offset``: added to what is mapped (of maps fitted to the loss)."""
 
     places: tuple[int, ...]
     mean: Float[Tensor, "place d"] | None = None
     mean_other: Float[Tensor, "place d_other"] | None = None
     weight: Float[Tensor, "d_other d"] | None = None
     rank: int = 0
+    offset: Float[Tensor, " d"] | None = None
 
     @property
     def fitted(self) -> int:
@@ -57,7 +58,8 @@ class PartMap:
         assert self.mean is not None
         if self.weight is None or self.mean_other is None:
             return self.ablated(len(other))
-        return self.mean + (other[:, list(self.places)].double() - self.mean_other) @ self.weight
+        mapped = self.mean + (other[:, list(self.places)].double() - self.mean_other) @ self.weight
+        return mapped if self.offset is None else mapped + self.offset
 
 
 def activations(

@@ -20,7 +20,7 @@ from models.errors import UserError, unknown_name
 from models.evaluation import margins
 
 CLEAN = "whole model"
-SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
+SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
 KEPT = 0.95  # of the whole model's answers, in sentence and title
 _RESAMPLES = 1000
 _TAILS = (0.025, 0.975)
@@ -116,7 +116,16 @@ class Swaps(Result):
             text += f"; least is left with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
         if (most := self.most()) is not None:
             text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
-        return text + "."
+        return f"{text}.{self._stitched()}"
+
+    def _stitched(self) -> str:
+        """What fitting to the loss adds; nothing where there was none."""
+        said = []
+        for name in self.components:
+            if len(rows := self.rows(name, "stitched")):
+                text, untrained = f"{name} {_rate(rows.iloc[0])}", self.rows(name, "stitched untrained")["exact"]
+                said.append(text + (f" (untrained at most {untrained.max():.3f})" if len(untrained) else ""))
+        return f" Through maps fitted to its own loss: {'; '.join(said)}." if said else ""
 
     def most(self) -> str | None:
         """The component with the largest part of the model in it that layers write, where it was swapped."""
@@ -134,15 +143,15 @@ class Swaps(Result):
         return self.table
 
     def summary(self) -> pd.DataFrame:
-        """A row a component: the swap with its closeness, and the exact match of every control beside it."""
+        """A row a component: the swap with its closeness, and the exact match of every control beside it; of several
+        untrained models the best."""
         rows = []
         for name in self.components:
             row = self.swapped(name)
             kept = ["component", "partner", "exact", "low", "high", "tokens", "recovered", "r2", "overlap", "fitted"]
-            controls = {source: self.rows(name, source)["exact"].mean() for source in SOURCES[1:]}
-            most = self.rows(name, "untrained")["exact"].max()
-            rows.append(row[kept].to_dict() | controls | {"untrained_most": most, "p_untrained": row["p_untrained"]})
-        return pd.DataFrame(rows)
+            controls = {source: self.rows(name, source)["exact"].max() for source in SOURCES[1:]}
+            rows.append(row[kept].to_dict() | controls | {"p_untrained": row["p_untrained"]})
+        return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it, None for what is not a number; :meth:`from_dict` reads it."""

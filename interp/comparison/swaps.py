@@ -12,6 +12,8 @@ What took the place of the part, in the column ``source``:
     shuffled     b's on another of the held-out problems, through the same map
     untrained    that of a freshly initialised model, heads and units matched and maps fitted anew: what a linear map
                  makes of features that no training or construction has chosen. Parts that find no partner are ablated
+    stitched     b's, through a map that was then fitted to a's own loss (:mod:`interp.comparison.swap_stitch`): about
+                 the best that a linear map can do. "stitched untrained": the same from untrained models
     itself       a's own, through a map fitted in the same way: what matching and fitting alone cost
 
 Measures, on problems that the fit has not seen:
@@ -31,11 +33,13 @@ Limits. Sampled. A linear map has as many numbers to choose as ``fitted`` says (
 not vary in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer:
 read ``untrained`` and ``shuffled`` beside it, and parts before wholes. Where a pattern does not depend on the problem,
 another problem's does as well: there ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's
-problems. That a swap fails says that this map does not make the one from the other; another kind of map might.
+problems. A swap that fails through least squares can succeed stitched; then the part holds what is needed, but not as
+its largest variation. One that fails both ways may succeed through a map that is not linear.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,6 +55,7 @@ from interp.comparison.readings import Frame, Readings, frame, read
 from interp.comparison.swap_maps import Activations, PartMap, activations, batches, fit_maps
 from interp.comparison.swap_parts import PATTERNS, Part, by_role, components_of, layer_of, parts_beside
 from interp.comparison.swap_result import CLEAN, Outcome, Swaps, compute_swaps
+from interp.comparison.swap_stitch import Forward, stitched
 from interp.controls import copies_to_draw
 from interp.problems import derangement, draw, resolve_task
 from interp.results import Provenance
@@ -59,6 +64,8 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
+
+_STITCHED_COPIES = 3
 
 
 def swap_components(
@@ -70,6 +77,7 @@ def swap_components(
     n_fit: int = 256,
     seed: int = 0,
     untrained: int | Sequence[Any] = 9,
+    stitch: Sequence[str] = (),
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
 
@@ -81,9 +89,11 @@ def swap_components(
         n, n_fit: problems to measure on, and others to match and fit on; half of both rich in carry chains.
         untrained: control models in place of b, or how many copies of b to draw (of a, where b's numbers are set by
             hand; none where both are).
+        stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
-    each of them; about 100 runs for one layer with one head.
+    each of them; about 100 runs for one layer with one head. Stitching: about 80 runs forward and backward a component
+    and model.
 
     Raises:
         UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer
@@ -107,14 +117,19 @@ def swap_components(
         _Source("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
         _Source("itself", 0, _Other(left, a, at, chosen), tokens),
     ]
-    sources += [_Source("untrained", i, _Other(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
+    drawn = [_Other(left, model, at, chosen) for model in copies]
+    sources += [_Source("untrained", i, other, tokens) for i, other in enumerate(drawn)]
+    for name, members in components_of(parts, stitch).items() if stitch else ():
+        if name not in chosen:
+            raise UserError(f"{name!r} is to be stitched, but it is not among the components.")
+        for place, other in enumerate((swapped, *drawn[:_STITCHED_COPIES])):
+            better = _stitch(left.model, other, members, at, task.targets(fit))
+            which = ("stitched", 0) if place == 0 else ("stitched untrained", place - 1)
+            sources.append(_Source(*which, better, tokens, only=name))
     outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
     return compute_swaps(
         outcomes,
-        {
-            name: ", ".join(dict.fromkeys(parts[member].partner for member in members))
-            for name, members in chosen.items()
-        },
+        {name: _listed([parts[member].partner for member in members]) for name, members in chosen.items()},
         {name: sum(swapped.maps[member].fitted for member in members) for name, members in chosen.items()},
         task.chain_length(held_out).numpy(),
         names,
@@ -122,6 +137,11 @@ def swap_components(
         n_fit,
         Provenance(n, seed, source),
     )
+
+
+def _listed(partners: Sequence[str]) -> str:
+    found = list(dict.fromkeys(partners))
+    return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
 
 
 def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -> tuple[list[Any], int | None]:
@@ -161,12 +181,39 @@ class _Other:
         self.hooks = [part.source for part in self.parts.values() if part.source is not None]
 
 
+def _stitch(
+    a: ArithmeticTransformer, other: _Other, members: Sequence[str], at: Frame, targets: Int[Tensor, "n target"]
+) -> _Other:
+    """The same with these parts' maps fitted to the loss of a, on the fit's problems."""
+    frozen, start = copy.deepcopy(a).requires_grad_(False), 0
+    forwards: list[tuple[Forward, Tensor]] = []
+    hooks = [other.parts[name].hook for name in members]
+    for batch in batches(a, at.tokens):
+        right = targets[start : start + len(batch)].to(batch.device)
+        start += len(batch)
+        with torch.no_grad():
+            _, own = activations(a, batch, hooks)
+            _, theirs = activations(other.model, batch.to(other.model.cfg.device), other.hooks)
+
+        def forward(
+            maps: Mapping[str, PartMap], batch: Tensor = batch, own: Activations = own, theirs: Activations = theirs
+        ) -> Tensor:
+            new = {name: _new(other.parts[name], maps[name], own, theirs, at) for name in members}
+            return _run(frozen, batch, other, new)[:, list(at.queries)]
+
+        forwards.append((forward, right))
+    better = copy.copy(other)
+    better.maps = stitched({name: other.maps[name] for name in members}, forwards)
+    return better
+
+
 @dataclass(frozen=True, eq=False)
 class _Source:
     name: str
     copy: int
     other: _Other
     tokens: Int[Tensor, "n pos"]  # what the other model runs on
+    only: str | None = None  # the component it is for
 
 
 @torch.no_grad()
@@ -202,11 +249,13 @@ def _outcomes(
         for source in sources:
             other = source.other
             _, theirs = activations(other.model, source.tokens[rows].to(other.model.cfg.device), other.hooks)
-            news = {name: _new(part, other.maps[name], own, theirs, at) for name, part in other.parts.items()}
+            components = chosen if source.only is None else {source.only: chosen[source.only]}
+            needed = dict.fromkeys(member for members in components.values() for member in members)
+            news = {name: _new(other.parts[name], other.maps[name], own, theirs, at) for name in needed}
             near = {
                 name: _closeness(a, other.parts[name], other.maps[name], own, new, at) for name, new in news.items()
             }
-            for name, members in chosen.items():
+            for name, members in components.items():
                 logits = _run(a, batch, other, {member: news[member] for member in members})
                 judge((name, source.name, source.copy), logits).close([near[member] for member in members])
     return found

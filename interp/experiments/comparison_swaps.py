@@ -35,7 +35,8 @@ class Pair:
     b: str
     shape: tuple[int, int] | None = None
     problems: int = 400
-    untrained: int = 19
+    untrained: int = 9
+    stitch: tuple[str, ...] = ("L0 attention", "L0 MLP")
     why: str = ""
 
 
@@ -56,6 +57,7 @@ PAIRS = (
         shape=(4, 4),
         problems=128,
         untrained=3,
+        stitch=(),  # a thousand runs of the larger models
         why="Four trained heads and the four of Theorem 4.1. The construction holds digits as numbers on one axis; "
         "the trained model does not, so that no linear map takes the one's values to the other's.",
     ),
@@ -105,7 +107,7 @@ def _result(settings: Settings, pair: Pair, direction: int) -> Swaps:
     a, b = load_pair(pair)
     a, b = (a, b) if direction == 0 else (b, a)
     n = settings.problems or pair.problems
-    result = swap_components(a, b, n=n, n_fit=n, untrained=pair.untrained)
+    result = swap_components(a, b, n=n, n_fit=n, untrained=pair.untrained, stitch=pair.stitch)
     path = _path(settings, pair, direction)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_atomic(path, result.to_dict())
@@ -133,15 +135,18 @@ def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
         for component in ("L0 attention", "all unit inputs", "all units", "L0 MLP", "all that layers write"):
             has = component in result.components
             row[component] = result.swapped(component)["exact"] if has else float("nan")
+            stitched = result.rows(component, "stitched")["exact"] if has else ()
+            row[f"{component}, to the loss"] = float(stitched.iloc[0]) if len(stitched) else float("nan")
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
     table = overview(found)
     text = (
         "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
-        "the same problem, mapped by a linear fit on other problems. Half of the problems are rich in carry chains. "
+        "the same problem, mapped by a linear fit on other problems; to the loss: with a map that was then fitted to "
+        "the model's own loss there. Half of the problems are rich in carry chains. "
         "Under each pair: every part, what the map leaves, and the controls (nothing of the other model; its part on "
         "another problem; untrained models in its place)."
     )

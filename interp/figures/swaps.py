@@ -17,9 +17,11 @@ from models.errors import UserError, unknown_name
 _ROW, _TOP, _BOTTOM, _LEFT, _RIGHT, _WIDTH = 30, -15, 120, 190, 40, 1180
 _MARKS = {  # source: name, symbol, colour, size; drawn in this order
     "untrained": ("untrained model's", "diamond-open", theme.ORANGE, 8),
+    "stitched untrained": ("untrained model's, fitted to its loss", "triangle-up-open", theme.ORANGE, 9),
     "ablated": ("ablated", "line-ns", theme.BLACK, 12),
     "shuffled": ("the other's on another problem", "x-thin", theme.GREY, 9),
     "itself": ("its own, mapped alike", "circle-open", theme.GREEN, 13),
+    "stitched": ("the other's, map fitted to its loss", "triangle-up", theme.SKY, 12),
     "swapped": ("the other's", "circle", theme.BLUE, 10),
 }
 _WHOLE = ("L0 attention", "L0 MLP", EVERYTHING)  # of one layer
@@ -115,7 +117,7 @@ def _marks(figure: go.Figure, result: Swaps, source: str, measure: str) -> None:
         f"{row.component}: {row.exact:.3f} [{row.low:.3f}, {row.high:.3f}] of {row.n:,} problems, {row.tokens:.3f} of "
         f"tokens<br>loss {row.loss:.4g} nats, recovered {_number(row.recovered)} "
         f"[{_number(row.recovered_low)}, {_number(row.recovered_high)}]"
-        + (f"<br>taken from {row.partner}" if source in ("swapped", "shuffled") and row.partner else "")
+        + (f"<br>taken from {row.partner}" if source in ("swapped", "shuffled", "stitched") and row.partner else "")
         + (f"<br>p against untrained {row.p_untrained:.3f}" if row.p_untrained == row.p_untrained else "")
         for row in rows.itertuples()
     ]
@@ -125,7 +127,7 @@ def _marks(figure: go.Figure, result: Swaps, source: str, measure: str) -> None:
         y=rows["component"],
         mode="markers",
         marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2, "color": colour}},
-        error_x=error if source == "swapped" else None,
+        error_x=error if source in ("swapped", "stitched") else None,
         name=name,
         text=said,
         hovertemplate="%{text}<extra>" + name + "</extra>",
