@@ -40,6 +40,7 @@ Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "u
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
 UNITS: tuple[Kind, ...] = ("unit", "unit input")
 EVERYTHING = "all that layers write"
+_LAYER_KINDS: tuple[Kind, ...] = ("attention", "MLP", "stream")
 _HOOKS: Mapping[Kind, str] = {
     "pattern": "attn.hook_pattern",
     "pattern by role": "attn.hook_pattern",
@@ -124,12 +125,13 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
     place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
     for row in sorted(units, key=lambda row: place_a[row["a"]]):
         i, j = place_a[row["a"]], place_b[row["b"]]
-        for name, kind in ((row["a"], "unit"), (f"{row['a']} input", "unit input")):
+        for kind in UNITS:
+            name = row["a"] if kind == "unit" else f"{row['a']} input"
             found.append(_with(_part(name, kind, i // width_a, i % width_a), j // width_b, j % width_b, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
-            for kind in ("attention", "MLP", "stream") if width_a and width_b else ("attention",):
+            for kind in _LAYER_KINDS if width_a and width_b else _LAYER_KINDS[:1]:
                 name = f"L{layer} {kind}"
                 found.append(_with(_part(name, kind, layer), layer, None, name))
     last = [f"blocks.{reading.model.cfg.n_layers - 1}.hook_resid_post" for reading in (a, b)]
@@ -160,16 +162,16 @@ def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None)
     """
     groups: dict[str, tuple[str, ...]] = {}
     for name, kinds in _GROUPS.items():
-        members = tuple(part.name for part in parts.values() if part.kind in kinds and part.source is not None)
-        if {parts[member].kind for member in members} == set(kinds):
-            groups[name] = members
+        of_kind = [part for part in parts.values() if part.kind in kinds and part.source is not None]
+        if {part.kind for part in of_kind} == set(kinds):
+            groups[name] = tuple(part.name for part in of_kind)
     known = {name: (name,) for name, part in parts.items() if part.source is not None} | groups
     if asked is None:
         units, heads = groups.get("all units", ()), groups.get("all outputs", ())
         few = len(units) <= _SINGLE_UNITS
         dropped = {part.name for part in parts.values() if part.kind in UNITS and not few}
         dropped |= {part.name for part in parts.values() if part.kind == "pattern by role" and len(heads) > 1}
-        dropped |= {name for name, members in groups.items() if len(members) == 1}
+        dropped |= {name for name, alone in groups.items() if len(alone) == 1}
         return {name: members for name, members in known.items() if name not in dropped}
     found: dict[str, tuple[str, ...]] = {}
     for name in [asked] if isinstance(asked, str) else asked:

@@ -196,7 +196,6 @@ def compute_swaps(
     provenance: Provenance,
 ) -> Swaps:
     """The tables from what every run answers. ``partners`` and ``fitted`` by component."""
-    clean = outcomes["", CLEAN, 0]
     n = len(chains)
     share = np.random.default_rng(provenance.seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).T / n
     losses = {key: np.concatenate(outcome.loss) for key, outcome in outcomes.items()}
@@ -206,22 +205,21 @@ def compute_swaps(
     for key in sorted(outcomes, key=lambda key: (names_in_order[key[0]], order[key[1]], key[2])):
         component, source, copy = key
         right = np.concatenate(outcomes[key].right)
-        whole = right.all(1)
-        row = dict(zip(_COLUMNS[:4], (component, source, copy, partners.get(component, "")), strict=True))
-        row |= _proportion(whole) | {"tokens": right.mean(), "loss": losses[key].mean()}
+        whole = np.asarray(right.all(1))
+        place = {"component": component, "source": source, "copy": copy}
+        row: dict[str, Any] = place | {"partner": partners.get(component, "")} | _proportion(whole)
+        row |= {"tokens": right.mean(), "loss": losses[key].mean()}
         row["margin"] = np.concatenate(outcomes[key].margin).mean()
         if component:
-            parts = [losses[component, "ablated", 0], losses[key], losses["", CLEAN, 0]]
-            row |= dict(zip(_MORE[:3], _recovered(*parts, share), strict=True))
+            ablated, clean = losses[component, "ablated", 0], losses["", CLEAN, 0]
+            row |= dict(zip(_MORE[:3], _recovered(ablated, losses[key], clean, share), strict=True))
             row |= outcomes[key].closeness() | {"fitted": float(fitted[component])}
         if source == "swapped":
             null = np.array([loss.mean() for other, loss in losses.items() if other[:2] == (component, "untrained")])
-            row["p_untrained"] = permutation_p(-row["loss"], -null) if len(null) else float("nan")
+            row["p_untrained"] = permutation_p(-float(row["loss"]), -null) if len(null) else float("nan")
         rows.append(row)
         for chain in np.unique(chains):
-            at = {"component": component, "source": source, "copy": copy, "chain": int(chain)}
-            chain_rows.append(at | _proportion(whole[chains == chain]))
-    assert len(clean.right)
+            chain_rows.append(place | {"chain": int(chain)} | _proportion(whole[chains == chain]))
     table = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, *_MORE])
     return Swaps(table, pd.DataFrame(chain_rows), names, control, n_fit, provenance)
 
@@ -232,7 +230,7 @@ def _proportion(right: np.ndarray) -> dict[str, Any]:
 
 
 def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
-    """Share of the lost loss that is back, with its bootstrap interval over problems; NaN where none was lost."""
+    """(share of the lost loss that is back, low, high); NaN where none was lost."""
     harm, back = ablated - clean, ablated - here
     drawn = harm @ share
     if not np.isfinite(harm).all() or np.quantile(drawn, _TAILS[0]) <= _NO_HARM:

@@ -133,10 +133,9 @@ def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
         row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}
         row["whole"] = result.whole["exact"]
         for component in ("L0 attention", "all unit inputs", "all units", "L0 MLP", "all that layers write"):
-            has = component in result.components
-            row[component] = result.swapped(component)["exact"] if has else float("nan")
-            stitched = result.rows(component, "stitched")["exact"] if has else ()
-            row[f"{component}, to the loss"] = float(stitched.iloc[0]) if len(stitched) else float("nan")
+            for source, words in (("swapped", component), ("stitched", f"{component}, to the loss")):
+                found_rows = result.rows(component, source)["exact"] if component in result.components else []
+                row[words] = next(iter(found_rows), float("nan"))
         rows.append(row)
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 

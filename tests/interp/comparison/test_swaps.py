@@ -124,10 +124,7 @@ def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
     queries = list(a.task.query_positions)
     _, own = a.run_with_cache(a.task.encode(problems))
     _, other = b.run_with_cache(b.task.encode(problems))
-    y, x = (
-        cache["hook_mlp_out"][:, queries].detach().double().numpy()
-        for cache in ({"hook_mlp_out": own[NAME]}, {"hook_mlp_out": other[NAME]})
-    )
+    y, x = (cache["blocks.0.hook_mlp_out"][:, queries].detach().double().numpy() for cache in (own, other))
     fit, held = slice(0, 32), slice(32, 48)
     dx, dy = ((z[fit] - z[fit].mean(0)).reshape(-1, z.shape[-1]) for z in (x, y))
     weight = np.linalg.lstsq(dx, dy, rcond=1e-6)[0]
@@ -142,9 +139,6 @@ def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
     assert row["loss"] == pytest.approx(float(expected), rel=1e-3)
     left = ((y[held] - new) ** 2).sum() / ((y[held] - y[fit].mean(0)) ** 2).sum()
     assert row["r2"] == pytest.approx(1 - left, abs=1e-5)
-
-
-NAME = "blocks.0.hook_mlp_out"
 
 
 def _problems(task: Any, n: int, seed: int) -> Tensor:
@@ -290,7 +284,7 @@ def test_a_model_that_diverged_is_refused(which: int):
     pair = [dense(), dense()]
     pair[which] = dense(change=broken)
     with pytest.raises(UserError, match="diverged"):
-        interp.swap_components(*pair, n=4, n_fit=8, untrained=[])
+        interp.swap_components(pair[0], pair[1], n=4, n_fit=8, untrained=[])
 
 
 # ---- what the result says
