@@ -23,6 +23,7 @@
 
     interp.mode_connectivity(adder, seed).figure()     two seeds: the loss on the straight line between them, aligned
     interp.seed_distances([adder, seed, other])  and how far apart their parameters and answers are
+    interp.swap_components(adder, other).figure()    and what survives when one's parts replace the other's
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -71,6 +72,8 @@ from interp.comparison.connectivity import ModeConnectivity, mode_connectivity
 from interp.comparison.result import Comparison
 from interp.comparison.table import ModelTable
 from interp.comparison.seeds import SeedDistances, seed_distances
+from interp.comparison.swap_result import Swaps
+from interp.comparison.swaps import swap_components
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
@@ -113,6 +116,8 @@ __all__ = [
     "ModeConnectivity",
     "seed_distances",
     "SeedDistances",
+    "swap_components",
+    "Swaps",
     "certify",
     "Certificate",
     "accuracy_bounds",

@@ -25,3 +25,19 @@ def untrained_models(model: Any, given: Sequence[Any] | None, count: int, seed: 
         return list(given)
     copies = [untrained_copy(model, 1_000 + seed + i) for i in range(count)]
     return [copied for copied in copies if copied is not None]
+
+
+def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[list[Any], int | None]:
+    """``count`` untrained copies of the first of the models that has something to draw, and which it is.
+
+    ([], None) if none has: numbers set by hand are parameters, but the same in every copy.
+    """
+    for index, model in enumerate(candidates):
+        copies = untrained_models(model, None, max(count, 2), seed)
+        if copies and _differ(copies[0], copies[1]):
+            return copies[:count], index
+    return [], None
+
+
+def _differ(first: Any, second: Any) -> bool:
+    return any(not torch.equal(x, y) for x, y in zip(first.parameters(), second.parameters(), strict=True))

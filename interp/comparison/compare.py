@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 from jaxtyping import Float
 
@@ -37,8 +36,8 @@ from interp.comparison.heads import head_distances, shuffled_roles
 from interp.comparison.matching import match, relabelled_distances, scaled_distance
 from interp.comparison.readings import Frame, Readings, frame, read
 from interp.comparison.result import Comparison
-from interp.comparison.units import correlations, unit_distances, varying
-from interp.controls import untrained_models
+from interp.comparison.units import correlations, matched_units, sign_free, unit_distances, varying
+from interp.controls import copies_to_draw
 from interp.parameters import parameters_beside
 from interp.problems import draw, resolve_task
 from interp.sites import model_name
@@ -94,8 +93,8 @@ def compare(
             model that diverged.
     """
     task = resolve_task(a, task)
-    names = _names(a, b)
-    _require_one_format(task, b, names)
+    names = pair_names(a, b)
+    require_one_format(task, b, names)
     resolve_task(b, task)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     at = frame(task, sample.problems, sample.tokens)
@@ -144,12 +143,14 @@ def compare(
 # ---- which models
 
 
-def _names(a: Any, b: Any) -> tuple[str, str]:
+def pair_names(a: Any, b: Any) -> tuple[str, str]:
+    """What results call the two, told apart where both have one name."""
     first, second = model_name(a), model_name(b)
     return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
 
 
-def _require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
+def require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
+    """Raises UserError for a model whose own tokens or positions are not the task's."""
     other = getattr(b, "task", None)
     if isinstance(other, Task) and not same_format(task, other):
         raise UserError(
@@ -174,16 +175,8 @@ def _controls(a: Any, b: Any, untrained: Sequence[Any] | None, seed: int) -> tup
     """Control models, and whether they stand for ``a``."""
     if untrained is not None:
         return list(untrained), True
-    for model in (a, b):
-        copies = untrained_models(model, None, CONTROLS, seed)
-        if copies and _differ(copies[0], copies[1]):
-            return copies, model is a
-    return [], True
-
-
-def _differ(first: Any, second: Any) -> bool:
-    """Whether any parameter does: a map whose numbers are set by hand has parameters, and the same in every copy."""
-    return any(not torch.equal(x, y) for x, y in zip(first.parameters(), second.parameters(), strict=True))
+    copies, of = copies_to_draw((a, b), CONTROLS, seed)
+    return copies, of in (0, None)
 
 
 # ---- one pair
@@ -207,7 +200,7 @@ def _measure(left: _Side, right: _Side) -> _Measured:
     names_a, names_b = left.reading.heads, right.reading.heads
     for j, i in pairs:
         add("heads", "attention by role", names_a[i], names_b[j], (float(distance[i, j]), float("nan")))
-    units, matched = _matched_units(left.reading, right.reading)
+    units, matched = matched_units(left.reading, right.reading)
     if matched:
         mean = float(np.mean([pair["distance"] for pair in matched]))
         add("units", f"{len(matched)} matched units", "", "", (mean, float("nan")))
@@ -232,24 +225,6 @@ def _nothing(left: np.ndarray, right: np.ndarray) -> str:
 def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int) -> Iterable[str]:
     """Names of the tables that both have in one shape (head axis apart)."""
     return [name for name in a if name in b and a[name].shape[skip:] == b[name].shape[skip:]]
-
-
-def _sign_free(a: Readings, b: Readings) -> bool:
-    return bool(a.model.config.gated_mlp and b.model.config.gated_mlp)
-
-
-def _matched_units(a: Readings, b: Readings) -> tuple[xr.DataArray, list[dict[str, Any]]]:
-    kept = [varying(reading.units) for reading in (a, b)]
-    names = [np.array(reading.unit_names, dtype=object)[mask] for reading, mask in zip((a, b), kept, strict=True)]
-    if not all(mask.any() for mask in kept):
-        return xr.DataArray(np.zeros((0, 0)), dims=("a", "b"), coords={"a": [], "b": []}), []
-    values = correlations(a.units[..., kept[0]], b.units[..., kept[1]])
-    distance = unit_distances(values, _sign_free(a, b))
-    rows = [
-        {"a": names[0][i], "b": names[1][j], "correlation": values[i, j], "distance": distance[i, j]}
-        for j, i in match(distance)
-    ]
-    return xr.DataArray(values, dims=("a", "b"), coords={"a": names[0].tolist(), "b": names[1].tolist()}), rows
 
 
 def _still(reading: Readings) -> int:
@@ -320,7 +295,7 @@ def _units_shuffled(a: Readings, b: Readings, rng: np.random.Generator) -> float
     kept = [varying(reading.units) for reading in (a, b)]
     order = rng.permutation(len(a.units))
     values = correlations(a.units[order][..., kept[0]], b.units[..., kept[1]])
-    distance = unit_distances(values, _sign_free(a, b))
+    distance = unit_distances(values, sign_free(a, b))
     return float(np.mean([distance[i, j] for j, i in match(distance)]))
 
 

@@ -11,8 +11,14 @@ scale of a unit is not seen. Units that never vary on the problems have no corre
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import xarray as xr
 from jaxtyping import Bool, Float
+
+from interp.comparison.matching import match
+from interp.comparison.readings import Readings
 
 _STILL = 1e-7  # spread relative to the largest activation, below which a unit is constant up to rounding
 
@@ -35,6 +41,26 @@ def unit_distances(correlation: Float[np.ndarray, "left right"], sign_free: bool
     """1 - r, cut off at 1; with ``sign_free`` 1 - |r|."""
     distance = 1 - (np.abs(correlation) if sign_free else correlation.clip(min=0))
     return np.where(distance < 1e-12, 0.0, distance)
+
+
+def sign_free(a: Readings, b: Readings) -> bool:
+    """Whether a sign can be moved through the units of both."""
+    return bool(a.model.config.gated_mlp and b.model.config.gated_mlp)
+
+
+def matched_units(a: Readings, b: Readings) -> tuple[xr.DataArray, list[dict[str, Any]]]:
+    """Correlations (a, b) of the units that vary, and the matched pairs: a, b, correlation, distance."""
+    kept = [varying(reading.units) for reading in (a, b)]
+    names = [np.array(reading.unit_names, dtype=object)[mask] for reading, mask in zip((a, b), kept, strict=True)]
+    if not all(mask.any() for mask in kept):
+        return xr.DataArray(np.zeros((0, 0)), dims=("a", "b"), coords={"a": [], "b": []}), []
+    values = correlations(a.units[..., kept[0]], b.units[..., kept[1]])
+    distance = unit_distances(values, sign_free(a, b))
+    rows = [
+        {"a": names[0][i], "b": names[1][j], "correlation": values[i, j], "distance": distance[i, j]}
+        for j, i in match(distance)
+    ]
+    return xr.DataArray(values, dims=("a", "b"), coords={"a": names[0].tolist(), "b": names[1].tolist()}), rows
 
 
 def _standard(x: Float[np.ndarray, "row unit"]) -> Float[np.ndarray, "row unit"]:

@@ -39,6 +39,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attention import with_rows
 from interp.coupled.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.coupled.patterns import read_patterns
 from interp.coupled.roles import HeadRoles, head_roles
@@ -227,14 +228,12 @@ def _substitute(
     changes: Mapping[int, tuple[Tensor, Tensor] | None],
     queries: list[int],
 ) -> Float[Tensor, "batch head query key"]:
-    pattern = pattern.clone()
     for head, change in changes.items():
         if change is None:
-            pattern[:, head] = 0
+            pattern = with_rows(pattern, head, torch.zeros(pattern.shape[2:]), range(pattern.shape[2]))
             continue
         rows, where = change
-        at = torch.tensor(queries)[where]
-        pattern[:, head, at.to(pattern.device)] = rows[where].to(pattern)
+        pattern = with_rows(pattern, head, rows[where], torch.tensor(queries)[where].tolist())
     return pattern
 
 

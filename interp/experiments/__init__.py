@@ -27,6 +27,7 @@ _MODULES: tuple[str, ...] = (
     "causal",
     "comparison",
     "comparison_seeds",
+    "comparison_swaps",
     "microadder",
     "microadder_continued",
     "microadder_gap",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,70 +14,11 @@ from torch import Tensor
 import interp
 import models
 from interp.comparison.circuits import NAMES
-from models.config import TransformerConfig
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
-from models.transformer import ArithmeticTransformer
-from models.weight_maps.dense import DenseWeights
+from tests.interp.comparison.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
-
-TASK = TenDigitAddition()
-CONFIG = TransformerConfig(
-    n_layers=1, d_model=8, n_heads=3, d_head=4, d_mlp=5, d_vocab=10, n_ctx=34, dtype="float64", act_fn="gelu"
-)
-Change = Callable[[Mapping[str, Tensor]], None]
-
-
-def dense(seed: int = 0, change: Change | None = None, config: TransformerConfig = CONFIG) -> ArithmeticTransformer:
-    """A model of random weights with norm gains 1, changed in place by ``change``."""
-    weights = DenseWeights(config).double()
-    weights.initialise(torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        for name, parameter in weights.named_parameters():
-            if "/W_" in name:
-                parameter.mul_(20)
-            elif "/b_" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)) / 3)
-        table = dict(weights.named_parameters())
-        if change is not None:
-            change(table)
-    return ArithmeticTransformer(weights, TASK)
-
-
-def permute(table: Mapping[str, Tensor]) -> None:
-    """Heads 0, 1, 2 become 2, 0, 1, and units are reversed, in every layer."""
-    for name, value in table.items():
-        if "/attn/" in name and value.shape[0] == 3:
-            value.copy_(value[[1, 2, 0]].clone())
-        elif name.endswith("mlp/W_out") or name.endswith("mlp/b_in"):
-            value.copy_(value.flip(0).clone())
-        elif name.endswith("mlp/W_in"):
-            value.copy_(value.flip(1).clone())
-
-
-def rotate(table: Mapping[str, Tensor]) -> None:
-    """The residual stream in another orthonormal basis."""
-    q = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)).Q
-    for name, value in table.items():
-        kind = name.rsplit("/", 1)[1]
-        if kind in ("W_E", "W_pos", "W_O", "W_out", "b_O", "b_out"):
-            value.copy_(value @ q)
-        elif kind in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
-            value.copy_(q.T @ value)
-
-
-def rescale(table: Mapping[str, Tensor]) -> None:
-    """Scales moved from queries to keys and from values to outputs, head by head."""
-    scale = torch.tensor([0.2, 3.0, 7.0], dtype=torch.float64)
-    for name, value in table.items():
-        kind = name.rsplit("/", 1)[1]
-        factor = scale.reshape(-1, *[1] * (value.ndim - 1)) if "/attn/" in name and value.shape[0] == 3 else None
-        if factor is not None and kind in ("W_Q", "b_Q", "W_V", "b_V"):
-            value.mul_(factor)
-        elif factor is not None and kind in ("W_K", "b_K", "W_O"):
-            value.div_(factor)
 
 
 @pytest.fixture(scope="module")
