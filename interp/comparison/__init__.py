@@ -2,8 +2,8 @@
 
 interp.compare(a, b)              :mod:`interp.comparison.compare` says what is compared, and against which nulls
 interp.compare_models([a, b, c])  :mod:`interp.comparison.across`; its questions: :mod:`interp.comparison.questions`
-interp.compare(a, b)            :mod:`interp.comparison.compare` says what is compared, and against which nulls
-interp.align(a, b)              two models of one architecture in one gauge: :mod:`interp.comparison.alignment`
-interp.mode_connectivity(a, b)  the straight line between them: :mod:`interp.comparison.connectivity`
-interp.seed_distances(models)   how far apart seeds are: :mod:`interp.comparison.seeds`
+interp.swap_components(a, b)      one component replaced by the other model's: :mod:`interp.comparison.swaps`
+interp.align(a, b)                two models of one architecture in one gauge: :mod:`interp.comparison.alignment`
+interp.mode_connectivity(a, b)    the straight line between them: :mod:`interp.comparison.connectivity`
+interp.seed_distances(models)     how far apart seeds are: :mod:`interp.comparison.seeds`
 """
