@@ -19,11 +19,11 @@
 
     interp.compare(adder, other).figure()        two models of one format: heads, units and circuits beside each other
     interp.compare_models([adder, summer]).figure()   models of any formats: one row a model, one column a question
-    interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
-
-    interp.mode_connectivity(adder, seed).figure()     two seeds: the loss on the straight line between them, aligned
+    interp.swap_components(adder, other).figure()    what survives when one's parts replace the other's
+    interp.mode_connectivity(adder, seed).figure()   two seeds: the loss on the straight line between them, aligned
     interp.seed_distances([adder, seed, other])  and how far apart their parameters and answers are
-    interp.swap_components(adder, other).figure()    and what survives when one's parts replace the other's
+    interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
+    interp.headlines.table().figure()            every headline number of the five papers, ours, and how to make it
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -45,8 +45,6 @@
 
 :mod:`interp.patching`, :mod:`interp.edges`, :mod:`interp.circuits`, :mod:`interp.ablation`, :mod:`interp.interchange`
 and :mod:`interp.lens` have the rest of the causal toolkit.
-
-    interp.headlines.table().figure()            every headline number of the five papers, ours, and how to make it
 
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
@@ -70,10 +68,10 @@ from interp.comparison.alignment import Alignment, align
 from interp.comparison.compare import compare
 from interp.comparison.connectivity import ModeConnectivity, mode_connectivity
 from interp.comparison.result import Comparison
-from interp.comparison.table import ModelTable
 from interp.comparison.seeds import SeedDistances, seed_distances
 from interp.comparison.swap_result import Swaps
 from interp.comparison.swaps import swap_components
+from interp.comparison.table import ModelTable
 from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
 from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
