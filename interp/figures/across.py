@@ -15,7 +15,7 @@ from interp.comparison.subject import PLACES
 from interp.comparison.table import ModelTable, value_text
 from interp.figures import theme
 
-_WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings stand on end above the table
+_WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean above the table
 _LETTER = 7.0  # pixels of a model's name
 _COLOURED = ("share", "separability")  # units on a scale from 0 to 1
 _PLACE_COLOURS = dict(zip(PLACES, (theme.BLUE, theme.ORANGE, theme.GREEN, theme.GREY, theme.LIGHT), strict=True))
@@ -25,7 +25,8 @@ def across(result: ModelTable) -> go.Figure:
     """Rows are models: every question in a column, then where each model looks, beside accuracy by chain length."""
     below = [name for name in ("attention", "chains") if _has(result, name)]
     height = _ROW * len(result.rows)
-    total = height * (1 + bool(below)) + (_GAP if below else 0)
+    heights = [height + _HEADINGS, *([height] if below else [])]
+    total = sum(heights) + (_GAP if below else 0)
     specs: list[Any] = [[{"colspan": 2}, None]]
     titles = [""]
     if below:
@@ -37,7 +38,7 @@ def across(result: ModelTable) -> go.Figure:
         cols=2,
         specs=specs,
         column_widths=[0.52, 0.48],
-        row_heights=[height] * len(specs),
+        row_heights=heights,
         vertical_spacing=_GAP / total if below else 0,
         horizontal_spacing=0.04,
         subplot_titles=titles,
@@ -47,9 +48,13 @@ def across(result: ModelTable) -> go.Figure:
         _places(figure, result, column) if name == "attention" else _chains(figure, result, column)
     left = _left(result.names)
     figure = theme.finish(figure, _title(result), result.provenance, _WIDTH - left, total, _NOTE)
-    top, bottom = int(figure.layout.margin.t) + _HEADINGS, 110 if below else 30
+    top, bottom = int(figure.layout.margin.t), 110 if below else 30
     figure.update_layout(
-        width=_WIDTH, height=total + top + bottom, margin={"t": top, "b": bottom, "l": left, "r": 90}, barmode="overlay"
+        width=_WIDTH,
+        height=total + top + bottom,
+        margin={"t": top, "b": bottom, "l": left, "r": 90},
+        barmode="overlay",
+        meta={"least_width": 1000},
     )
     figure.update_annotations(font_size=13)
     for question, x in zip(result.questions, range(len(result.questions)), strict=True):
@@ -161,6 +166,7 @@ def _table(figure: go.Figure, result: ModelTable) -> None:
         showticklabels=False, showgrid=False, zeroline=False, range=[-0.5, len(columns) - 0.5], row=1, col=1
     )
     _name_rows(figure, result, 1, 1)
+    figure.update_yaxes(range=[len(rows) - 0.5, -0.5 - _HEADINGS / _ROW], row=1, col=1)
 
 
 def _name_rows(figure: go.Figure, result: ModelTable, row: int, column: int, shown: bool = True) -> None:

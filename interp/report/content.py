@@ -13,6 +13,10 @@ import models
 from interp.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.attention import AttentionByRole, attention_by_role
 from interp.carry import CarryUnits, carry_units
+from interp.comparison.across import PROBLEMS, compare_models
+from interp.comparison.compare import compare
+from interp.comparison.result import Comparison
+from interp.comparison.table import ModelTable
 from interp.dynamics import GrokkingCurves, grokking_curves
 from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.helices import HelixFit, helix_fit
@@ -62,6 +66,28 @@ def gather(name: str, n: int = 2048, seed: int = 0) -> ModelFindings:
         curves=grokking_curves(name) if entry else None,
         parameters=parameter_table(model),
         n_snapshots=len(load_snapshots(name)) if entry else 0,
+    )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The page's models beside each other and beside the ones that were set by hand in the same parametrisation.
+
+    ``pairs``: trained and by hand. ``table``: all models of the page and those twins, asked the same questions.
+    """
+
+    pairs: tuple[Comparison, ...]
+    table: ModelTable
+
+
+def gather_beside(names: Sequence[str], n: int = 2048, seed: int = 0) -> Beside:
+    """Compare the named models; the twin of NAME is the constructed model NAME-by-hand, where there is one."""
+    trained = [models.load(name) for name in names]
+    twins = {i: models.build(f"{name}-by-hand") for i, name in enumerate(names) if f"{name}-by-hand" in models.names()}
+    beside = [model for i, own in enumerate(trained) for model in (own, twins.get(i)) if model is not None]
+    return Beside(
+        pairs=tuple(compare(trained[i], twin, seed=seed) for i, twin in twins.items()),
+        table=compare_models(beside, n=min(n, PROBLEMS), seed=seed),
     )
 
 

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.report.content import ModelFindings, gather, summary
+from interp.report.content import Beside, ModelFindings, gather, gather_beside, summary
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
@@ -26,7 +26,7 @@ SMALL = 1_000
 def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
     """Probe the named models (the zoo's small ten-digit adders by default, smallest first) and write the page.
 
-    About ten seconds a model. ``n`` problems a probe, drawn with ``seed``.
+    About ten seconds a model, and three for its row of the comparison. ``n`` problems a probe, drawn with ``seed``.
 
     Raises:
         UserError: an unknown model, an empty zoo, or a page that cannot be written.
@@ -43,7 +43,8 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
         bar.set_postfix_str(name)
         found.append(gather(name, n, seed))
     found.sort(key=lambda model: model.n_parameters)
-    write_bytes_atomic(Path(out), render(found).encode())
+    beside = gather_beside([model.name for model in found], n, seed)
+    write_bytes_atomic(Path(out), render(found, beside).encode())
 
 
 def _suits(name: str) -> bool:
@@ -52,18 +53,21 @@ def _suits(name: str) -> bool:
     return isinstance(model.task, FixedWidthAddition) and sum(p.numel() for p in model.parameters()) <= SMALL
 
 
-def render(found: Sequence[ModelFindings]) -> str:
+def render(found: Sequence[ModelFindings], beside: Beside) -> str:
     """The page as text, with one inlined plotly.js and no other reference."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("interp.report", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["figure"] = figure_html
     page = environment.get_template("report.html.j2")
-    return page.render(models=found, summary=summary(found), plotlyjs=Markup(get_plotlyjs()))
+    return page.render(models=found, beside=beside, summary=summary(found), plotlyjs=Markup(get_plotlyjs()))
 
 
 def figure_html(figure: go.Figure) -> Markup:
-    """A figure that fills its column and keeps its height; its title becomes the caption, which wraps on a phone."""
+    """A figure that fills its column and keeps its height; its title becomes the caption, which wraps on a phone.
+
+    A figure with ``layout.meta["least_width"]`` (pixels) is scrolled where its column is narrower than that.
+    """
     figure = go.Figure(figure)
     title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
     removed = figure.layout.margin.t or 0
@@ -75,4 +79,7 @@ def figure_html(figure: go.Figure) -> Markup:
     caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
         Markup(words), Markup(subtitle.replace("<br>", " "))
     )
+    least = (figure.layout.meta or {}).get("least_width")
+    if least is not None:
+        body = f"<div style='min-width: {int(least)}px'>{body}</div>"
     return Markup("<figure>{}<div class='plot'>{}</div></figure>").format(caption, Markup(body))

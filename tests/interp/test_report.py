@@ -38,6 +38,14 @@ def test_every_zoo_model_is_on_it_with_score_interval_and_rung(page: Path):
     assert "(sampled)" in text
 
 
+def test_models_stand_beside_their_hand_built_twins_and_beside_each_other(page: Path):
+    section = page.read_text().split('<h2 id="beside">')[1].split('<h2 id="training">')[0]
+    for size in (57, 67):
+        assert f"<h3>microadder-{size} beside microadder-{size}-by-hand</h3>" in section
+        assert f"<td>microadder-{size}-by-hand</td>" in section
+    assert "<td>adder-456</td>" in section and "taking the carry from the digit that was written before" in section
+
+
 def test_the_parameter_table_lists_every_number():
     model = models.load("microadder-57")
     table = parameter_table(model)
