@@ -67,7 +67,7 @@ def _takes(subject: Subject, problem: str) -> bool:
 
 
 class Session:
-    """One view's models. What was answered about the current problem is kept, so that putting a unit back costs nothing.
+    """One view's models. What was answered about the current problem is kept: putting a unit back costs nothing.
 
     Args:
         subjects: one model or two.
