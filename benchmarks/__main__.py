@@ -4,7 +4,16 @@ import sys
 
 import torch
 
-from benchmarks import certifying, decoding, patching, scoring, sequence_training, training, tropical_attention
+from benchmarks import (
+    certifying,
+    decoding,
+    explorer,
+    patching,
+    scoring,
+    sequence_training,
+    training,
+    tropical_attention,
+)
 
 ALL = {
     "training": training.main,
@@ -14,6 +23,7 @@ ALL = {
     "tropical-attention": tropical_attention.main,
     "patching": patching.main,
     "certifying": certifying.main,
+    "explorer": explorer.main,
 }
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def _takes(subject: Subject, problem: str) -> bool:
 
 
 class Session:
-    """One view's models. Nothing is remembered but frames of the whole models, so that questions may come in any order.
+    """One view's models. What was answered about the current problem is kept: putting a unit back costs nothing.
 
     Args:
         subjects: one model or two.
@@ -79,10 +79,12 @@ class Session:
     """
 
     def __init__(self, subjects: Sequence[Subject], problem: str | None = None, method: str = "zero"):
-        self.subjects = tuple(subjects)
         if method not in METHODS:
             raise unknown_name("ablation method", method, METHODS)
-        self._whole: dict[tuple[int, str], Frame] = {}
+        self.subjects = tuple(subjects)
+        self._problem = ""
+        self._whole: dict[int, Frame] = {}
+        self._drawn: dict[Any, dict[str, Any]] = {}
         self.examples = examples(self.subjects)
         problem = self.examples[0][0] if problem is None else problem
         for subject in self.subjects:  # the means are computed now, so that the first click is as fast as the others
@@ -98,19 +100,26 @@ class Session:
 
     def frames(self, problem: str, ablated: Sequence[Sequence[str]], method: str) -> list[dict[str, Any]]:
         """A frame a model, as JSON."""
+        if problem != self._problem:
+            self._problem, self._whole, self._drawn = problem, {}, {}
         found = []
         for i, (subject, names) in enumerate(zip(self.subjects, ablated, strict=True)):
             try:
-                whole = self._whole.get((i, problem)) or frame(subject, problem)
-                self._whole = {key: kept for key, kept in self._whole.items() if key[1] == problem} | {
-                    (i, problem): whole
-                }
-                shown = frame(subject, problem, names, method, whole=whole) if names else whole
+                found.append(self._frame(i, problem, tuple(names), method))
             except UserError as error:
                 several = len(self.subjects) > 1 and subject.name not in str(error)
                 raise UserError(f"{subject.name}: {error}" if several else str(error)) from None
-            found.append(shown.to_dict())
         return found
+
+    def _frame(self, i: int, problem: str, ablated: tuple[str, ...], method: str) -> dict[str, Any]:
+        key = (i, ablated, method)
+        if key not in self._drawn:
+            if i not in self._whole:
+                self._whole[i] = frame(self.subjects[i], problem)
+            whole = self._whole[i]
+            shown = frame(self.subjects[i], problem, ablated, method, whole=whole) if ablated else whole
+            self._drawn[key] = shown.to_dict()
+        return self._drawn[key]
 
     def reply(self, request: Any) -> dict[str, Any]:
         """The answer to a view's message {"id", "problem", "ablated": a list a model, "method"}.

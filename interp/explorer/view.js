@@ -351,7 +351,14 @@ export function mount(root, start, host) {
       ask({ ablated });
     }
   });
+  const submit = () => ask({ problem: find("[data-problem]")?.value ?? state.frames[0].problem });
   root.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("[data-problem]")) { // forms in JupyterLab do not do it themselves
+      event.preventDefault();
+      event.stopPropagation();
+      submit();
+      return;
+    }
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by || event.altKey || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
     event.preventDefault();
@@ -360,7 +367,7 @@ export function mount(root, start, host) {
   });
   find("form").addEventListener("submit", (event) => {
     event.preventDefault();
-    ask({ problem: find("[data-problem]")?.value ?? state.frames[0].problem });
+    submit();
   });
   find("[data-example]").addEventListener("change", (event) => {
     const problem = event.target.value;

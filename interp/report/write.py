@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 import models
 from interp.report.content import Beside, ModelFindings, gather, gather_beside, summary
+from interp.report.stepping import step_views
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
@@ -26,7 +27,8 @@ SMALL = 1_000
 def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
     """Probe the named models (the zoo's small ten-digit adders by default, smallest first) and write the page.
 
-    About ten seconds a model, and three for its row of the comparison. ``n`` problems a probe, drawn with ``seed``.
+    About ten seconds a model, three for its row of the comparison, and ten for each of up to two explorers. ``n``
+    problems a probe, drawn with ``seed``.
 
     Raises:
         UserError: an unknown model, an empty zoo, or a page that cannot be written.
@@ -60,7 +62,10 @@ def render(found: Sequence[ModelFindings], beside: Beside) -> str:
     )
     environment.filters["figure"] = figure_html
     page = environment.get_template("report.html.j2")
-    return page.render(models=found, beside=beside, summary=summary(found), plotlyjs=Markup(get_plotlyjs()))
+    views = step_views([model.name for model in found])
+    return page.render(
+        models=found, beside=beside, summary=summary(found), views=views, plotlyjs=Markup(get_plotlyjs())
+    )
 
 
 def figure_html(figure: go.Figure) -> Markup:

@@ -1,14 +1,24 @@
 """The report is one page that needs nothing else."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 
 import models
 from interp.parameters import parameter_table
 from interp.report import write_report
 from models.errors import UserError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_shape_checks_here() -> Iterator[None]:
+    """Everything on the page has its own tests, which check shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +71,22 @@ def test_in_a_browser_every_figure_is_drawn_and_the_console_stays_clean(page: Pa
         opened = open_page(page, width)
         assert opened.locator("figure:has(svg.main-svg)").count() == figures
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_ablates_a_unit(page: Path, open_page):
+    opened = open_page(page)
+    assert opened.locator("h3:has-text('microadder-57 beside microadder-57-by-hand')").count() == 1
+    views = opened.locator(".cx[data-mounted]")
+    assert views.count() == 2
+    views.first.locator("[data-ablate='L0U1']").last.click()
+    assert "microadder-57-by-hand, without L0U1" in views.first.inner_text() and "wrong" in views.first.inner_text()
+    views.last.locator("[data-example]").select_option("9999989999+1")
+    assert "9999990000, right" in views.last.inner_text()
+
+
+def test_the_explorers_add_less_than_two_megabytes(page: Path):
+    data = re.findall(r'<script type="application/json">.*?</script>', page.read_text(), re.DOTALL)
+    assert len(data) == 2 and sum(map(len, data)) < 2_000_000
 
 
 def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):
