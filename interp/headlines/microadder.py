@@ -12,12 +12,11 @@ import models
 from interp.headlines.counts import Finder, certified, cosine, minutes_a_seed, score
 from interp.headlines.headline import Headline
 from interp.headlines.microadder_counts import HEADLINES as COUNTS
-from interp.headlines.microadder_counts import MODEL, TRAINED
+from interp.headlines.microadder_counts import MODEL, SHOWN, TRAINED
 from interp.headlines.rules import AtLeast, AtMost, Digits, Near, Ours, SameRate, counted
 from interp.headlines.store import NotStored, Store
 from interp.results import Provenance
 
-SHOWN = "interp headlines --paper microadder"  # computed from the stored weights whenever the table is made
 SAMPLE = 256
 OTHER_SEED = "another seed's weights"
 _line = partial(Headline, "microadder")
@@ -156,12 +155,12 @@ def steps_to_ninety(store: Store) -> Ours:
     step, exact = _chosen_curve(store)
     end = int((exact >= 0.9).argmax())
     start = int(np.nonzero(exact[:end] < 0.01)[0].max())
-    return counted(1, f"the seed of {MODEL} that grokked").with_value(step[end] - step[start])
+    return counted(1, f"the seed of {MODEL} that grokked").with_value(int(step[end] - step[start]))
 
 
 def exact_at_20k(store: Store) -> Ours:
     step, exact = _chosen_curve(store)
-    return counted(1, f"the seed of {MODEL} that grokked").with_value(exact[int(np.searchsorted(step, 20_000))])
+    return counted(1, f"the seed of {MODEL} that grokked").with_value(float(exact[np.searchsorted(step, 20_000)]))
 
 
 # ---- by hand

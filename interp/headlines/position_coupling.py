@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,12 +18,14 @@ from interp.headlines.headline import Headline
 from interp.headlines.position_coupling_theorem import HEADLINES as THEOREM
 from interp.headlines.rules import AtLeast, AtMost, Digits, Inside, Ours, counted, share
 from interp.headlines.store import NotStored, Store
-from interp.heatmaps.panels import GridPanel, GridPanels
+from interp.heatmaps.panels import GridPanel
 from interp.results import Provenance
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"
 PRODUCTS = "multiplication-coupling-2l4h-s5x5-ids24-small"
-NOPE, FIRE = "position-coupling-1l4h-nope-small", "position-coupling-1l4h-fire-small"
+FIG_1 = "position-coupling-fig1-small"
+GRID = ("position-coupling-grid-small", "1 layer, 4 heads")
+MULTIPLIED = ("position-coupling-grid-multiplication-small", "2 layers, 4 heads")
 SHOWN = "interp headlines --paper position-coupling"
 SIZE = "one layer of four heads, d 128, trained for minutes"
 FROM_4 = f"{SIZE} on up to 4 operands of 4 digits"
@@ -62,20 +64,6 @@ def at(name: str, *shape: int) -> Finder:
     return found
 
 
-def farthest(name: str, trained: int) -> Finder:
-    """The largest equal size of both kinds at which at least 90% are right, over the longest trained."""
-
-    def found(store: Store) -> Ours:
-        score = store.entry(name)["score"]
-        square = [cell for cell in score["shapes"] if len(set(cell["shape"])) == 1]
-        good = [cell["shape"][0] for cell in square if cell["correct"] >= 0.9 * cell["n"]]
-        source = Provenance(sum(cell["n"] for cell in square), score["seed"], f"problems of {len(square)} sizes")
-        far = max(good, default=0)
-        return Ours(far / trained, source, model=name, remark=f"90% right up to {far}, trained up to {trained}")
-
-    return found
-
-
 # ---- stored grids
 
 
@@ -87,10 +75,32 @@ def panel(store: Store, what: str, label: str) -> GridPanel:
     raise NotStored(f"{what} has no panel {label!r}.")
 
 
-@cache
-def _outside(panels: GridPanels) -> dict[str, float]:
-    """Mean exact match outside the training range, by panel."""
-    return {one.label: outside for one, (_, outside) in zip(panels.panels, panels.means(), strict=True)}
+def cell(what: str, label: str, **size: int) -> Finder:
+    """Whole responses right at one size of a stored grid."""
+
+    def found(store: Store) -> Ours:
+        (grid,) = panel(store, what, label).grids
+        rate = grid.cell(**size)
+        shown = ", ".join(f"{value} {axis.replace('_', ' ')}" for axis, value in size.items())
+        return share(rate.correct, rate.n, f"problems of {shown}", "sampled", grid.seed, grid.model)
+
+    return found
+
+
+def farthest(what: str, label: str, trained: int) -> Finder:
+    """The largest equal size of both kinds up to which at least 90% are right, over the longest trained."""
+
+    def found(store: Store) -> Ours:
+        (grid,) = panel(store, what, label).grids
+        one, other = (grid.table[axis].values.tolist() for axis in grid.accuracy.dims)
+        square = {
+            size: float(grid.accuracy.sel(dict.fromkeys(grid.accuracy.dims, size))) for size in one if size in other
+        }
+        far = max((size for size in square if all(square[k] >= 0.9 for k in square if k <= size)), default=0)
+        remark = f"90% right up to {far}, trained up to {trained}"
+        return Ours(far / trained, grid.provenance, model=grid.model, remark=remark)
+
+    return found
 
 
 def best_outside(scratchpad: bool) -> Finder:
@@ -98,16 +108,16 @@ def best_outside(scratchpad: bool) -> Finder:
     what the best method reaches there."""
 
     def found(store: Store) -> Ours:
-        panels = store.grids("position-coupling-fig1-small")
-        means = _outside(panels)
-        n = sum(grid.provenance.n for one in panels.panels for grid in one.grids)
-        source = Provenance(n, 0, "problems over 10 x 9 sizes, mean over sizes outside the training range")
+        panels = store.grids(FIG_1)
+        outside = zip(panels.panels, panels.means(), strict=True)
+        means = {one.label: mean for one, (_, mean) in outside}
+        source = replace(panels.provenance, source="problems; mean over sizes outside the training range")
         without = {label: mean for label, mean in means.items() if "no scratchpad" in label}
         if not scratchpad:
             best = max(without, key=lambda label: without[label])
             return Ours(without[best], source, remark=f"the best of three: {best}")
-        own = means["Position Coupling, scratchpad"]
-        rest = {label: mean for label, mean in means.items() if label != "Position Coupling, scratchpad"}
+        own = means[PC]
+        rest = {label: mean for label, mean in means.items() if label != PC}
         other = max(rest, key=lambda label: rest[label])
         return Ours(own - rest[other], source, remark=f"{own:.3f}; next {rest[other]:.3f}, {other}")
 
@@ -161,7 +171,7 @@ def below_the_rest(means: list[float]) -> float:
 
 def padding_gain(store: Store) -> Ours:
     """Mean exact match with zero padding less that without."""
-    with_padding = panel(store, "position-coupling-fig1-small", "Position Coupling, scratchpad")
+    with_padding = panel(store, FIG_1, PC)
     without = store.grids("position-coupling-fig6-small")
     return Ours(whole(with_padding) - whole(without.panels[0]), without.provenance)
 
@@ -190,18 +200,6 @@ def lowest_of_the_papers_size(label: str) -> Finder:
     def found(store: Store) -> Ours:
         one = panel(store, "position-coupling-fig10-paper", label)
         return Ours(float(one.median().min()), Provenance(len(one.grids), None, f"seeds of {one.grids[0].model}"))
-
-    return found
-
-
-def product(first: int, second: int) -> Finder:
-    """Whole responses right at one size of the stored grid of products."""
-
-    def found(store: Store) -> Ours:
-        (grid,) = panel(store, "position-coupling-grid-multiplication-small", "2 layers, 4 heads").grids
-        cell = grid.table.sel({"first digits": first, "second digits": second})
-        what = f"products of {first} by {second} digits"
-        return share(int(cell.correct), int(cell.n), what, "sampled", grid.seed, grid.model)
 
     return found
 
@@ -246,33 +244,35 @@ def response(operands: int, digits: int) -> Finder:
 
 HEADLINES: tuple[Headline, ...] = (
     _line("abstract", "Sums generalise to two or three times the trained sizes, trained on 4 by 4.", "2–3",
-          AtLeast(of="the largest size over the trained"), f"interp score {SMALL}", farthest(SMALL, 4), "times",
+          AtLeast(of="the largest size over the trained"), figure("fig1"), farthest(FIG_1, PC, 4), "times",
           "approximately 2–3× length generalization", FROM_4),
     _line("abstract", "Sums generalise to two or three times the trained sizes, trained on 10 by 10.", "2–3",
-          AtLeast(of="the largest size over the trained"), f"interp score {WIDE}", farthest(WIDE, 10), "times",
+          AtLeast(of="the largest size over the trained"), figure("grid"), farthest(*GRID, 10), "times",
           "approximately 2–3× length generalization", FROM_10),
     _line("abstract", "Products generalise to two or three times the trained sizes.", "2–3",
-          AtLeast(of="the largest size over the trained"), f"interp score {PRODUCTS}", farthest(PRODUCTS, 5), "times",
-          "approximately 2–3× length generalization", FROM_5),
+          AtLeast(of="the largest size over the trained"), figure("grid-multiplication"), farthest(*MULTIPLIED, 5),
+          "times", "approximately 2–3× length generalization", FROM_5),
     _line("1.1, Figure 1", "Median exact match at 30 operands of 30 digits, the paper's model.", "90.0%", AtLeast(),
           on_gpu("fig1"), of_the_papers_size("fig1", PC, operands=30, digits=30), "%",
           "median exact-match accuracy ≥ 90.0%", why=GPU),
     _line("1.1, Figure 1", "Exact match at 30 operands of 30 digits, a small model.", "90.0%", AtLeast(),
-          f"interp score {WIDE}", at(WIDE, 30, 30), "%", "median exact-match accuracy ≥ 90.0%", FROM_10),
+          figure("grid"), cell(*GRID, operands=30, digits=30), "%", "median exact-match accuracy ≥ 90.0%", FROM_10),
     _line("Figure 1", "Exact match at 10 operands of 10 digits, in the training range.", "90.0%", AtLeast(),
           f"interp score {WIDE}", at(WIDE, 10, 10), "%", "median exact-match accuracy ≥ 90.0%", FROM_10),
     _line("Figure 1", "Exact match at 4 operands of 4 digits, in the training range.", "90.0%", AtLeast(),
           f"interp score {SMALL}", at(SMALL, 4, 4), "%", "median exact-match accuracy ≥ 90.0%", FROM_4),
     _line("1.1, Figure 1", "With scratchpad, NoPE fails at 13 operands of 13 digits.", "completely fail to solve",
-          AtMost(0.05, "exact match at 12 x 12"), f"interp score {NOPE}", at(NOPE, 12, 12), "%", scale=FROM_4),
+          AtMost(0.05, "exact match at 9 operands of 9 digits"), figure("fig1"),
+          cell(FIG_1, "NoPE, scratchpad", operands=9, digits=9), "%", scale=FROM_4),
     _line("1.1, Figure 1", "With scratchpad, NoPE is right in its training range.",
-          "can only generalize to in-distribution", AtLeast(0.9, "exact match at 4 x 4"), f"interp score {NOPE}",
-          at(NOPE, 4, 4), "%", scale=FROM_4),
+          "can only generalize to in-distribution", AtLeast(0.9, "exact match at 4 operands of 4 digits"),
+          figure("fig1"), cell(FIG_1, "NoPE, scratchpad", operands=4, digits=4), "%", scale=FROM_4),
     _line("1.1, Figure 1", "With scratchpad, FIRE fails at 13 operands of 13 digits.", "completely fail to solve",
-          AtMost(0.05, "exact match at 12 x 12"), f"interp score {FIRE}", at(FIRE, 12, 12), "%", scale=FROM_4),
+          AtMost(0.05, "exact match at 9 operands of 9 digits"), figure("fig1"),
+          cell(FIG_1, "FIRE, scratchpad", operands=9, digits=9), "%", scale=FROM_4),
     _line("1.1, Figure 1", "With scratchpad, FIRE is right in its training range.",
-          "can only generalize to in-distribution", AtLeast(0.9, "exact match at 4 x 4"), f"interp score {FIRE}",
-          at(FIRE, 4, 4), "%", scale=FROM_4),
+          "can only generalize to in-distribution", AtLeast(0.9, "exact match at 4 operands of 4 digits"),
+          figure("fig1"), cell(FIG_1, "FIRE, scratchpad", operands=4, digits=4), "%", scale=FROM_4),
     _line("Figure 1", "Position Coupling with scratchpad generalises farther than any other method to sums.",
           "superior to all other methods", AtLeast(0.1, "the difference to the next"), figure("fig1"),
           best_outside(True), "%", scale=FROM_4),
@@ -284,7 +284,7 @@ HEADLINES: tuple[Headline, ...] = (
     _line("1.1, Figure 9", "Median exact match at products of 20 by 15 digits, the paper's model.", "78.55%", AtLeast(),
           on_gpu("fig9"), of_the_papers_size("fig9", PC, first_digits=20, second_digits=15), "%", why=GPU),
     _line("1.1, Figure 9", "Exact match at products of 10 by 8 digits, a small model trained on 5 by 5.", "78.55%",
-          AtLeast(), "interp reproduce position-coupling:grid-multiplication --size small", product(10, 8), "%",
+          AtLeast(), figure("grid-multiplication"), cell(*MULTIPLIED, first_digits=10, second_digits=8), "%",
           scale=FROM_5),
     _line("Figure 9", "Exact match at products of 5 by 5 digits, in the training range.", "dominates others",
           AtLeast(0.9, "exact match at 5 x 5"), f"interp score {PRODUCTS}", at(PRODUCTS, 5, 5), "%", scale=FROM_5),
@@ -308,11 +308,11 @@ HEADLINES: tuple[Headline, ...] = (
               figure("fig3"), parity(f"{kind}, no scratchpad", 30), "%", "sharply drops to 50% accuracy", BITS)
         for kind in ("NoPE", "RoPE", "FIRE")
     ),
-    _line("Table 1", "Parameters of the parity models.", "25M", Digits(), "interp list --all",
-          parameters("parity-coupling-6l8h"), "parameters", "Trainable Parameter Count 25M"),
-    _line("Table 2", "Parameters of the addition models.", "63M", Digits(), "interp list --all",
-          parameters("position-coupling-6l8h"), "parameters", "Trainable Parameter Count 63M"),
-    _line("Table 3", "Parameters of the multiplication models.", "63M", Digits(), "interp list --all",
+    _line("Table 1", "Parameters of the parity models.", "25M", Digits(), SHOWN, parameters("parity-coupling-6l8h"),
+          "parameters", "Trainable Parameter Count 25M"),
+    _line("Table 2", "Parameters of the addition models.", "63M", Digits(), SHOWN, parameters("position-coupling-6l8h"),
+          "parameters", "Trainable Parameter Count 63M"),
+    _line("Table 3", "Parameters of the multiplication models.", "63M", Digits(), SHOWN,
           parameters("multiplication-coupling-6l8h"), "parameters", "Trainable Parameter Count 63M"),
     _line("Tables 2 and 3", "Hours of training on an RTX A6000.", "12", quote="12 hours", why=GPU),
     _line("Figure 7", "Each step attends to a fixed number of tokens, however many operands there are.",
@@ -329,7 +329,7 @@ HEADLINES: tuple[Headline, ...] = (
     _line("Figure 6", "Without zero padding it generalises moderately worse.", "moderate degradation",
           AtLeast(0, "what padding gains"), figure("fig6"), padding_gain, "%", scale=FROM_4),
     _line("4.3, Figure 10", "Exact match of two layers of two heads at any size.", "90.0%", AtLeast(of="at 8 x 8"),
-          "interp score position-coupling-2l2h-small", at("position-coupling-2l2h-small", 8, 8), "%",
+          "interp train position-coupling-2l2h-small", at("position-coupling-2l2h-small", 8, 8), "%",
           "achieve at least 90.0% exact-match", OTHERS),
     _line("4.3, Figure 10", "Exact match of six layers of eight heads at any size.", "67.8%", AtLeast(),
           on_gpu("fig10"), lowest_of_the_papers_size("6 layers, 8 heads"), "%", "achieve 67.8% or above", why=GPU),

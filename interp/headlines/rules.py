@@ -10,8 +10,9 @@ A rule sees the printed numbers and ours, nothing else, and says in ``words`` wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.special import gammaln, stdtrit
@@ -43,7 +44,7 @@ class Ours:
     model: str = ""  # whose number it is, where a row of the paper does not say
     remark: str = ""  # what the number alone would not say
 
-    def with_value(self, value: float, remark: str = "") -> Ours:
+    def with_value(self, value: float | int, remark: str = "") -> Ours:
         """Another number on the same ground, without an interval."""
         return replace(self, value=float(value), low=None, high=None, counts=None, remark=remark or self.remark)
 
@@ -60,7 +61,7 @@ class Ours:
 # ---- kinds of numbers
 
 
-def counted(n: float, what: str, **more: object) -> Ours:
+def counted(n: float | int, what: str, **more: object) -> Ours:
     """A count that needs no sample: parameters of a built model, steps of a ladder."""
     return Ours(float(n), Provenance(max(1, int(n)), None, what, "exhaustive"), **more)  # type: ignore[arg-type]
 
@@ -109,26 +110,34 @@ def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
     def log_choose(a: int, b: np.ndarray) -> np.ndarray:
         return gammaln(a + 1) - gammaln(b + 1) - gammaln(a - b + 1)
 
-    log_p = log_choose(n, x) + log_choose(n2, successes - x)
-    chance = np.exp(log_p - log_choose(total, np.array(successes)))
+    log_p = log_choose(n, x) + log_choose(n2, successes - x) - log_choose(total, np.array([successes]))
+    chance = np.exp(log_p)
     return float(min(1.0, chance[chance <= chance[k - x[0]] * (1 + 1e-7)].sum()))
 
 
 # ---- rules
 
 
-class Rule(Protocol):
-    @property
-    def words(self) -> str: ...
+class Rule(ABC):
+    """How ours is held against the printed numbers."""
 
-    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement: ...
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it asks."""
+
+    @abstractmethod
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        """Its verdict. Raises UserError for numbers of a kind that it does not compare."""
 
 
 @dataclass(frozen=True)
-class Digits:
+class Digits(Rule):
     """Ours, rounded as the paper rounds, is what it prints; for several numbers, all of them are."""
 
-    words: str = field(default="equal to the printed digits", init=False)
+    @property
+    def words(self) -> str:
+        return "equal to the printed digits"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         mine = ours.all_values
@@ -139,7 +148,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class Near:
+class Near(Rule):
     """Within a share of the printed number: for measurements without an interval."""
 
     factor: float = 0.1
@@ -154,7 +163,7 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Inside:
+class Inside(Rule):
     """The printed number lies in our interval; a wide one confirms nothing."""
 
     relative: bool = False
@@ -173,10 +182,10 @@ class Inside:
 
 
 @dataclass(frozen=True)
-class AtLeast:
+class AtLeast(Rule):
     """Ours is at least a bound, the printed number unless given; an interval that holds the bound leaves it open."""
 
-    bound: float | None = None
+    bound: float | int | None = None
     of: str = ""
 
     @property
@@ -191,10 +200,10 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
-class AtMost:
+class AtMost(Rule):
     """Ours is at most a bound; as :class:`AtLeast`."""
 
-    bound: float | None = None
+    bound: float | int | None = None
     of: str = ""
 
     @property
@@ -209,17 +218,17 @@ class AtMost:
 
 
 @dataclass(frozen=True)
-class SameRate:
+class SameRate(Rule):
     """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
 
     Printed are successes and trials, or successes alone, ``of`` so many.
     """
 
     of: int | None = None
-    words: str = field(
-        default=f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS}",
-        init=False,
-    )
+
+    @property
+    def words(self) -> str:
+        return f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS}"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.counts is None or len(stated) < (2 if self.of is None else 1):
@@ -233,10 +242,12 @@ class SameRate:
 
 
 @dataclass(frozen=True)
-class LessFar:
+class LessFar(Rule):
     """Seeds of a variant come less far than those of the model: below one half, and by a test."""
 
-    words: str = field(default="below 0.5 with p < 0.05 (Mann-Whitney); above it with p < 0.05 differs", init=False)
+    @property
+    def words(self) -> str:
+        return "below 0.5 with p < 0.05 (Mann-Whitney); above it with p < 0.05 differs"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.p is None:

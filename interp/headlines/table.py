@@ -26,6 +26,17 @@ _MODULES: dict[PaperKey, tuple[str, ...]] = {
     "toygpt": ("toygpt",),
     "addlm": ("addlm",),
 }
+#: Experiments and figures that no row names, and why.
+BESIDE: dict[str, str] = {
+    "microadder:ladder": "trains rungs to a fifth of their steps; counts and scores are here without it",
+    "adder-456:stress": "the paper has uniform test problems alone",
+    "adder-456:circuit": "the paper does not look inside",
+    "adder-456:causal": "the paper does not look inside",
+    "adder-456:card": "writes a card",
+    "toygpt:carry": "says more of one model than Table 1 does of three sums",
+    "toygpt:causal": "the paper does not look inside",
+    "addlm:adder": "the paper has a language model alone",
+}
 
 
 @cache
