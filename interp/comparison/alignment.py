@@ -82,14 +82,17 @@ def align(a: Any, b: Any) -> Alignment:
 
 def require_one_architecture(a: Any, b: Any) -> None:
     """Raises UserError unless both have parameters of the same names and shapes, and one configuration."""
-    maps = [getattr(model, "weight_map", None) for model in (a, b)]
-    shapes = [None if one is None else [(name, tuple(p.shape)) for name, p in one.named_parameters()] for one in maps]
-    options = [getattr(one, "options", None) for one in maps]
-    if shapes[0] is None or shapes[0] != shapes[1] or maps[0].config != maps[1].config or options[0] != options[1]:
+    first, second = (getattr(model, "weight_map", None) for model in (a, b))
+    if first is None or second is None or _architecture(first) != _architecture(second):
         raise UserError(
             f"{model_name(a)} and {model_name(b)} are not two models of one architecture, so that their parameters "
             "have no common space; interp.compare looks at them without one."
         )
+
+
+def _architecture(weight_map: Any) -> tuple[Any, ...]:
+    shapes = [(name, tuple(p.shape)) for name, p in weight_map.named_parameters()]
+    return shapes, weight_map.config, getattr(weight_map, "options", None)
 
 
 def _parameters(model: Any) -> Parameters:

@@ -229,8 +229,8 @@ def finding(results: Sequence[Measured]) -> str:
     return (
         f"Of {len(barriers)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
         f"{nearer} closer; the barrier on the straight line falls (95% intervals apart) for {lower}, rises for "
-        f"{higher}, and {gone} keep more than half of the answers all along the aligned line. The search finds its way back to a "
-        f"randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(barriers)}."
+        f"{higher}, and {gone} keep more than half of the answers all along the aligned line. The search finds its way "
+        f"back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(barriers)}."
     )
 
 

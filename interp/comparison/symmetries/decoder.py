@@ -175,7 +175,7 @@ def _fold(found: Parameters, norm: str, readers: list[tuple[str, str]]) -> None:
     into = [(matrix, own) for matrix, own in readers if matrix in found]
     if bias is not None and all(own in found for _, own in into):
         for matrix, own in into:
-            found[own] = found[own] + torch.tensordot(bias, found[matrix], ([0], [-2]))
+            found[own] = found[own] + bias @ found[matrix]
         found[norm + "b"] = torch.zeros_like(bias)
     elif bias is not None:
         if not bool((gain != 0).all()):

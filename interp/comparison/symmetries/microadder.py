@@ -180,8 +180,8 @@ class MicroAdderSymmetries(Symmetries):
         if self.options.freeze_spiral:
             found["columns"] = torch.zeros(1, 3, dtype=torch.float64)
         else:
-            numbers = [own[f"spiral_{name}"] for name in ("amp", "phase", "slope", "offset")]
-            found["columns"] = spiral(*numbers, DIGITS, self.options.period)
+            amp, phase, slope, offset = (own[f"spiral_{name}"] for name in ("amp", "phase", "slope", "offset"))
+            found["columns"] = spiral(amp, phase, slope, offset, DIGITS, self.options.period)
         for name in self.layout.axes:
             tensor, _, side = name.partition(".")
             if name in found:

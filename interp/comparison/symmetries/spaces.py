@@ -100,7 +100,7 @@ class Layout:
         for i, axis in moved:
             if not self.spaces[axis.space].heads:
                 element = elements[axis.space]
-                tensor = torch.tensordot(tensor, element.abs() if axis.unsigned else element, ([i], [0])).movedim(-1, i)
+                tensor = (tensor.movedim(i, -1) @ (element.abs() if axis.unsigned else element)).movedim(-1, i)
         return tensor
 
     def search(self, moving: Parameters, reference: Parameters, starts: int = 1) -> Elements:
