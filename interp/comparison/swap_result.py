@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,13 @@ class Swaps(Result):
         """The row of the whole model."""
         return self.table.iloc[0]
 
-    @property
+    @cached_property
     def components(self) -> list[str]:
         return list(dict.fromkeys(self.table["component"].iloc[1:]))
+
+    @cached_property
+    def _rows(self) -> dict[Any, pd.DataFrame]:
+        return dict(iter(self.table.groupby(["component", "source"], sort=False)))
 
     def rows(self, component: str, source: str = "swapped") -> pd.DataFrame:
         """The rows of one component and source. Raises UserError for an unknown one, with the closest."""
@@ -93,7 +98,7 @@ class Swaps(Result):
             raise unknown_name("component", component, self.components)
         if source not in SOURCES:
             raise unknown_name("source", source, SOURCES)
-        return self.table[(self.table["component"] == component) & (self.table["source"] == source)]
+        return self._rows.get((component, source), self.table.iloc[:0])
 
     def swapped(self, component: str) -> pd.Series:
         """The row of a component swapped."""
