@@ -169,7 +169,8 @@ for name, found in ((beside.names[0], looks), (beside.names[1], constant)):
     print(f"{name}: weight on the operand's digit, standard deviation over problems {np.round(spread, 3)} by head")
 
 # %% [markdown]
-# *Numbers.* The two adding heads of the construction write the digit's value, on a line. What do the trained ones write?
+# *Numbers.* The two adding heads of the construction write the digit's value, on a line. What do the trained
+# ones write?
 
 # %%
 print("hand-built:", interp.head_writes(reference, n=64).sentence())

@@ -137,14 +137,14 @@ def named_stream(
     if model.config.normalization_type is not None:
         raise UserError("The stream of a model with norms does not add up by stages.")
     task: Any = model.task
-    if isinstance(tokens, str):
-        tokens = task.tokenise(tokens)
-    texts = tuple(task.vocabulary[token] for token in tokens[0].tolist())
+    read: Tensor = task.tokenise(tokens) if isinstance(tokens, str) else tokens
+    texts = tuple(task.vocabulary[token] for token in read[0].tolist())
     if "=" not in texts:
         raise UserError(f"There is no '=' in {''.join(texts)!r}, after which a response could begin.")
-    ids = _position_ids(model, tokens, offsets)
+    ids = _position_ids(model, read, offsets)
+    moved: dict[str, Any] = {} if ids is None else {"position_ids": ids}
     with torch.no_grad():
-        logits, cache = model.run_with_cache(tokens, **({} if ids is None else {"position_ids": ids}))
+        logits, cache = model.run_with_cache(read, **moved)
     stages, parts = ["tokens"], [cache["hook_embed"][0]]
     if "hook_pos_embed" in cache:
         stages.append("positions")

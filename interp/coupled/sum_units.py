@@ -64,9 +64,10 @@ class SumUnits(Result):
         return round(float(nearest) - _STEP, 4)
 
     def sentence(self) -> str:
+        good, n = int(self.one_hot.sum()), len(self.reading)
         return (
-            f"At {int(self.one_hot.sum()):,} of {len(self.reading):,} predicted digits SUM is one-hot at the right one; "
-            f"readings could move by {self.slack:.2f} before one is not."
+            f"SUM is one-hot at the right digit for {good:,} of {n:,} predicted digits; "
+            f"all readings could move by {self.slack:.2f} before one is not."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -113,6 +113,7 @@ def named_patterns(result: NamedStream) -> go.Figure:
     heads = [(i, h) for i in result.pattern.layer.values.tolist() for h in result.pattern["head"].values.tolist()]
     queries = list(range(result.first, len(result.tokens)))
     writers = result.writers()
+    names = [f"{result.tokens[q]} → {result.predicted[q]}" for q in queries]
     titles = [f"L{i}H{h} fills {_filled(writers, f'L{i}H{h}')}" for i, h in heads]
     figure = make_subplots(
         rows=-(-len(heads) // 2), cols=2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.09,
@@ -132,7 +133,7 @@ def named_patterns(result: NamedStream) -> go.Figure:
             showticklabels=True, title="token attended to" if row == -(-len(heads) // 2) else None, row=row, col=column,
         )  # fmt: skip
         figure.update_yaxes(
-            tickvals=list(range(len(queries))), ticktext=[f"{result.tokens[q]} → {result.predicted[q]}" for q in queries],
+            tickvals=list(range(len(queries))), ticktext=names,
             autorange="reversed", showgrid=False, zeroline=False, row=row, col=column,
         )  # fmt: skip
     figure.update_yaxes(title="token read → token predicted", col=1)

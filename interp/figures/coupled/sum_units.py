@@ -22,7 +22,8 @@ def sum_units(result: SumUnits) -> go.Figure:
     for carry, symbol, colour in ((0, "circle", theme.ORANGE), (1, "diamond", theme.VERMILION)):
         rows = table[table.carry == carry]
         figure.add_scatter(
-            x=rows.x, y=rows.digit + 0.2 - 0.4 * carry, mode="markers", name=f"carry in {carry}", customdata=rows[["digit", "digits"]],
+            x=rows.x, y=rows.digit + 0.2 - 0.4 * carry, mode="markers", name=f"carry in {carry}",
+            customdata=rows[["digit", "digits"]],
             marker={"symbol": symbol, "size": 8, "color": colour, "line": {"color": "white", "width": 1}},
             hovertemplate="x = %{x:.2f}, right digit %{customdata[0]}: %{customdata[1]} times<extra></extra>",
         )  # fmt: skip
