@@ -155,6 +155,12 @@ class AttentionByRole(Result):
 
         return attention_by_role(self, **self._head(layer, head))
 
+    def heads_figure(self) -> Any:
+        """Every head's mean weight by role."""
+        from interp.figures.attention import attention_heads
+
+        return attention_heads(self)
+
     def pattern_figure(self, layer: int | None = None, head: int | None = None) -> Any:
         """The mean pattern over all positions of one head, labelled by token role."""
         from interp.figures import attention_pattern
@@ -169,7 +175,7 @@ def times(gap: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """ " [low, high]", and nothing where one value gives no interval."""
+    """The interval behind a number, with a space before it; nothing where one value gives no interval."""
     return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 

@@ -174,15 +174,7 @@ print(interp.accuracy_by_chain(large, n_per_length=100))
 
 # %%
 attention = interp.attention_by_role(large, n=512)
-weights = attention.table.weight.sel(target=[f"s{column}" for column in range(1, 10)]).mean("target")
-frame = pd.DataFrame(
-    [weights.sel(layer=i, head=h).values for i in range(2) for h in range(4)],
-    index=[f"L{i}H{h}" for i in range(2) for h in range(4)],
-    columns=weights.role.values,
-)
-frame.style.format("{:.2f}").background_gradient("Blues", vmin=0, vmax=1).set_caption(
-    f"share of attention by role, s1 to s9 ({attention.provenance})"
-)
+attention.heads_figure()
 
 # %%
 attention.figure(0, 0)
@@ -206,8 +198,8 @@ print(units)
 units.figure()
 
 # %% [markdown]
-# Here the likeness ends. MicroAdder has two units, each of them a switch without which it fails. This model has hundreds
-# that go with the carry more or less, none of which it needs alone. Ternary weights look as they do in the language
+# Here the likeness ends. MicroAdder has two units, each of them a switch without which it fails. This model has many.
+# Some go with the carry, and none of those tried is needed alone. Ternary weights look as they do in the language
 # model, spikes and all:
 
 # %%
