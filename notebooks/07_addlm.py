@@ -52,10 +52,10 @@ print(entries)
 entries.figure()
 
 # %% [markdown]
-# A third of zeros is what a bell-shaped distribution gives by itself: nothing is pruned. But there are two spikes. A
-# latent weight gets the gradient of the value it acts as, and that changes only when it crosses a threshold; where the
-# best value lies between two allowed ones it is pushed to and fro, and waits at the edge. Is that the cut's doing? The
-# float model's weights, cut as if they were latent, have no spikes:
+# So many zeros come with the shape of the distribution; nothing is pruned. But there are two spikes. A latent weight
+# gets the gradient of the value it acts as, which changes only when it crosses a threshold, so that it may be pushed to
+# and fro there (this is known of such training: Nagel et al., 2022). Is that the cut's doing? The float model's
+# weights, cut as if they were latent, have no spikes:
 
 # %%
 print(ternary_entries(twin, as_if=True))
@@ -129,8 +129,8 @@ text_attention(addlm, SONNETS[:n_ctx]).figure(layer=1, head=3)
 text_attention(twin, SONNETS[:n_ctx]).figure(layer=0, head=3)
 
 # %% [markdown]
-# Above a head that looks for something; below a head of the float model that spreads over everything, which AddLM's
-# attention cannot. Over all heads and windows, and what each of them is needed for:
+# The first head looks for something; the second, of the float model, spreads over everything, which AddLM's attention
+# cannot. (Each picture has its own scale.) Over all heads and windows, and what each of them is needed for:
 
 # %%
 source = f"windows of {n_ctx} characters of two sonnets"
@@ -180,9 +180,9 @@ attention.heads_figure()
 attention.figure(0, 0)
 
 # %% [markdown]
-# Own digits, digits of the column below and the digit just written: the same three things that MicroAdder reads, now
-# with one head or more for each. So is it the same algorithm? Exchange the digit written before for a plausible wrong
-# one, as in `05_which_algorithm.py`:
+# In the first layer, two heads read the column's own digits and one those of the column below; the digit just written
+# is the query's own token. These are the three things that MicroAdder reads. So is it the same algorithm? Exchange the
+# digit written before for a plausible wrong one, as in `05_which_algorithm.py`:
 
 # %%
 algorithm = interp.which_algorithm(large, n=200)
@@ -193,7 +193,7 @@ algorithm.figure()
 # It chains through its own outputs, as the adders of ordinary weights do. And the carry inside?
 
 # %%
-units = interp.carry_units(large, n=256, max_ablated=8)
+units = interp.carry_units(large, n=128, max_ablated=8)
 print(units)
 units.figure()
 
@@ -203,8 +203,8 @@ units.figure()
 # model, spikes and all:
 
 # %%
-print(ternary_entries(large))
-integer_circuits(large).figure(0, 0)
+print(integer_circuits(large))
+ternary_entries(large).figure()
 
 # %% [markdown]
 # ## 5. What is saved, and what the paper claims

@@ -26,7 +26,8 @@ def text_attention(result: TextAttention, layer: int, head: int, last: int) -> g
     letters = [_SHOWN.get(character, character) for character in result.text[-last:]]
     figure = go.Figure(
         go.Heatmap(
-            z=np.where(visible & (weight > 0), weight, np.nan), zmin=0, zmax=1, colorscale=theme.SEQUENTIAL,
+            z=np.where(visible & (weight > 0), weight, np.nan), zmin=0, zmax=float(weight.max()),
+            colorscale=theme.SEQUENTIAL,
             xgap=1, ygap=1, hoverongaps=False, hovertemplate="weight %{z:.3f}<extra></extra>",
             colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
         )

@@ -112,9 +112,11 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
     figure.update_xaxes(title="role of the position attended to", showgrid=False)
     figure.update_yaxes(title="head", autorange="reversed", showgrid=False)
     most = [roles[int(row.argmax())] for row in z]
-    counted = [f"{most.count(role)} at {role}" for role in roles if role in most]
+    ranked = sorted(set(most), key=lambda role: (-most.count(role), roles.index(role)))
+    counted = [f"{most.count(role)} at {role}" for role in ranked]
     span = f"{both[0]} to {both[-1]}" if len(both) > 1 else ", ".join(map(str, both)) or "all targets"
-    title = f"Of {len(heads)} heads, most of the weight lies for {', '.join(counted)}"
+    counted[0] = f"{most.count(ranked[0])} of {len(heads)} heads look mostly at {ranked[0]}"
+    title = ", ".join(counted)
     note = f"Means over {span}. {_note(result)}"
     return theme.finish(figure, title, result.provenance, width=860, height=230 + 40 * len(heads), note=note)
 

@@ -255,7 +255,7 @@ def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns(
     columns = [f"s{column}" for column in range(1, 10)]
     expected = result.table.weight.sel(target=columns, layer=0, head=0).mean("target").values
     assert np.allclose(np.array(heat.z)[0], expected) and list(heat.y) == ["L0H0"]
-    assert "1 at" in figure.layout.title.text
+    assert "1 of 1 heads look mostly at own operands" in figure.layout.title.text
 
 
 @pytest.mark.parametrize(("gap", "text"), [(math.log(9.94), "9.9"), (12.0, "162,755"), (-6.19, "0.002")])
