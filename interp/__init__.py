@@ -8,6 +8,9 @@
     interp.helix_fit(adder.W_pos[:10])           and the positions
     interp.fourier_spectrum(adder.W_E)
 
+    interp.named_stream(built, "$12+34=00>21>64").figure()   a construction's residual stream by named dimension
+    interp.sum_units(built).figure()             the one number from which its MLP makes a digit
+
     interp.needed_attention(summer, summer.task.at(6, 5)).figure()    where heads look while adding many numbers
     interp.head_roles(summer)                    which constructed role each plays
     interp.pattern_substitution(summer)          whether the ideal pattern is enough
@@ -77,7 +80,9 @@ from interp.coupled.causal import PatternSubstitution, compute_pattern_substitut
 from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
 from interp.coupled.errors import FirstErrors, compute_first_errors, first_errors
 from interp.coupled.growth import AttendedGrowth, attended_growth, compute_attended_growth
+from interp.coupled.named_stream import NamedStream, named_stream
 from interp.coupled.roles import HeadRoles, compute_head_roles, head_roles
+from interp.coupled.sum_units import SumUnits, sum_units
 from interp.coupled.writes import HeadWrites, compute_head_writes, head_writes
 from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
 from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
@@ -176,6 +181,10 @@ __all__ = [
     "HelixFit",
     "fourier_spectrum",
     "FourierSpectrum",
+    "named_stream",
+    "NamedStream",
+    "sum_units",
+    "SumUnits",
     "needed_attention",
     "compute_needed_attention",
     "NeededAttention",

@@ -128,8 +128,8 @@ class AttentionByRole(Result):
             span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
             text = (
                 f"{name} gives each operand digit of the answer's own column {own:.3f} of its weight and each digit of "
-                f"the previous column {previous:.3f}: {math.exp(mean):.1f} to 1, a score gap of {mean:.3f} nats"
-                f" [{low:.3f}, {high:.3f}] over {span} (ln {self.base} = {math.log(self.base):.3f})"
+                f"the previous column {previous:.3f}: {times(mean)} to 1, a score gap of {mean:.3f} nats"
+                f"{interval(low, high)} over {span} (ln {self.base} = {math.log(self.base):.3f})"
             )
         else:
             mass = row.weight.mean("target")
@@ -156,11 +156,28 @@ class AttentionByRole(Result):
 
         return attention_by_role(self, **self._head(layer, head))
 
+    def heads_figure(self) -> Any:
+        """Every head's mean weight by role."""
+        from interp.figures.attention import attention_heads
+
+        return attention_heads(self)
+
     def pattern_figure(self, layer: int | None = None, head: int | None = None) -> Any:
         """The mean pattern over all positions of one head, labelled by token role."""
         from interp.figures import attention_pattern
 
         return attention_pattern(self, **self._head(layer, head))
+
+
+def times(gap: float) -> str:
+    """exp(gap) to as many digits as mean something: "9.9", "165,672", "0.0021"."""
+    ratio = math.exp(gap)
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"
+
+
+def interval(low: float, high: float) -> str:
+    """The interval behind a number, with a space before it; nothing where one value gives no interval."""
+    return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def compute_attention_by_role(

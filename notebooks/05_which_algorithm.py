@@ -164,7 +164,7 @@ theme.finish(figure, finding, tested["total with carry, in one direction of it"]
 )
 
 # %% [markdown]
-# No trace of the carry as a variable of its own: attention adds it to the digit sum in the act of reading. And the
+# Hardly a trace of the carry as a variable of its own: attention adds it to the digit sum as it reads. And the
 # first two rows fall short of 100% for the reason above: a random digit before the query, or a random sum below it,
 # often makes a difference that no sum has. Is there another site for the carry in the residual stream?
 

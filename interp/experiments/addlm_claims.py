@@ -143,10 +143,15 @@ def counts() -> Iterator[Claim]:
     )
 
 
+def claims_table() -> pd.DataFrame:
+    """Claim, measurement and verdict, one row each. Nothing is trained or drawn from the text."""
+    return pd.DataFrame([*losses(), *counts()], columns=["claim", "measured", "verdict"])
+
+
 @experiment("addlm:claims", "AddLM's claims")
 def claims(settings: Settings) -> Path | None:
     """The table of claims, from stored losses and counts."""
-    table = pd.DataFrame([*losses(), *counts()], columns=["claim", "measured", "verdict"])
+    table = claims_table()
     data = {"claims": table.to_dict("records"), "rows": [row.to_dict() for row in stored_rows()]}
     title = "AddLM's claims, measured"
     sections = [Section("Claims and measurements", TEXT, tables=[table])]

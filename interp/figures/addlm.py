@@ -27,7 +27,8 @@ def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> g
     bound = int(np.abs(matrix).max())
     figure = go.Figure(
         go.Heatmap(
-            z=matrix, zmin=-bound, zmax=bound, colorscale=theme.DIVERGING, colorbar={"title": "entry"},
+            z=matrix, zmin=-bound, zmax=bound, colorscale=theme.DIVERGING, reversescale=True,
+            colorbar={"title": "entry"},
             hovertemplate="reads %{y}, writes %{x}: %{z}<extra></extra>",
         )
     )  # fmt: skip
@@ -51,6 +52,7 @@ def value_composition(result: ValueComposition) -> go.Figure:
     figure = go.Figure(
         go.Heatmap(
             z=z, x=names[heads:], y=names[:-heads], zmin=-bound, zmax=bound, colorscale=theme.DIVERGING,
+            reversescale=True,
             customdata=table["score"].values[:-heads, heads:], colorbar={"title": "standard<br>deviations"},
             hovertemplate="%{y} into %{x}: score %{customdata:.3f}, %{z:.1f} standard deviations<extra></extra>",
         )

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attention import AttentionByRole
+from interp.attention import OWN, PREVIOUS, AttentionByRole, interval, times
 from interp.figures import theme
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
@@ -81,8 +81,8 @@ def _title(result: AttentionByRole, layer: int, head: int) -> str:
         top = int(np.argmax(mass.values))
         return f"L{layer}H{head} looks mostly at {mass.role.values[top]} ({float(mass[top]):.2f} of its weight)"
     return (
-        f"L{layer}H{head} weighs a digit of the answer's own column {math.exp(mean):.1f} times as much as one of the "
-        f"previous: {mean:.3f} nats [{low:.3f}, {high:.3f}], where ln {result.base} = {math.log(result.base):.3f}"
+        f"L{layer}H{head} weighs a digit of the answer's own column {times(mean)} times as much as one of the "
+        f"previous: {mean:.3f} nats{interval(low, high)}, where ln {result.base} = {math.log(result.base):.3f}"
     )
 
 
@@ -90,6 +90,35 @@ def _note(result: AttentionByRole) -> str:
     if result.position_only:
         return f"The same on every input (largest standard deviation {result.max_spread:.0e})"
     return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
+
+
+def attention_heads(result: AttentionByRole) -> go.Figure:
+    """Every head's mean weight by role, over the targets that have a column of operands and one before it."""
+    weight, keys = result.table.weight, result.table.n_keys
+    needed = [role for role in weight.role.values if role == OWN or str(role).startswith(PREVIOUS)]
+    both = [target for target in weight.target.values if (keys.sel(target=target, role=needed) > 0).all()]
+    mean = weight.sel(target=both or weight.target.values).mean("target")
+    roles = mean.role.values.tolist()
+    heads = [(i, h) for i in mean.layer.values.tolist() for h in mean["head"].values.tolist()]
+    z = np.array([mean.sel(layer=i, head=h).values for i, h in heads])
+    figure = go.Figure(
+        go.Heatmap(
+            x=roles, y=[f"L{i}H{h}" for i, h in heads], z=z, zmin=0, zmax=1, colorscale=theme.SEQUENTIAL,
+            text=[[f"{value:.2f}" for value in row] for row in z], texttemplate="%{text}", xgap=3, ygap=3,
+            hovertemplate="%{y}: %{z:.4f} on %{x}<extra></extra>",
+            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
+        )
+    )  # fmt: skip
+    figure.update_xaxes(title="role of the position attended to", showgrid=False)
+    figure.update_yaxes(title="head", autorange="reversed", showgrid=False)
+    most = [roles[int(row.argmax())] for row in z]
+    ranked = sorted(set(most), key=lambda role: (-most.count(role), roles.index(role)))
+    counted = [f"{most.count(role)} at {role}" for role in ranked]
+    span = f"{both[0]} to {both[-1]}" if len(both) > 1 else ", ".join(map(str, both)) or "all targets"
+    counted[0] = f"{most.count(ranked[0])} of {len(heads)} heads look mostly at {ranked[0]}"
+    title = ", ".join(counted)
+    note = f"Means over {span}. {_note(result)}"
+    return theme.finish(figure, title, result.provenance, width=860, height=230 + 40 * len(heads), note=note)
 
 
 def attention_pattern(result: AttentionByRole, layer: int, head: int) -> go.Figure:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CELL = 17  # pixels
 _LABELLED = 40  # names an axis shows before it leaves some out
+_FEW = 8  # names on an axis that fit without turning them, and numbers into their cells
 
 
 def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
@@ -127,7 +128,8 @@ def _name_strongest(figure: go.Figure, exact: np.ndarray, estimate: np.ndarray, 
 
 
 def _heatmap(matrix: xr.DataArray, bound: float, metric: str, bar: dict[str, Any]) -> go.Heatmap:
-    """The matrix in colours; cells without a number are see-through."""
+    """The matrix in colours, and in numbers if it is small; cells without a number are see-through."""
+    small = max(matrix.shape) <= _FEW
     return go.Heatmap(
         z=matrix.values,
         x=matrix.receiver.values.tolist(),
@@ -135,6 +137,9 @@ def _heatmap(matrix: xr.DataArray, bound: float, metric: str, bar: dict[str, Any
         zmin=-bound,
         zmax=bound,
         colorscale=DIVERGING,
+        reversescale=True,
+        text=[["" if not abs(v) > 0.005 * bound else f"{v:.3g}" for v in row] for row in matrix.values],
+        texttemplate="%{text}" if small else None,
         xgap=1,
         ygap=1,
         colorbar={"title": {"text": metric, "side": "top"}, "thickness": 14} | bar,
@@ -151,7 +156,7 @@ def _axes(figure: go.Figure, matrix: xr.DataArray) -> None:
     ):
         step = math.ceil(len(names) / _LABELLED)
         update(title_text=title, tickvals=names[::step], showgrid=False, zeroline=False, type="category", **where)
-    figure.update_xaxes(tickangle=-90, **where)
+    figure.update_xaxes(tickangle=0 if len(receivers) <= _FEW else -90, **where)
     figure.update_yaxes(autorange="reversed", **where)
     ground = go.Heatmap(
         z=np.where(np.isnan(matrix.values), 1.0, np.nan),

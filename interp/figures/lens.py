@@ -89,7 +89,8 @@ def logit_attribution(result: LogitAttribution) -> go.Figure:
         subplot_titles=titles,
     )
     figure.add_heatmap(
-        x=targets, y=parts, z=z, zmin=-limit, zmax=limit, colorscale=theme.DIVERGING, customdata=ends, xgap=1, ygap=1,
+        x=targets, y=parts, z=z, zmin=-limit, zmax=limit, colorscale=theme.DIVERGING, reversescale=True,
+        customdata=ends, xgap=1, ygap=1,
         text=_texts(z), texttemplate="%{text}" if len(targets) <= _CELLS_WITH_TEXT else None,
         hovertemplate="%{y}, %{x}: %{z:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}] logits<extra></extra>",
         colorbar={"thickness": 12, "x": 1.0 if columns == 1 else 0.55}, row=1, col=1,

@@ -31,7 +31,9 @@ def loss_curves(rows: Sequence[Any], title: str, provenance: Provenance) -> go.F
     return theme.finish(figure, title, provenance, width=900, height=500)
 
 
-def loss_by_keys(lines: Mapping[str, Mapping[str, float]], title: str, provenance: Provenance) -> go.Figure:
+def loss_by_keys(
+    lines: Mapping[str, Mapping[str, float]], title: str, provenance: Provenance, loss: str = "validation loss"
+) -> go.Figure:
     """``{line: {number of keys (or "all"): loss}}`` on one categorical axis."""
     figure = go.Figure()
     order = sorted({k for line in lines.values() for k in line}, key=lambda k: float("inf") if k == "all" else int(k))
@@ -42,6 +44,6 @@ def loss_by_keys(lines: Mapping[str, Mapping[str, float]], title: str, provenanc
             line={"color": COLOURS[(i + 1) % len(COLOURS)]}, hovertemplate="top %{x}: %{y:.4f}<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title="keys that take part", type="category", categoryorder="array", categoryarray=order)
-    figure.update_yaxes(title="validation loss (nats a character)")
+    figure.update_yaxes(title=f"{loss} (nats a character)")
     figure.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0}, showlegend=True)
     return theme.finish(figure, title, provenance, width=900, height=500)

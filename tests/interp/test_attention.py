@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
+from interp.attention import interval, times
 from interp.results import Provenance
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
@@ -245,3 +246,22 @@ def test_the_table_has_a_row_for_every_head_target_and_role():
 def test_another_tasks_model_is_refused():
     with pytest.raises(UserError, match="not the model's task"):
         interp.attention_by_role(dense_model(d_vocab=14))
+
+
+def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns():
+    result = interp.attention_by_role(models.load("adder-456"), n=16)
+    figure = result.heads_figure()
+    (heat,) = figure.data
+    columns = [f"s{column}" for column in range(1, 10)]
+    expected = result.table.weight.sel(target=columns, layer=0, head=0).mean("target").values
+    assert np.allclose(np.array(heat.z)[0], expected) and list(heat.y) == ["L0H0"]
+    assert "1 of 1 heads look mostly at own operands" in figure.layout.title.text
+
+
+@pytest.mark.parametrize(("gap", "text"), [(math.log(9.94), "9.9"), (12.0, "162,755"), (-6.19, "0.002")])
+def test_ratios_have_as_many_digits_as_mean_something(gap, text):
+    assert times(gap).startswith(text)
+
+
+def test_an_interval_of_one_value_is_left_out():
+    assert interval(-math.inf, math.inf) == "" and interval(1.0, 2.0) == " [1.000, 2.000]"

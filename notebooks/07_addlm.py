@@ -1,0 +1,224 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # AddLM: what ternary weights and tropical attention look like inside
+#
+# AddLM is a small character model of Shakespeare without multiplications where most of them are: every projection is
+# one scale times -1, 0 and 1, and attention compares queries and keys by the distance `-|q - k|`, over the best sixteen
+# keys only. This notebook opens one, beside a float model of the same shape, and then asks the same algebra to add.
+
+# %%
+import pandas as pd
+
+import interp
+import models
+from interp.addlm.entries import ternary_entries
+from interp.addlm.heads import head_table, window_losses
+from interp.addlm.multiplications import count_multiplications
+from interp.addlm.scores import read_scores
+from interp.addlm.text_attention import text_attention
+from interp.addlm.weights import integer_circuits, value_composition
+from interp.experiments.addlm import INFERENCE_KEYS, with_top_k
+from interp.experiments.addlm_claims import claims_table
+from interp.figures.text_loss import loss_by_keys
+from interp.results import Provenance
+from models.tasks.characters import text_tokens
+
+addlm, twin = models.load("addlm-0.8m"), models.load("addlm-0.8m-float")
+for model in (addlm, twin):
+    print(f"{model.name_or_path}: {sum(p.numel() for p in model.parameters()):,} parameters")
+
+# %% [markdown]
+# ## 1. Three values
+#
+# Training moves ordinary floats, the *latent* weights. The model computes with what is left of them: entries within
+# half of their matrix's mean magnitude act as 0, all others by their sign. So the latent weights, in units of that
+# mean, and two thresholds show everything there is.
+
+# %%
+entries = ternary_entries(addlm)
+print(entries)
+entries.figure()
+
+# %% [markdown]
+# So many zeros come with the shape of the distribution; nothing is pruned. But there are two spikes. A latent weight
+# gets the gradient of the value it acts as, which changes only when it crosses a threshold, so that it may be pushed to
+# and fro there (this is known of such training: Nagel et al., 2022). Is that the cut's doing? The float model's
+# weights, cut as if they were latent, have no spikes:
+
+# %%
+print(ternary_entries(twin, as_if=True))
+
+# %% [markdown]
+# ## 2. Circuits of whole numbers
+#
+# What a head copies is the product of its value and output matrices, and here that is one scale times an integer
+# matrix. It can be compared, stored and ranked without a tolerance.
+
+# %%
+circuits = integer_circuits(addlm)
+print(circuits)
+circuits.figure(0, 0)
+
+# %% [markdown]
+# Do later heads read what earlier ones write? The product of two such matrices is an integer matrix again. Its size is
+# compared with that of shuffled weights, in which the later head reads other dimensions.
+
+# %%
+composition = value_composition(addlm)
+print(composition)
+composition.figure()
+
+# %% [markdown]
+# ## 3. Attention by distance
+#
+# A distance is a sum over coordinates, and `-|q - k| = 2 min(q, k) - k - q` in each of them: a similarity (two signals
+# overlap as far as the smaller goes), a bias of the key, and a term that all keys of a query share and that cancels. A
+# true tropical product would be `max(q + k)`; this is not one, whatever the name says. Every query takes part with its
+# sixteen best keys. The text is two sonnets, which are not in the training text:
+
+# %%
+SONNETS = """\
+Shall I compare thee to a summer's day?
+Thou art more lovely and more temperate:
+Rough winds do shake the darling buds of May,
+And summer's lease hath all too short a date;
+Sometime too hot the eye of heaven shines,
+And often is his gold complexion dimm'd;
+And every fair from fair sometime declines,
+By chance or nature's changing course untrimm'd;
+But thy eternal summer shall not fade,
+Nor lose possession of that fair thou ow'st;
+Nor shall death brag thou wander'st in his shade,
+When in eternal lines to time thou grow'st:
+So long as men can breathe or eyes can see,
+So long lives this, and this gives life to thee.
+
+Let me not to the marriage of true minds
+Admit impediments. Love is not love
+Which alters when it alteration finds,
+Or bends with the remover to remove:
+O no! it is an ever-fixed mark
+That looks on tempests and is never shaken;
+It is the star to every wandering bark,
+Whose worth's unknown, although his height be taken.
+Love's not Time's fool, though rosy lips and cheeks
+Within his bending sickle's compass come:
+Love alters not with his brief hours and weeks,
+But bears it out even to the edge of doom.
+If this be error and upon me proved,
+I never writ, nor no man ever loved.
+"""
+n_ctx = addlm.config.n_ctx
+windows = text_tokens([SONNETS[i : i + n_ctx + 1] for i in range(0, len(SONNETS) - n_ctx, n_ctx)])
+tokens, targets = windows[:, :-1], windows[:, 1:]
+text_attention(addlm, SONNETS[:n_ctx]).figure(layer=1, head=3)
+
+# %%
+text_attention(twin, SONNETS[:n_ctx]).figure(layer=0, head=3)
+
+# %% [markdown]
+# The first head looks for something; the second, of the float model, spreads over everything, which AddLM's attention
+# cannot. (Each picture has its own scale.) Over all heads and windows, and what each of them is needed for:
+
+# %%
+source = f"windows of {n_ctx} characters of two sonnets"
+heads = {model.name_or_path: head_table(model, tokens, targets, source) for model in (addlm, twin)}
+print(heads[twin.name_or_path])
+heads[addlm.name_or_path].figure()
+
+# %% [markdown]
+# Behind each query's best key: how many coordinates carry its advantage, and how much of it is the key's own bias?
+
+# %%
+scores = read_scores(addlm, tokens, source)
+print(scores)
+scores.figure()
+
+# %% [markdown]
+# How much does the cut matter? After training, with fewer or more keys than the sixteen it was trained with:
+
+# %%
+by_keys = {
+    str(k or "all"): float(window_losses(with_top_k(addlm, k), tokens, targets, []).mean()) for k in INFERENCE_KEYS
+}
+spread = max(by_keys[k] for k in ("8", "16", "32", "all")) - min(by_keys[k] for k in ("8", "16", "32", "all"))
+finding = f"From eight keys on the loss differs by {spread:.3f} nats at most; with one key it is {by_keys['1']:.2f}"
+loss_by_keys({"addlm-0.8m, trained with 16 keys": by_keys}, finding, Provenance(len(tokens), None, source), "loss")
+
+# %% [markdown]
+# ## 4. Adding in the same algebra
+#
+# Language has no right answer to compare a mechanism with; addition has. `addlm-adder-two-digit` and
+# `addlm-adder-ten-digit` have two layers of the same parts, with three and eight keys a query. Do they work?
+
+# %%
+small, large = models.load("addlm-adder-two-digit"), models.load("addlm-adder-ten-digit")
+print(interp.certify(small))
+print(interp.accuracy_by_chain(large, n_per_length=100))
+
+# %% [markdown]
+# The small one is right on all pairs there are: exhaustively tried, no sample. The large one has never been seen to
+# fail; that is a sample, and no proof covers two layers. Where do its heads look?
+
+# %%
+attention = interp.attention_by_role(large, n=512)
+attention.heads_figure()
+
+# %%
+attention.figure(0, 0)
+
+# %% [markdown]
+# In the first layer, two heads read the column's own digits and one those of the column below; the digit just written
+# is the query's own token. These are the three things that MicroAdder reads. So is it the same algorithm? Exchange the
+# digit written before for a plausible wrong one, as in `05_which_algorithm.py`:
+
+# %%
+algorithm = interp.which_algorithm(large, n=200)
+print(algorithm)
+algorithm.figure()
+
+# %% [markdown]
+# It chains through its own outputs, as the adders of ordinary weights do. And the carry inside?
+
+# %%
+units = interp.carry_units(large, n=128, max_ablated=8)
+print(units)
+units.figure()
+
+# %% [markdown]
+# Here the likeness ends. MicroAdder has two units, each of them a switch without which it fails. This model has many.
+# Some go with the carry, and none of those tried is needed alone. Ternary weights look as they do in the language
+# model, spikes and all:
+
+# %%
+print(integer_circuits(large))
+ternary_entries(large).figure()
+
+# %% [markdown]
+# ## 5. What is saved, and what the paper claims
+#
+# Products of two numbers in one forward pass over 128 characters, by part of the model:
+
+# %%
+ours, theirs = (count_multiplications(model) for model in (addlm, twin))
+table = pd.DataFrame({"float": theirs.products, "AddLM": ours.products})
+table.loc["all"] = table.sum()
+print(f"{ours.share_removed(theirs):.1%} of the multiplications are gone")
+table.style.format("{:,.0f}")
+
+# %%
+claims = claims_table()
+left = {"selector": "th, td", "props": "text-align: left; vertical-align: top"}
+claims.style.hide(axis="index").set_table_styles([left])
