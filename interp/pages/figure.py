@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io as pio
 from markupsafe import Markup
+from plotly.utils import PlotlyJSONEncoder
 
 CONFIG: dict[str, Any] = {"responsive": True, "displaylogo": False}
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
@@ -20,22 +22,26 @@ def figure_html(figure: go.Figure) -> Markup:
     return Markup("<figure>{}<div class='plot'>{}</div></figure>").format(caption, Markup(body))
 
 
-def figure_data(figure: go.Figure) -> Markup:
-    """The same as data, for a page whose script draws what it finds: ``<script type="application/json">`` in a plot.
+def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
+    """The same as data, for a page whose script draws what it finds: ``<script type="application/json">`` in a box.
 
     The template, which all figures share and which would be most of a small one, is left to that script
-    (:func:`template_json`).
+    (:func:`template_json`). ``fixed`` keeps the figure's own width, for those whose cells are to be squares.
     """
+    width = figure.layout.width
     caption, drawn = captioned(figure)
-    height = drawn.layout.height
+    size = f"height:{drawn.layout.height}px"
+    if fixed and width:
+        drawn.update_layout(width=width, autosize=False)
+        size += f";width:{width}px"
     shared = drawn.layout.template.to_plotly_json() == _template().to_plotly_json()
     if shared:
         drawn.layout.template = None
     data = Markup(drawn.to_json().replace("</", "<\\/"))
     return Markup(
-        "<figure>{}<div class='plot'><div class='drawing' style='height:{}px'{}>"
+        "<figure>{}<div class='plot'><div class='drawing' style='{}'{}>"
         "<script type='application/json'>{}</script></div></div></figure>"
-    ).format(caption, height, Markup(" data-template='shared'") if shared else "", data)
+    ).format(caption, size, Markup(" data-template='shared'") if shared else "", data)
 
 
 def fixed_figure_html(figure: go.Figure) -> Markup:
@@ -46,7 +52,7 @@ def fixed_figure_html(figure: go.Figure) -> Markup:
 
 def template_json() -> str:
     """What :func:`figure_data` leaves out, for the script of the page."""
-    return pio.to_json(_template(), validate=False)
+    return json.dumps(_template().to_plotly_json(), cls=PlotlyJSONEncoder)
 
 
 def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
