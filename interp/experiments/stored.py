@@ -9,6 +9,7 @@ The JSON of an experiment's page is enough for its tables; where a result can be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,11 @@ def _hand_built(data: Any) -> Sections:
     ]
 
 
+def _matrix(data: Any) -> Sections:
+    result = import_module("interp.comparison.table").ModelTable.from_dict(data)
+    return [Section("Every model, every question", result.sentence(), (result.to_dataframe(),), (result.figure(),), 3)]
+
+
 _READERS: dict[str, Callable[[Any], Sections]] = {
     "toygpt:table-positions": _two_digit_table,
     "toygpt:table-layernorm": _two_digit_table,
@@ -213,6 +219,7 @@ _READERS: dict[str, Callable[[Any], Sections]] = {
     "addlm:adder": _addlm_adder,
     "addlm:inside": _addlm_inside,
     "position-coupling:hand-built": _hand_built,
+    "comparison:models": _matrix,
 }
 
 

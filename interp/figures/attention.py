@@ -80,9 +80,10 @@ def _title(result: AttentionByRole, layer: int, head: int) -> str:
         mass = result.table.weight.sel(layer=layer, head=head).mean("target")
         top = int(np.argmax(mass.values))
         return f"L{layer}H{head} looks mostly at {mass.role.values[top]} ({float(mass[top]):.2f} of its weight)"
+    interval = f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) else ""  # of one target there is none
     return (
         f"L{layer}H{head} weighs a digit of the answer's own column {math.exp(mean):.1f} times as much as one of the "
-        f"previous: {mean:.3f} nats [{low:.3f}, {high:.3f}], where ln {result.base} = {math.log(result.base):.3f}"
+        f"previous: {mean:.3f} nats{interval}, where ln {result.base} = {math.log(result.base):.3f}"
     )
 
 

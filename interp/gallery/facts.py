@@ -72,10 +72,10 @@ def score_words(score: dict[str, Any]) -> str:
         )
     rate = Rate(score["n"], score["correct"])
     low, high = rate.interval
-    text = f"{rate.correct:,} of {rate.n:,}, {score['problems']} (sampled; 95% interval {low:.2%} to {high:.2%})"
+    text = f"{rate.correct:,} of {rate.n:,} of {score['problems']} (sampled; 95% interval {low:.2%} to {high:.2%})"
     if rate.correct == rate.n:
         text = (
-            f"{rate.correct:,} of {rate.n:,}, {score['problems']} (sampled: error rate below {rate.error_bound:.1e} "
+            f"{rate.correct:,} of {rate.n:,} of {score['problems']} (sampled: error rate below {rate.error_bound:.1e} "
             "with 95% confidence on such problems)"
         )
     if "all" in score:

@@ -17,6 +17,7 @@ from interp.coupled.hand_built_grid import load_grid
 from interp.dynamics import grokking_curves, run_curves
 from interp.figures.hand_built import certified_margins
 from interp.gallery import facts as say
+from interp.gallery.papers import PAPERS as PAGES
 from interp.gallery.pictures import attention_pattern, attention_svg
 from interp.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
 from interp.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
@@ -160,7 +161,9 @@ def _training(name: str, entry: dict[str, Any]) -> Part:
     elif "metrics.jsonl" in entry["sha256"]:
         items.append(figure_data(run_curves(name).figure()))
     else:
-        items.append(paragraph("No learning curves are stored with this entry; the card has every seed's result."))
+        paper = next(paper for paper in PAGES if paper.name == paper_of(name))
+        text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "
+        items.append(Markup("<p>{}<a href='../{}'>the paper's page</a>.</p>").format(text, paper.path))
     items += [paragraph("Made by"), commands(entry["training"]["commands"])]
     return Part("training", "How was it found?", items)
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from interp.experiments import experiments
 from interp.experiments.stored import command_of, stored_experiments, stored_sections
-from interp.gallery.render import Link, Part, commands, page, sections
+from interp.gallery.render import Link, Part, commands, folded, page, sections
 from interp.pages import Section
 from models import registry
+
+OPEN = 4  # sections of an experiment that are not folded
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,10 @@ def inputs_of(paper: Paper) -> list[Path]:
 
 def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> bytes:
     """The page of a paper; ``models`` are those of the site that belong to it."""
+    order = list(experiments())
     targets = [target for target in stored_experiments() if target.startswith(f"{paper.key}:")]
-    parts = [_part(target) for target in targets]
+    targets.sort(key=lambda target: (target.endswith(":causal"), order.index(target) if target in order else -1))
+    parts = [part_of(target) for target in targets]
     if paper.key == "adder-456":
         parts = [*_counted(), *parts]
     return page(
@@ -56,13 +61,16 @@ def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> b
     )  # fmt: skip
 
 
-def _part(target: str) -> Part:
-    from interp.experiments import experiments
-
+def part_of(target: str) -> Part:
+    """What a target found, after the command that makes it; of many sections the first are open."""
     what = target.partition(":")[2]
     known = experiments().get(target)
     heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
-    return Part(what, heading, [commands([command_of(target)]), *sections(stored_sections(target))])
+    found = stored_sections(target)
+    items = [commands([command_of(target)]), *sections(found[:OPEN])]
+    if len(found) > OPEN:
+        items.append(folded(f"{len(found) - OPEN} more tables", "".join(sections(found[OPEN:]))))
+    return Part(what, heading, items)
 
 
 _TITLES = {

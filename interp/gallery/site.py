@@ -11,8 +11,19 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
+from interp.experiments.stored import FOLDER as DATA
 from interp.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.gallery.model_page import Made, model_page, paper_of, path_of
+from interp.gallery.overviews import (
+    COMPARISON,
+    REPRODUCTION,
+    comparison_page,
+    comparisons,
+    has_headlines,
+    reproduction_page,
+    view_page,
+    views,
+)
 from interp.gallery.papers import PAPERS, Paper, inputs_of, paper_page
 from interp.gallery.render import Link, page
 from interp.pages import style
@@ -22,7 +33,6 @@ from models.zoo import ZOO
 
 INDEX = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
-_FIXED = ("plotly.min.js", "site.css", "site.js")
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
         result = one.make()
         site.put(one.path, result.html, one.inputs, result.row)
         made.append(one.path)
-    wanted = {*_FIXED, INDEX, *shared, *(path_of(name) for name in here)}
+    wanted = {INDEX, *(one.path for one in pages), *(path_of(name) for name in here)}
     removed = tuple(path for path in site.pages if path not in wanted)
     for path in removed:
         site.drop(path)
@@ -110,7 +120,12 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
 def _shared_pages(here: Sequence[str]) -> dict[str, str]:
     """Paths and labels of the pages that every page links to: those of the papers of the models that are here."""
     papers = {paper_of(name) for name in here}
-    return {paper.path: paper.label for paper in PAPERS if paper.name in papers}
+    pages = {paper.path: paper.label for paper in PAPERS if paper.name in papers}
+    if comparisons():
+        pages[COMPARISON] = "Comparison"
+    if has_headlines():
+        pages[REPRODUCTION] = "Reproduction"
+    return pages | {path: "Step by step" for path in list(views(here))[:1]}
 
 
 def _fixed_files() -> list[Page]:
@@ -139,7 +154,23 @@ def _model_pages(names: Sequence[str], links: Sequence[Link]) -> list[Page]:
 
 
 def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:
-    return [_paper(paper, here, links) for paper in PAPERS if paper.path in shared]
+    everything = digest([code_digest(), repr(links), *_stored_digests()])
+    found = [_paper(paper, here, links) for paper in PAPERS if paper.path in shared]
+    if COMPARISON in shared:
+        found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
+    if REPRODUCTION in shared:
+        found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
+    return found + [
+        Page(path, digest([everything, repr(views(here))]), lambda path=path: Made(view_page(path, here, links)))
+        for path in views(here)
+    ]
+
+
+def _stored_digests() -> Iterator[str]:
+    """Of every stored result and every entry of the zoo."""
+    yield digest_of(DATA.rglob("*.json"))
+    for name in models.zoo_names():
+        yield f"{name}={digest_of([ZOO / name / 'config.json'])}"
 
 
 def _paper(paper: Paper, here: Sequence[str], links: Sequence[Link]) -> Page:
