@@ -16,6 +16,8 @@ import pandas as pd
 from interp.results import Provenance, Result
 from models.errors import UserError
 from models.evaluation import Rate
+from models.registry import build
+from models.tasks.multi_addition import MultiOperandAddition
 from models.zoo import entry_file, read_entry
 
 #: Share of right answers from which the sentence calls a shape reached: well above the half that guessing a bit gives.
@@ -24,11 +26,13 @@ STILL = 0.9
 
 @dataclass(frozen=True, eq=False)
 class ShapeScores(Result):
-    """``rates``: of every seed, right answers by shape; ``chosen``: the seed that is stored."""
+    """``rates``: of every seed, right answers by shape; ``chosen``: the seed that is stored; ``sizes``: what the
+    numbers of a shape are."""
 
     model: str
     rates: dict[int, dict[tuple[int, ...], Rate]]
     chosen: int
+    sizes: str
     provenance: Provenance
 
     @property
@@ -83,9 +87,11 @@ def shape_scores(entry: str) -> ShapeScores:
         row["seed"]: {tuple(shape): Rate(n[tuple(shape)], correct) for shape, correct in row["shapes"]} for row in rows
     }
     source = f"problems a shape, teacher forced, {len(rates)} seed{'s' * (len(rates) > 1)}"
-    return ShapeScores(
-        config["model"], rates, config["training"]["seed"], Provenance(score["n"], score["seed"], source)
-    )
+    sizes = {1: "bits", 2: "digits of the first factor x of the second"}[len(next(iter(n)))]
+    if isinstance(build(config["model"]).task, MultiOperandAddition):
+        sizes = "operands x digits"
+    provenance = Provenance(score["n"], score["seed"], source)
+    return ShapeScores(config["model"], rates, config["training"]["seed"], sizes, provenance)
 
 
 def _of(shape: tuple[int, ...]) -> str:

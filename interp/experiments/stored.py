@@ -9,7 +9,7 @@ The JSON of an experiment's page is enough for its tables; where a result can be
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def _panels(data: Any) -> Sections:
     ]
     columns = ["panel", "model", "seeds", "problems", "in the training range", "outside"]
     table = pd.DataFrame(rows, columns=columns)
-    return [Section(result.title, result.sentence(), (table,), (result.figure(),), level=3)]
+    return [Section(result.title, "", (table,), (result.figure(),), level=3)]
 
 
 def _sweeps(data: Any) -> Sections:
@@ -206,8 +206,10 @@ def _hand_built(data: Any) -> Sections:
 
 
 def _matrix(data: Any) -> Sections:
-    result = import_module("interp.comparison.table").ModelTable.from_dict(data)
-    return [Section("Every model, every question", result.sentence(), (result.to_dataframe(),), (result.figure(),), 3)]
+    from interp.comparison.sections import table_sections
+    from interp.comparison.table import ModelTable
+
+    return [replace(section, level=3) for section in table_sections(ModelTable.from_dict(data))]
 
 
 _READERS: dict[str, Callable[[Any], Sections]] = {

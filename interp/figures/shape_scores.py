@@ -35,8 +35,7 @@ def exact_match_by_shape(result: ShapeScores) -> go.Figure:
         x=0.5, y=1, yref="paper", yanchor="bottom", xanchor="left", showarrow=False, text="longer than in training →",
         font={"size": 12, "color": theme.GREY},
     )  # fmt: skip
-    sizes = "bits" if len(shapes[0]) == 1 else "shape (operands x digits, or the digits of both factors)"
-    figure.update_xaxes(title=sizes, type="category", categoryorder="array", categoryarray=labels)
+    figure.update_xaxes(title=result.sizes, type="category", categoryorder="array", categoryarray=labels)
     figure.update_yaxes(title="whole responses right", range=[-0.03, 1.05], tickformat=".0%")
     figure.update_layout(legend={"orientation": "h", "y": -0.2, "x": 0}, showlegend=bool(others))
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520)

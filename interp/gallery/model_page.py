@@ -21,6 +21,7 @@ from interp.gallery.papers import PAPERS as PAGES
 from interp.gallery.pictures import attention_pattern, attention_svg
 from interp.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
 from interp.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
+from interp.hand_set import certified_at_best
 from interp.pages import figure_data
 from interp.shape_scores import shape_scores
 from models.evaluation import Rate, Score, score
@@ -110,9 +111,12 @@ def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Foun
     sentence = (
         f"{row.parameters:,} free parameters, trained {begun} on {model.task.name}: {say.score_words(entry['score'])}."
     )
-    facts = [
+    judged = [
         ("Right of those tried", say.score_words(entry["score"])),
         ("On all inputs", certificate_sentence(certificate) if certificate else _uncertified(entry)),
+    ]
+    facts = [
+        *([("Score", say.score_words(entry["score"]))] if "loss" in entry["score"] else judged),
         *say.training_facts(entry["training"]),
         ("Files", say.files(entry, name)),
     ]
@@ -142,7 +146,7 @@ def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
         found = shape_scores(name)
         frame = found.to_dataframe().drop(columns="stored")
         return Part("accuracy", "How far does it generalise?", [figure_data(found.figure()), table(frame)])
-    return Part("accuracy", "How good is it?", [paragraph(say.score_words(entry["score"]).capitalize() + ".")])
+    return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
 
 
 def _certificate(name: str, certificate: Certificate) -> Part:
@@ -174,16 +178,18 @@ def _training(name: str, entry: dict[str, Any]) -> Part:
 def _constructed(model: Any, row: say.Row) -> Found:
     if isinstance(model.task, SequenceTask):
         return _constructed_sequences(model, row)
-    found = score(model)
+    found, certificate = score(model), certified_at_best(model)
     row = replace(row, score=f"{found.correct:,} of {found.n:,}", share=found.accuracy)
+    if certificate.status == "certified":
+        row = replace(row, rung=certificate.provenance.rung)
     words = say.score_words(found.to_dict())
     sentence = f"{row.parameters:,} numbers, all set by hand; nothing was trained. {words}."
-    text = "No certificate is stored for models set by hand; the command makes one."
-    parts = [
-        chain_part(model, found),
-        Part("certificate", "Certificate", [paragraph(text), commands([f"interp certify {row.name}"])]),
-    ]
-    return row, sentence, [("Right of those tried", words)], parts
+    arithmetic = "" if certificate.arithmetic == "float32" else f" --arithmetic {certificate.arithmetic}"
+    proof = [paragraph(say.certificate_words(certificate)), commands([f"interp certify {row.name}{arithmetic}"])]
+    proof.append(figure_data(certificate.figure()))
+    known = certificate_sentence(certificate) if row.rung else certificate.finding()
+    facts: list[tuple[str, Any]] = [("Right of those tried", words), ("On all inputs", known)]
+    return row, sentence, facts, [chain_part(model, found), Part("certificate", "Certificate", proof)]
 
 
 def _constructed_sequences(model: Any, row: say.Row) -> Found:

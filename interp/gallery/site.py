@@ -29,6 +29,7 @@ from interp.gallery.render import Link, page
 from interp.pages import style
 from interp.pages.figure import template_json
 from models.errors import unknown_name
+from models.registry import by_paper
 from models.zoo import ZOO
 
 INDEX = "index.html"
@@ -66,8 +67,8 @@ class Summary:
 
 def model_names() -> list[str]:
     """The models that have a page: the zoo's and the constructed ones, paper by paper."""
-    constructed = [name for name in models.names(sweeps=True) if models.get_spec(name).recipe is None]
-    return models.registry.by_paper([*models.zoo_names(), *constructed])
+    stored, registered = set(models.zoo_names()), models.names(sweeps=True)
+    return by_paper(name for name in registered if name in stored or models.get_spec(name).recipe is None)
 
 
 def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: bool = True) -> Summary:
@@ -202,7 +203,7 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
             page(
                 "index.html.j2", INDEX, "Transformers that do arithmetic", links, count=len(rows),
                 trained=sum(row["how"] == "trained" for row in rows), certified=certified,
-                with_rounding=sum(rung == "certified with rounding" for rung in rungs),
+                without=sum(rung.startswith("certified") and rung != "certified with rounding" for rung in rungs),
                 groups=[group for group in groups if group["rows"]],
             )
         )  # fmt: skip

@@ -18,15 +18,32 @@ _PAGE = """<!doctype html>
 <main>
 <h1>{title}</h1>
 {body}
-<p>{note}Made by <code>{command}</code>; {data_note} in this page, in the element <code>#data</code>, and beside it.</p>
+<p>{note}Made by <code>{command}</code>; {numbers} in this page, in the element <code>#data</code>{beside}.</p>
 </main>
 <script type="application/json" id="data">{data}</script>
 </body></html>
 """
 
 
-def document(title: str, body: str, data: Any, command: str, note: str = "", data_note: str = "the numbers are") -> str:
-    """The page as text: ``body`` is HTML, ``data`` goes into the element ``#data``, ``command`` is what made it."""
+def document(
+    title: str,
+    body: str,
+    data: Any,
+    command: str,
+    beside: bool = False,
+    note: str = "",
+    numbers: str = "the numbers are",
+) -> str:
+    """The page as text.
+
+    Args:
+        title: of the page and its heading.
+        body: HTML.
+        data: goes into the element ``#data``; ``numbers`` says what it is.
+        command: what made the page.
+        beside: say that the data also stand beside the page.
+        note: a sentence before that.
+    """
     return _PAGE.format(
         title=html.escape(title),
         style=style(),
@@ -34,6 +51,7 @@ def document(title: str, body: str, data: Any, command: str, note: str = "", dat
         body=body,
         note=f"{html.escape(note)} " if note else "",
         command=html.escape(command),
-        data_note=html.escape(data_note),
+        numbers=html.escape(numbers),
+        beside=", and beside it" if beside else "",
         data=json.dumps(data).replace("</", "<\\/"),
     )

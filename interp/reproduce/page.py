@@ -24,6 +24,6 @@ def write_page(path: Path, panels: GridPanels, target: str, size: str) -> None:
     drawn = figure_html(figure) if panels.is_lines else fixed_figure_html(figure)
     body = f"{drawn}\n{table_html(pd.DataFrame(rows, columns=list(HEAD)))}"
     command = f"interp reproduce {target} --size {size}"
-    page = document(panels.title, body, panels.to_dict(), command, NOTE, "the counts of every size are")
+    page = document(panels.title, body, panels.to_dict(), command, True, NOTE, "the counts of every size are")
     panels.save(path.with_suffix(".json"))
     write_bytes_atomic(path, page.encode())
