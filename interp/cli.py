@@ -34,8 +34,8 @@ import tyro
 from interp.attacks.command import AttackModel
 from interp.comparison.command import Compare
 from interp.explorer.command import Explore
-from interp.headlines.command import ShowHeadlines
 from interp.gallery.command import Gallery
+from interp.headlines.command import ShowHeadlines
 from interp.training_commands import (
     FetchData,
     ModelName,

@@ -212,6 +212,32 @@ def _matrix(data: Any) -> Sections:
     return [replace(section, level=3) for section in table_sections(ModelTable.from_dict(data))]
 
 
+def _seeds(data: Any) -> Sections:
+    from interp.experiments.comparison_seeds import Measured, summary
+
+    results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
+    sections = [Section("Straight lines between models", data["finding"], (summary(results),), level=3)]
+    for one in results:
+        figures = (one.distances.figure(), *(line.figure() for line in one.lines[:1]))
+        sections.append(Section(one.name, one.distances.sentence(), (), figures, level=3))
+    return sections
+
+
+def _swaps(data: Any) -> Sections:
+    text = (
+        "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
+        "the same problem, mapped by a linear fit on other problems; to the loss: with a map fitted to the model's own "
+        "loss there."
+    )
+    pairs = [
+        Section(
+            f"{pair['a']} with parts of {pair['b']}", pair["sentence"], (pd.DataFrame(pair["components"]),), level=3
+        )
+        for pair in data["pairs"]
+    ]
+    return [Section("All pairs", text, (pd.DataFrame(data["overview"]),), level=3), *pairs]
+
+
 _READERS: dict[str, Callable[[Any], Sections]] = {
     "toygpt:table-positions": _two_digit_table,
     "toygpt:table-layernorm": _two_digit_table,
@@ -222,6 +248,8 @@ _READERS: dict[str, Callable[[Any], Sections]] = {
     "addlm:inside": _addlm_inside,
     "position-coupling:hand-built": _hand_built,
     "comparison:models": _matrix,
+    "comparison:seeds": _seeds,
+    "comparison:swaps": _swaps,
 }
 
 

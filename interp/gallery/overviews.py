@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from markupsafe import Markup
 
+from interp import headlines
 from interp.cli import load_model
 from interp.experiments.stored import stored_experiments
+from interp.explorer import static_view
 from interp.gallery.papers import part_of
 from interp.gallery.render import Link, Part, code, page, paragraph
 from interp.pages import figure_data
@@ -46,13 +46,8 @@ def comparison_page(links: Sequence[Link]) -> bytes:
 # ---- the reproduction table
 
 
-def has_headlines() -> bool:
-    return find_spec("interp.headlines") is not None
-
-
 def reproduction_page(links: Sequence[Link]) -> bytes:
     """Every headline number of the papers, ours, the verdict and the command."""
-    headlines = import_module("interp.headlines")
     found = headlines.table()
     parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
     for paper in found.papers():
@@ -98,15 +93,13 @@ def _headline_table(rows: Sequence[Any]) -> Markup:
 
 def views(here: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The views of :data:`EXPLORED` whose models are all on the site."""
-    if find_spec("interp.explorer") is None:
-        return {}
     return {path: names for path, names in EXPLORED.items() if set(names) <= set(here)}
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
     """A prerecorded view of a model or two."""
     names = EXPLORED[path]
-    view = import_module("interp.explorer").static_view([load_model(name) for name in names])
+    view = static_view([load_model(name) for name in names])
     title = " beside ".join(names)
     others = [Link(other, " beside ".join(shown)) for other, shown in views(here).items()]
     return page("explore.html.j2", path, title, links, heading=title, view=view, others=others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from interp.gallery.overviews import (
     REPRODUCTION,
     comparison_page,
     comparisons,
-    has_headlines,
     reproduction_page,
     view_page,
     views,
@@ -27,7 +27,7 @@ from interp.gallery.overviews import (
 from interp.gallery.papers import PAPERS, Paper, inputs_of, paper_page
 from interp.gallery.render import Link, page
 from interp.pages import style
-from interp.pages.figure import template_json
+from interp.pages.figure import CONFIG, template_json
 from models.errors import unknown_name
 from models.registry import by_paper
 from models.zoo import ZOO
@@ -124,8 +124,7 @@ def _shared_pages(here: Sequence[str]) -> dict[str, str]:
     pages = {paper.path: paper.label for paper in PAPERS if paper.name in papers}
     if comparisons():
         pages[COMPARISON] = "Comparison"
-    if has_headlines():
-        pages[REPRODUCTION] = "Reproduction"
+    pages[REPRODUCTION] = "Reproduction"
     return pages | {path: "Step by step" for path in list(views(here))[:1]}
 
 
@@ -134,7 +133,10 @@ def _fixed_files() -> list[Page]:
     contents = {
         "plotly.min.js": get_plotlyjs(),
         "site.css": style() + (_ASSETS / "site.css").read_text(),
-        "site.js": (_ASSETS / "site.js").read_text().replace('"TEMPLATE"', template_json()),
+        "site.js": (_ASSETS / "site.js")
+        .read_text()
+        .replace('"TEMPLATE"', template_json())
+        .replace('"CONFIG"', json.dumps(CONFIG)),
     }
     return [
         Page(name, digest([text]), lambda text=text: Made(text.encode())) for name, text in contents.items()
@@ -159,8 +161,7 @@ def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Li
     found = [_paper(paper, here, links) for paper in PAPERS if paper.path in shared]
     if COMPARISON in shared:
         found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
-    if REPRODUCTION in shared:
-        found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
+    found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
     return found + [
         Page(path, digest([everything, repr(views(here))]), lambda path=path: Made(view_page(path, here, links)))
         for path in views(here)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from scipy.special import gammaln, stdtrit
@@ -117,6 +117,7 @@ def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
 # ---- rules
 
 
+@runtime_checkable
 class Rule(Protocol):
     @property
     def words(self) -> str: ...

@@ -11,7 +11,15 @@ import plotly.io as pio
 from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
-CONFIG: dict[str, Any] = {"responsive": True, "displaylogo": False}
+#: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
+#: each is one more stop for the keyboard.
+_BUTTONS = ("sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "autoScale2d")
+CONFIG: dict[str, Any] = {
+    "responsive": True,
+    "displaylogo": False,
+    "plotlyServerURL": "",
+    "modeBarButtonsToRemove": list(_BUTTONS),
+}
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -46,7 +54,7 @@ def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
 
 def fixed_figure_html(figure: go.Figure) -> Markup:
     """A figure at its own size, for those whose cells would be no squares if they were stretched."""
-    body = pio.to_html(figure, include_plotlyjs=False, full_html=False, config={"displaylogo": False})
+    body = pio.to_html(figure, include_plotlyjs=False, full_html=False, config=CONFIG | {"responsive": False})
     return Markup("<div class='plot'>{}</div>").format(Markup(body))
 
 

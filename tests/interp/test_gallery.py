@@ -171,7 +171,7 @@ def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Call
     )
     assert len(controls) > 10
     met = []
-    for _ in range(3 * len(controls)):
+    for _ in range(20 * len(controls)):  # the buttons over figures, too, which are plotly's
         page.keyboard.press("Tab")
         stop = page.evaluate("document.activeElement.dataset?.stop ?? null")
         if stop is not None:
@@ -181,6 +181,13 @@ def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Call
     assert met == controls
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
+
+
+def test_no_button_over_a_figure_sends_data_anywhere(site: Path, open_page: Callable[..., Any]):
+    page = open_page(site / path_of("microadder-57"))
+    drawn(page)
+    names = set(page.locator(".modebar-btn").evaluate_all("all => all.map((e) => e.dataset.title)"))
+    assert names == {"Download plot as a PNG", "Zoom in", "Zoom out", "Reset axes"}
 
 
 def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..., Any]):

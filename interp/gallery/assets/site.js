@@ -2,7 +2,7 @@
 // plotly.js, which pages with figures load first.
 "use strict";
 (() => {
-  const TEMPLATE = "TEMPLATE"; // what all figures share; the builder puts it here
+  const [TEMPLATE, CONFIG] = ["TEMPLATE", "CONFIG"]; // what all figures share; the builder puts it here
   const root = document.documentElement;
 
   function draw(box) {
@@ -14,7 +14,7 @@
     const place = box.appendChild(document.createElement("div"));
     place.style.height = "100%";
     const fixed = box.style.width !== "";
-    Plotly.newPlot(place, data, layout, { responsive: !fixed, displaylogo: false });
+    Plotly.newPlot(place, data, layout, { ...CONFIG, responsive: !fixed });
   }
 
   function drawAll() {
