@@ -12,6 +12,7 @@
     interp compare microadder-57 adder-456       models beside each other: matched, or question by question
     interp report                                report.html on the zoo's ten-digit adders
     interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
+    interp gallery                               gallery/index.html: a static site on everything that is stored
     interp fetch-data                            download the text that AddLM is trained on, and check it
     interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
     interp headlines                             every headline number of the papers, ours, and how to make it
@@ -33,6 +34,7 @@ import tyro
 from interp.attacks.command import AttackModel
 from interp.comparison.command import Compare
 from interp.explorer.command import Explore
+from interp.gallery.command import Gallery
 from interp.headlines.command import ShowHeadlines
 from interp.training_commands import (
     FetchData,
@@ -261,6 +263,7 @@ COMMANDS: dict[str, Any] = {
     "compare": Compare,
     "report": Report,
     "explore": Explore,
+    "gallery": Gallery,
     "reproduce": Reproduce,
     "headlines": ShowHeadlines,
 }

@@ -1,6 +1,7 @@
 """How training went: stored learning curves, and any measure of a model over the snapshots of a run.
 
     interp.dynamics.grokking_curves("microadder-57")        validation accuracy, every seed
+    interp.dynamics.run_curves("position-coupling-1l4h-small")   the same, of entries that store lines of their runs
     interp.dynamics.training_dynamics("adder-456")          accuracy by chain length, attention, embedding, units, norms
     interp.dynamics.register_measure(Measure(...))          one more measure
 
@@ -9,12 +10,15 @@ Measures are listed in :mod:`interp.dynamics.measures`.
 
 from interp.dynamics.curves import GrokkingCurves, grokking_curves
 from interp.dynamics.measures import Measure, Questions, Reading, measure_names, measure_snapshot, register_measure
+from interp.dynamics.run_curves import RunCurves, run_curves
 from interp.dynamics.snapshots import Snapshots, snapshots
 from interp.dynamics.training import TrainingDynamics, compute_training_dynamics, training_dynamics
 
 __all__ = [
     "GrokkingCurves",
     "grokking_curves",
+    "RunCurves",
+    "run_curves",
     "Measure",
     "Questions",
     "Reading",

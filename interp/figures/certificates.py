@@ -44,7 +44,9 @@ def figure_margins(result: Certificate) -> go.Figure:
     worst = []
     for row in np.argsort(least)[:_WORST]:
         end = int(margin[row].argmin())
-        worst.append(f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(target[row])})")
+        worst.append(
+            f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(int(target[row]))})"
+        )
     pairs = "extreme" if "reach" in data else "hunted"
     note = f"Smallest lead of the right token among the {pairs} pairs of every class. Lowest: " + "; ".join(worst)
     return theme.finish(figure, f"{result.model}: {result.finding()}", result.provenance, note=note)

@@ -1,5 +1,5 @@
-"""Pictures of :class:`interp.dynamics.GrokkingCurves`, :class:`interp.dynamics.TrainingDynamics` and
-:class:`interp.grokking.GrokkingComparison`."""
+"""Pictures of :class:`interp.dynamics.GrokkingCurves`, :class:`interp.dynamics.RunCurves`,
+:class:`interp.dynamics.TrainingDynamics` and :class:`interp.grokking.GrokkingComparison`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from interp.dynamics import GrokkingCurves, TrainingDynamics
+from interp.dynamics import GrokkingCurves, RunCurves, TrainingDynamics
 from interp.dynamics.measures import find_measure
 from interp.figures import theme
 from interp.grokking import GrokkingComparison
@@ -54,6 +54,34 @@ def grokking_curves(result: GrokkingCurves) -> go.Figure:
     figure.update_yaxes(title="exact match on validation problems", range=[-0.02, 1.03])
     figure.update_layout(legend={"orientation": "h", "y": -0.18, "x": 0})
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520)
+
+
+def run_curves(result: RunCurves) -> go.Figure:
+    """Exact match (full) and token accuracy (dotted), or validation loss, over steps; the stored seed in red."""
+    figure = go.Figure()
+    shown = (
+        [("validation_loss", "solid", "validation loss")]
+        if result.by_loss
+        else [("exact", "solid", "exact match"), ("token", "dot", "token accuracy")]
+    )
+    for seed in sorted(result.table.seed.values.tolist(), key=lambda seed: seed == result.chosen):
+        chosen = seed == result.chosen
+        here = result.table.sel(seed=seed)
+        for name, dash, words in shown:
+            figure.add_scatter(
+                x=here.step.values, y=here[name].values.round(4), mode="lines", showlegend=chosen,
+                line={"color": theme.VERMILION if chosen else theme.GREY, "width": 2.5 if chosen else 1, "dash": dash},
+                name=f"{words}, seed {seed}, in the zoo", opacity=1 if chosen else 0.6,
+                hovertemplate=f"seed {seed}, step %{{x:,}}: {words} %{{y:.4f}}<extra></extra>",
+            )  # fmt: skip
+    figure.update_xaxes(title="training step", rangemode="tozero")
+    if result.by_loss:
+        figure.update_yaxes(title="validation loss (nats a character)")
+    else:
+        figure.update_yaxes(title="share of validation problems", range=[-0.02, 1.03])
+    figure.update_layout(legend={"orientation": "h", "y": -0.18, "x": 0})
+    note = "Grey: the other seeds" if result.table.sizes["seed"] > 1 else ""
+    return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520, note=note)
 
 
 def grokking_comparison(result: GrokkingComparison) -> go.Figure:

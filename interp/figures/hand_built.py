@@ -1,11 +1,13 @@
-"""Picture of :class:`interp.certificates.hand_built.HandBuiltCertificate`."""
+"""Pictures of :class:`interp.certificates.hand_built.HandBuiltCertificate` and of proofs over a grid of shapes."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from interp.certificates.coupled_grid import CertifiedGrid
 from interp.certificates.hand_built import HandBuiltCertificate
 from interp.figures import theme
+from interp.results import Provenance
 
 
 def figure_parts(result: HandBuiltCertificate) -> go.Figure:
@@ -24,3 +26,22 @@ def figure_parts(result: HandBuiltCertificate) -> go.Figure:
     figure.update_xaxes(title="part of the proof")
     figure.update_yaxes(title="lower bound of the margin (logits)")
     return theme.finish(figure, f"{result.model}: {result.sentence()}", result.provenance)
+
+
+def certified_margins(result: CertifiedGrid) -> go.Figure:
+    """The proved margin of every shape, operands by digits."""
+    m, n = result.margins.shape
+    figure = go.Figure()
+    figure.add_heatmap(
+        x=list(range(1, n + 1)),
+        y=list(range(1, m + 1)),
+        z=result.margins,
+        colorscale=theme.SEQUENTIAL,
+        colorbar={"title": "margin (logits)"},
+        hovertemplate="%{y} operands of %{x} digits: margin at least %{z:.4f}<extra></extra>",
+    )
+    figure.update_xaxes(title="digits of each operand")
+    figure.update_yaxes(title="operands")
+    rung = "certified in intervals" if result.arithmetic == "real" else "certified with rounding"
+    provenance = Provenance(result.margins.size, None, "shapes, all problems of each", rung)
+    return theme.finish(figure, result.sentence(), provenance, width=800, height=620)

@@ -22,7 +22,8 @@ def loss_curves(rows: Sequence[Any], title: str, provenance: Provenance) -> go.F
         figure.add_scatter(
             x=row.steps, y=row.losses, mode="lines+markers", name=row.model, legendgroup=row.model,
             showlegend=row.model not in seen, marker={"size": 5},
-            line={"color": COLOURS[models.index(row.model) % len(COLOURS)], "width": 1.8},
+            line={"color": COLOURS[(at := models.index(row.model)) % len(COLOURS)], "width": 1.8}
+            | ({"dash": "dot"} if at >= len(COLOURS) else {}),
             hovertemplate=f"{row.model}, seed {row.seed}, step %{{x:,}}: %{{y:.4f}}<extra></extra>",
         )  # fmt: skip
         seen.add(row.model)

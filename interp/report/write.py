@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
-from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
+from interp.pages import figure_html, style
 from interp.report.content import Beside, ModelFindings, gather, gather_beside, summary
 from interp.report.stepping import step_views
 from models.checkpoint import write_bytes_atomic
@@ -62,29 +60,11 @@ def render(found: Sequence[ModelFindings], beside: Beside) -> str:
     )
     environment.filters["figure"] = figure_html
     page = environment.get_template("report.html.j2")
-    views = step_views([model.name for model in found])
     return page.render(
-        models=found, beside=beside, summary=summary(found), views=views, plotlyjs=Markup(get_plotlyjs())
+        models=found,
+        beside=beside,
+        summary=summary(found),
+        views=step_views([model.name for model in found]),
+        style=Markup(style()),
+        plotlyjs=Markup(get_plotlyjs()),
     )
-
-
-def figure_html(figure: go.Figure) -> Markup:
-    """A figure that fills its column and keeps its height; its title becomes the caption, which wraps on a phone.
-
-    A figure with ``layout.meta["least_width"]`` (pixels) is scrolled where its column is narrower than that.
-    """
-    figure = go.Figure(figure)
-    title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
-    removed = figure.layout.margin.t or 0
-    figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + 64)
-    figure.update_layout(margin={"t": 64})  # the mode bar and the titles of subplots
-    config: dict[str, Any] = {"responsive": True, "displaylogo": False}
-    body = to_html(figure, include_plotlyjs=False, full_html=False, config=config)
-    words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
-    caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
-        Markup(words), Markup(subtitle.replace("<br>", " "))
-    )
-    least = (figure.layout.meta or {}).get("least_width")
-    if least is not None:
-        body = f"<div style='min-width: {int(least)}px'>{body}</div>"
-    return Markup("<figure>{}<div class='plot'>{}</div></figure>").format(caption, Markup(body))

@@ -1,0 +1,119 @@
+// Draws the figures of a page one after the other, and makes the list of models sort and filter. No dependency but
+// plotly.js, which pages with figures load first.
+"use strict";
+(() => {
+  const [TEMPLATE, CONFIG] = ["TEMPLATE", "CONFIG"]; // what all figures share; the builder puts it here
+  const root = document.documentElement;
+
+  function draw(box) {
+    const source = box.querySelector("script");
+    if (!source) return;
+    const { data, layout } = JSON.parse(source.textContent);
+    if (box.dataset.template) layout.template = TEMPLATE;
+    source.remove();
+    const place = box.appendChild(document.createElement("div"));
+    place.style.height = "100%";
+    const fixed = box.style.width !== "";
+    Plotly.newPlot(place, data, layout, { ...CONFIG, responsive: !fixed });
+  }
+
+  function drawAll() {
+    const waiting = [...document.querySelectorAll(".drawing")].filter((box) => {
+      const closed = box.closest("details:not([open])");
+      if (closed) closed.addEventListener("toggle", () => draw(box), { once: true });
+      return !closed;
+    });
+    const next = () => {
+      const box = waiting.shift();
+      if (!box) {
+        root.dataset.figures = "drawn";
+        reachable();
+        return;
+      }
+      draw(box);
+      setTimeout(next);
+    };
+    next();
+  }
+
+  // What scrolls sideways can be reached and moved by the keyboard, and only that.
+  function reachable() {
+    for (const box of document.querySelectorAll(".scroll, .plot, pre")) {
+      if (box.scrollWidth > box.clientWidth + 1) {
+        box.tabIndex = 0;
+        box.setAttribute("role", "region");
+        box.setAttribute("aria-label", box.matches(".plot") ? "Figure, scrolls sideways" : "Scrolls sideways");
+      } else {
+        for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
+      }
+    }
+  }
+
+  function sorting(table) {
+    const heads = [...table.tHead.rows[0].cells];
+    const value = (row, at, number) => {
+      const text = row.cells[at].dataset.value ?? row.cells[at].textContent.trim();
+      return number ? (text === "" ? null : Number(text)) : text;
+    };
+    heads.forEach((head, at) => {
+      const button = head.querySelector("button");
+      if (!button) return;
+      const number = head.classList.contains("number");
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") === "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const sign = down ? -1 : 1;
+        for (const body of table.tBodies) {
+          const rows = [...body.rows].slice(1);
+          rows.sort((a, b) => {
+            const [x, y] = [value(a, at, number), value(b, at, number)];
+            if (number && (x === null || y === null)) return (x === null) - (y === null);
+            return sign * (number ? x - y : x.localeCompare(y, "en", { numeric: true }));
+          });
+          body.append(...rows);
+        }
+      });
+    });
+  }
+
+  function filtering(input, table, told) {
+    const all = table.querySelectorAll("tr.model").length;
+    const apply = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const body of table.tBodies) {
+        let any = false;
+        for (const row of body.querySelectorAll("tr.model")) {
+          const text = row.textContent.toLowerCase() + " " + row.dataset.words.toLowerCase();
+          row.hidden = !words.every((word) => text.includes(word));
+          any ||= !row.hidden;
+          shown += !row.hidden;
+        }
+        body.hidden = !any;
+      }
+      told.textContent = words.length ? `${shown} of ${all} models` : `${all} models`;
+    };
+    input.addEventListener("input", apply);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        input.value = "";
+        apply();
+      }
+    });
+    apply();
+  }
+
+  const table = document.querySelector("table.models");
+  if (table) {
+    sorting(table);
+    const filter = document.querySelector(".filter");
+    filter.hidden = false;
+    filtering(filter.querySelector("input"), table, filter.querySelector("output"));
+  }
+  reachable();
+  addEventListener("resize", reachable);
+  for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", reachable);
+  if (document.querySelector(".drawing")) drawAll();
+  else root.dataset.figures = "drawn";
+})();

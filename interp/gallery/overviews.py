@@ -1,0 +1,105 @@
+"""Pages on all models at once: what compares them, the reproduction table, and views to step through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from interp import headlines
+from interp.cli import load_model
+from interp.experiments.stored import stored_experiments
+from interp.explorer import static_view
+from interp.gallery.papers import part_of
+from interp.gallery.render import Link, Part, code, page, paragraph
+from interp.pages import figure_data
+
+COMPARISON, REPRODUCTION = "compare.html", "reproduction.html"
+#: Views to step through: one model, or two beside each other.
+EXPLORED: Mapping[str, tuple[str, ...]] = {
+    "explore/microadder-57.html": ("microadder-57", "microadder-57-by-hand"),
+    "explore/microadder-11.html": ("microadder-11", "adder-3-by-hand"),
+    "explore/adder-456.html": ("adder-456",),
+    "explore/toygpt-learned-pre.html": ("toygpt-learned-pre",),
+}
+
+
+def comparisons() -> list[str]:
+    """Targets of stored results that are about several papers' models."""
+    return [target for target in stored_experiments() if target.startswith("comparison:")]
+
+
+def comparison_page(links: Sequence[Link]) -> bytes:
+    """The comparison matrix, and what else was measured across models."""
+    words = (
+        "Models of different formats asked the same questions, seeds of one architecture aligned to each other, parts "
+        "of one model put into another."
+    )
+    parts = [part_of(target) for target in comparisons()]
+    return page(
+        "paper.html.j2", COMPARISON, "Comparison", links, heading="The same algorithm?", words=words, parts=parts,
+        models=[],
+    )  # fmt: skip
+
+
+# ---- the reproduction table
+
+
+def reproduction_page(links: Sequence[Link]) -> bytes:
+    """Every headline number of the papers, ours, the verdict and the command."""
+    found = headlines.table()
+    parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
+    for paper in found.papers():
+        rows = [row for row in found.rows if row.headline.paper == paper]
+        counts = ", ".join(f"{n} {label}" for label, n in found.counts(paper).items() if n)
+        items = [paragraph(f"{len(rows)} numbers: {counts}."), _headline_table(rows)]
+        parts.append(Part(paper, headlines.PAPERS[paper], items))
+    rules = paragraph(
+        "A verdict follows from both numbers by the rule of its line: reproduced, as printed or as claimed, beyond the "
+        "stated uncertainty; compatible, not told apart but too uncertain to confirm it; differs, told apart. At a "
+        "smaller scale: ours is a smaller model, shorter training or another size than the paper's."
+    )
+    parts.append(Part("rules", "How verdicts are made", [rules]))
+    return page(
+        "paper.html.j2", REPRODUCTION, "Reproduction", links, heading="The papers' numbers and ours",
+        words=f"{found.sentence()}.", parts=parts, models=[],
+    )  # fmt: skip
+
+
+_HEADLINE = Markup(
+    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><strong class='verdict'>{}</strong>{}</td><td>{}</td></tr>"
+)
+
+
+def _headline_table(rows: Sequence[Any]) -> Markup:
+    head = "".join(
+        f"<th scope='col'>{name}</th>" for name in ("where", "claim", "printed", "ours", "verdict", "command")
+    )
+    lines = []
+    for row in rows:
+        line = row.headline
+        ours = Markup("{}<br><small>{}</small>").format(row.shown, row.ours.provenance.rung) if row.ours else row.shown
+        remarks = Markup("<br><small>{}</small>").format(row.remarks) if row.remarks else ""
+        command = code(line.command) if line.command else ""
+        lines.append(_HEADLINE.format(line.where, line.claim, line.printed, ours, row.label, remarks, command))
+    return Markup(
+        "<div class='scroll'><table class='headlines'><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+    ).format(Markup(head), Markup("\n").join(lines))
+
+
+# ---- views to step through
+
+
+def views(here: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The views of :data:`EXPLORED` whose models are all on the site."""
+    return {path: names for path, names in EXPLORED.items() if set(names) <= set(here)}
+
+
+def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
+    """A prerecorded view of a model or two."""
+    names = EXPLORED[path]
+    view = static_view([load_model(name) for name in names])
+    title = " beside ".join(names)
+    others = [Link(other, " beside ".join(shown)) for other, shown in views(here).items()]
+    return page("explore.html.j2", path, title, links, heading=title, view=view, others=others)

@@ -1,0 +1,95 @@
+"""Plotly figures as parts of a page: the title becomes a caption that wraps, the width is the column's."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io as pio
+from markupsafe import Markup
+from plotly.utils import PlotlyJSONEncoder
+
+#: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
+#: each is one more stop for the keyboard.
+_BUTTONS = ("sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "autoScale2d")
+CONFIG: dict[str, Any] = {
+    "responsive": True,
+    "displaylogo": False,
+    "plotlyServerURL": "",
+    "modeBarButtonsToRemove": list(_BUTTONS),
+}
+_TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
+
+
+def figure_html(figure: go.Figure) -> Markup:
+    """A figure that fills its column and keeps its height, for a page that has plotly.js before it.
+
+    A figure with ``layout.meta["least_width"]`` (pixels) is scrolled where its column is narrower than that.
+    """
+    caption, drawn = captioned(figure)
+    body = pio.to_html(drawn, include_plotlyjs=False, full_html=False, config=CONFIG)
+    if (least := least_width(figure)) is not None:
+        body = f"<div style='min-width:{least}px'>{body}</div>"
+    return Markup("<figure>{}<div class='plot'>{}</div></figure>").format(caption, Markup(body))
+
+
+def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
+    """The same as data, for a page whose script draws what it finds: ``<script type="application/json">`` in a box.
+
+    The template, which all figures share and which would be most of a small one, is left to that script
+    (:func:`template_json`). ``fixed`` keeps the figure's own width, for those whose cells are to be squares.
+    """
+    width = figure.layout.width
+    caption, drawn = captioned(figure)
+    size = f"height:{drawn.layout.height}px"
+    if fixed and width:
+        drawn.update_layout(width=width, autosize=False)
+        size += f";width:{width}px"
+    elif (least := least_width(figure)) is not None:
+        size += f";min-width:{least}px"
+    shared = drawn.layout.template.to_plotly_json() == _template().to_plotly_json()
+    if shared:
+        drawn.layout.template = None
+    data = Markup(drawn.to_json().replace("</", "<\\/"))
+    return Markup(
+        "<figure>{}<div class='plot'><div class='drawing' style='{}'{}>"
+        "<script type='application/json'>{}</script></div></div></figure>"
+    ).format(caption, size, Markup(" data-template='shared'") if shared else "", data)
+
+
+def fixed_figure_html(figure: go.Figure) -> Markup:
+    """A figure at its own size, for those whose cells would be no squares if they were stretched."""
+    body = pio.to_html(figure, include_plotlyjs=False, full_html=False, config=CONFIG | {"responsive": False})
+    return Markup("<div class='plot'>{}</div>").format(Markup(body))
+
+
+def template_json() -> str:
+    """What :func:`figure_data` leaves out, for the script of the page."""
+    return json.dumps(_template().to_plotly_json(), cls=PlotlyJSONEncoder)
+
+
+def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
+    """The title and its subtitle as a caption, and the figure without them, of no width of its own."""
+    figure = go.Figure(figure)
+    title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
+    removed = figure.layout.margin.t or 0
+    figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + 64)
+    figure.update_layout(margin={"t": 64})  # the mode bar and the titles of subplots
+    words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
+    caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
+        Markup(words), Markup(subtitle.replace("<br>", " "))
+    )
+    return caption, figure
+
+
+def least_width(figure: go.Figure) -> int | None:
+    """Pixels below which the figure's text would run into each other, where it says so."""
+    least = (figure.layout.meta or {}).get("least_width")
+    return None if least is None else int(least)
+
+
+@cache
+def _template() -> Any:
+    return pio.templates[_TEMPLATE]
