@@ -125,7 +125,6 @@ class AttentionByRole(Result):
             targets = gap.target.values
             own = float(row.per_key.sel(role=OWN, target=targets).mean())
             previous = own / math.exp(mean)
-            interval = f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) else ""  # of one target there is none
             span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
             text = (
                 f"{name} gives each operand digit of the answer's own column {own:.3f} of its weight and each digit of "
