@@ -21,9 +21,7 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     """Models of any formats."""
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
-    figures = [table.figure()]
-    if any(question.name.startswith("attention:") for question in table.questions):
-        figures.append(table.heads_figure())
+    figures = [table.figure(), *([table.heads_figure()] if table.has_attention else [])]
     sections = [
         Section("The models beside each other", f"{table.sentence()}\n\n{about}", figures=figures),
         Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [table.texts()]),

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from interp.comparison.answers import Answer, DoesNotApply, Question, answer_from_dict
+from interp.comparison.subject import PLACES
 from interp.results import Provenance, Result
 from models.errors import UserError, unknown_name
 
@@ -91,6 +92,12 @@ class ModelTable(Result):
             return self.names
         return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether some model says where it looks, on all of :data:`interp.comparison.subject.PLACES`."""
+        answered = {question.name for question in self.questions if self.answered(question.name)}
+        return {f"attention: {place}" for place in PLACES} <= answered
+
     def sentence(self) -> str:
         """How many models add, and on which questions those agree or part."""
         tasks = len({row.asked for row in self.rows})
@@ -171,7 +178,7 @@ class ModelTable(Result):
         return across(self)
 
     def heads_figure(self, models: Sequence[str] | None = None) -> Any:
-        """Where every head of every model (or of some) looks."""
+        """Where every head of every model (or of some) looks. Raises UserError where that was not asked."""
         from interp.figures.across import heads
 
         return heads(self, models)
