@@ -164,10 +164,12 @@ class ModelTable(Result):
         return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
 
     def texts(self) -> pd.DataFrame:
-        """The same in words: value, interval and control in a cell, a dash where a question does not apply."""
+        """The same in words: value, interval and control in a cell, a dash where a question does not apply. Cells break
+        in front of the control alone."""
         rows = []
         for row in self.rows:
-            cells = {question.heading: cell_text(row.answers[question.name], question) for question in self.questions}
+            answers = {question.heading: (row.answers[question.name], question) for question in self.questions}
+            cells = {heading: _unbroken(cell_text(*answer)) for heading, answer in answers.items()}
             rows.append({"model": row.name, "asked about": row.asked} | cells)
         return pd.DataFrame(rows)
 
@@ -230,6 +232,10 @@ def value_text(value: float, unit: str) -> str:
     if unit == "share" and 0.9995 <= value < 1:
         return f"{value:.5f}".rstrip("0") if value < 0.999995 else "< 1"
     return f"{value:.3f}"
+
+
+def _unbroken(cell: str) -> str:
+    return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
 
 
 def cell_text(answer: Answer | DoesNotApply, question: Question) -> str:
