@@ -44,7 +44,7 @@ def compare_models(
         seed: draws problems, untrained twins and shuffles.
         say: gets a line a question, while it runs.
 
-    Cost: 3 s for an adder of one head, 10 to 40 s for one of 800,000 parameters, on one core.
+    Cost: 2 s for an adder of one head, some 15 s for one of 800,000 parameters, on one core.
 
     Raises:
         UserError: no model, other things than hooked models with a task, an unknown question, n below 20.

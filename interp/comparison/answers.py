@@ -56,7 +56,8 @@ class Answer:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Answer:
-        return cls(**value | {"parts": tuple(Part(**part) for part in value.get("parts", ()))})
+        parts = tuple(Part(**part) for part in value.get("parts", ()))
+        return cls(**{name: item for name, item in value.items() if name != "parts"}, parts=parts)
 
 
 def _kept(values: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Compare:
         from interp.comparison.compare import compare
         from interp.comparison.sections import matched_data, matched_sections
 
-        found = compare(a, b, seed=self.seed, **({} if self.problems is None else {"n": self.problems}))
+        found = compare(a, b, n=128 if self.problems is None else self.problems, seed=self.seed)
         return f"{found.names[0]} beside {found.names[1]}", matched_sections(found), matched_data(found)
 
     def _asked(self, loaded: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, Any]]:

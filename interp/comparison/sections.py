@@ -19,14 +19,14 @@ has is named in the column "nothing in"."""
 
 def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     """Models of any formats."""
+    texts = table.texts()
+    texts = texts.assign(model=texts.model.str.replace("-", "\u2011"))
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
-    figures = [table.figure()]
-    if any(question.name.startswith("attention:") for question in table.questions):
-        figures.append(table.heads_figure())
+    figures = [table.figure(), *([table.heads_figure()] if table.has_attention else [])]
     sections = [
         Section("The models beside each other", f"{table.sentence()}\n\n{about}", figures=figures),
-        Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [table.texts()]),
+        Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [texts]),
         Section("The questions", "\n\n".join(f"{each.heading}: {each.words}" for each in table.questions)),
     ]
     return sections + ([Section("Questions that do not apply", tables=[reasons])] if len(reasons) else [])

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from interp.comparison.answers import Answer, DoesNotApply, Question, answer_from_dict
+from interp.comparison.subject import PLACES
 from interp.results import Provenance, Result
 from models.errors import UserError, unknown_name
 
@@ -91,6 +92,12 @@ class ModelTable(Result):
             return self.names
         return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether some model says where it looks, on all of :data:`interp.comparison.subject.PLACES`."""
+        answered = {question.name for question in self.questions if self.answered(question.name)}
+        return {f"attention: {place}" for place in PLACES} <= answered
+
     def sentence(self) -> str:
         """How many models add, and on which questions those agree or part."""
         tasks = len({row.asked for row in self.rows})
@@ -157,10 +164,12 @@ class ModelTable(Result):
         return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
 
     def texts(self) -> pd.DataFrame:
-        """The same in words: value, interval and control in a cell, a dash where a question does not apply."""
+        """The same in words: value, interval and control in a cell, a dash where a question does not apply. Cells break
+        in front of the control alone."""
         rows = []
         for row in self.rows:
-            cells = {question.heading: cell_text(row.answers[question.name], question) for question in self.questions}
+            answers = {question.heading: (row.answers[question.name], question) for question in self.questions}
+            cells = {heading: _unbroken(cell_text(*answer)) for heading, answer in answers.items()}
             rows.append({"model": row.name, "asked about": row.asked} | cells)
         return pd.DataFrame(rows)
 
@@ -171,7 +180,7 @@ class ModelTable(Result):
         return across(self)
 
     def heads_figure(self, models: Sequence[str] | None = None) -> Any:
-        """Where every head of every model (or of some) looks."""
+        """Where every head of every model (or of some) looks. Raises UserError where that was not asked."""
         from interp.figures.across import heads
 
         return heads(self, models)
@@ -223,6 +232,10 @@ def value_text(value: float, unit: str) -> str:
     if unit == "share" and 0.9995 <= value < 1:
         return f"{value:.5f}".rstrip("0") if value < 0.999995 else "< 1"
     return f"{value:.3f}"
+
+
+def _unbroken(cell: str) -> str:
+    return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
 
 
 def cell_text(answer: Answer | DoesNotApply, question: Question) -> str:

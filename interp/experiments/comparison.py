@@ -21,6 +21,7 @@ from models.errors import UserError
 from models.registry import by_paper
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 
 TARGET, TITLE = "comparison:models", "Every adder asked the same questions"
@@ -75,7 +76,7 @@ def comparison(settings: Settings) -> Path | None:
             return None
         settings.say(name)
         model = load(name)
-        task = model.task.at(*SHAPES[name]) if name in SHAPES else None
+        task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
         found = compare_models([model], [task], n=problems)
         table = found if table is None else table.with_rows(found.rows)
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -14,16 +14,21 @@ from interp.comparison.answers import Answer, DoesNotApply, Question
 from interp.comparison.subject import PLACES
 from interp.comparison.table import ModelTable, value_text
 from interp.figures import theme
+from models.errors import UserError
 
 _WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean above the table
 _LETTER = 7.0  # pixels of a model's name
 _COLOURED = ("share", "separability")  # units on a scale from 0 to 1
-_PLACE_COLOURS = dict(zip(PLACES, (theme.BLUE, theme.ORANGE, theme.GREEN, theme.GREY, theme.LIGHT), strict=True))
+_PLACE_COLOURS: dict[str, str] = dict(
+    zip(PLACES, (theme.BLUE, theme.ORANGE, theme.GREEN, theme.GREY, theme.LIGHT), strict=True)
+)
 
 
 def across(result: ModelTable) -> go.Figure:
     """Rows are models: every question in a column, then where each model looks, beside accuracy by chain length."""
-    below = [name for name in ("attention", "chains") if _has(result, name)]
+    asked = {question.name for question in result.questions}
+    below = ["attention"] if result.has_attention else []
+    below += ["chains"] if "chains" in asked and result.answered("chains") else []
     height = _ROW * len(result.rows)
     heights = [height + _HEADINGS, *([height] if below else [])]
     total = sum(heights) + (_GAP if below else 0)
@@ -76,6 +81,8 @@ _NOTE = (
 def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
     """Where every head looks: a bar a head."""
     chosen = result if models is None else result.select(models)
+    if not chosen.has_attention:
+        raise UserError("None of these models was asked where it looks, or to none do these questions apply.")
     parts = {place: chosen.parts(f"attention: {place}") for place in PLACES}
     first = parts[PLACES[0]]
     names = [f"{model} {head}" for model, head in zip(first["model"], first["head"], strict=True)]
@@ -106,13 +113,6 @@ def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
 
 def _left(names: Sequence[str]) -> int:
     return round(max(120, _LETTER * max(map(len, names)) + 14))
-
-
-def _has(result: ModelTable, name: str) -> bool:
-    """Whether a panel has something to show: all five places, or accuracy by chain length."""
-    answered = {question.name for question in result.questions if result.answered(question.name)}
-    needed = {f"attention: {place}" for place in PLACES} if name == "attention" else {name}
-    return needed <= answered
 
 
 def _title(result: ModelTable) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -32,7 +33,10 @@ FORMATS = ("microadder-57", "adder-456", "toygpt-learned-pre", "position-couplin
 @pytest.fixture(scope="module")
 def by_hand() -> ModelTable:
     """Every question to a model whose every number is understood, few problems."""
-    return interp.compare_models([models.build("microadder-57-by-hand")], n=200)
+    jaxtyping.config.update("jaxtyping_disable", True)  # as without_shape_checks, which lasts for one test
+    table = interp.compare_models([models.build("microadder-57-by-hand")], n=200)
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return table
 
 
 def answer(table: ModelTable, name: str, model: int = 0) -> Answer:
@@ -135,7 +139,7 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 def test_sums_of_many_operands_are_asked_as_sums_of_two_unless_a_task_is_given() -> None:
     model = models.load("position-coupling-1l4h-small")
     assert subject(model, None, None, 20, 0).task.shape == (2, 4)  # type: ignore[attr-defined]
-    assert subject(model, model.task.at(3, 4), None, 20, 0).layout.step == 3
+    assert subject(model, MultiOperandAddition(3, 4), None, 20, 0).layout.step == 3
 
 
 def test_sums_of_two_without_a_scratchpad_have_columns() -> None:
@@ -155,6 +159,9 @@ def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:
         assert isinstance(refused, DoesNotApply) and "does not add two decimal numbers" in refused.why
     assert np.isnan(table.matrix().loc["parity-hand-built", "head"]) and "head" not in table.sentence()
     assert table.to_dataframe().set_index("question").why["head"] == refused.why
+    assert isinstance(table.figure(), go.Figure)
+    with pytest.raises(UserError, match="asked where it looks"):
+        table.heads_figure()
     assert (table.texts().iloc[0] == "–").sum() == 2
 
 
@@ -243,10 +250,13 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(
 
 
 def test_compare_points_to_compare_models_for_two_formats() -> None:
-    pair = [models.load("microadder-57"), models.load("toygpt-learned-pre")]
+    a, b = models.load("microadder-57"), models.load("toygpt-learned-pre")
     with pytest.raises(UserError, match=r"interp\.compare_models\(\[a, b\]\)"):
-        interp.compare(*pair)
-    assert interp.compare_models(pair, questions=["parameters"], n=20).matrix()["parameters"].tolist() == [57, 796_672]
+        interp.compare(a, b)
+    assert interp.compare_models([a, b], questions=["parameters"], n=20).matrix()["parameters"].tolist() == [
+        57,
+        796_672,
+    ]
 
 
 # ---- any TransformerLens model
