@@ -49,12 +49,13 @@ def comparison_page(links: Sequence[Link]) -> bytes:
 def reproduction_page(links: Sequence[Link]) -> bytes:
     """Every headline number of the papers, ours, the verdict and the command."""
     found = headlines.table()
+    titles: dict[str, str] = {**headlines.PAPERS}
     parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
     for paper in found.papers():
         rows = [row for row in found.rows if row.headline.paper == paper]
         counts = ", ".join(f"{n} {label}" for label, n in found.counts(paper).items() if n)
         items = [paragraph(f"{len(rows)} numbers: {counts}."), _headline_table(rows)]
-        parts.append(Part(paper, headlines.PAPERS[paper], items))
+        parts.append(Part(paper, titles[paper], items))
     rules = paragraph(
         "A verdict follows from both numbers by the rule of its line: reproduced, as printed or as claimed, beyond the "
         "stated uncertainty; compatible, not told apart but too uncertain to confirm it; differs, told apart. At a "
@@ -94,6 +95,11 @@ def _headline_table(rows: Sequence[Any]) -> Markup:
 def views(here: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The views of :data:`EXPLORED` whose models are all on the site."""
     return {path: names for path, names in EXPLORED.items() if set(names) <= set(here)}
+
+
+def view_links(name: str, here: Sequence[str]) -> list[Link]:
+    """The views that show a model."""
+    return [Link(path, " beside ".join(shown)) for path, shown in views(here).items() if name in shown]
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
