@@ -68,24 +68,25 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     )  # fmt: skip
 
 
-_HEADLINE = Markup(
-    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><strong class='verdict'>{}</strong>{}</td><td>{}</td></tr>"
-)
+_COLUMNS = ("where", "claim", "printed", "ours", "verdict", "command")
 
 
 def _headline_table(rows: Sequence[Any]) -> Markup:
-    head = "".join(
-        f"<th scope='col'>{name}</th>" for name in ("where", "claim", "printed", "ours", "verdict", "command")
-    )
+    head = "".join(f"<th scope='col' role='columnheader'>{name}</th>" for name in _COLUMNS)
+    cell = Markup("<td role='cell' data-label='{}'>{}</td>")
     lines = []
     for row in rows:
         line = row.headline
         ours = Markup("{}<br><small>{}</small>").format(row.shown, row.ours.provenance.rung) if row.ours else row.shown
         remarks = Markup("<br><small>{}</small>").format(row.remarks) if row.remarks else ""
         command = code(line.command) if line.command else ""
-        lines.append(_HEADLINE.format(line.where, line.claim, line.printed, ours, row.label, remarks, command))
+        verdict = Markup("<strong>{}</strong>{}").format(row.label, remarks)
+        cells = zip(_COLUMNS, (line.where, line.claim, line.printed, ours, verdict, command), strict=True)
+        row_of = Markup("").join(cell.format(name, value) for name, value in cells)
+        lines.append(Markup("<tr role='row'>{}</tr>").format(row_of))
     return Markup(
-        "<div class='scroll'><table class='headlines'><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+        "<div class='scroll'><table class='headlines' role='table'>"
+        "<thead role='rowgroup'><tr role='row'>{}</tr></thead><tbody role='rowgroup'>{}</tbody></table></div>"
     ).format(Markup(head), Markup("\n").join(lines))
 
 
