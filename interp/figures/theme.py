@@ -27,6 +27,11 @@ def error_bars(
     return {"type": "data", "symmetric": False, "width": width, "thickness": thickness} | ends | style
 
 
+def title_room(lines: int, small: int) -> int:
+    """Pixels above the plot that a title of so many lines, and a subtitle of so many small ones, take up."""
+    return 90 + 21 * lines + 17 * small
+
+
 def finish(
     figure: go.Figure, title: str, provenance: Provenance, width: int = 1000, height: int = 560, note: str = ""
 ) -> go.Figure:
@@ -52,7 +57,7 @@ def finish(
             "font": {"size": 16, "color": BLACK},
         },
         font={"family": FONT, "size": 13, "color": BLACK},
-        margin={"l": 70, "r": 30, "t": 90 + 21 * len(lines) + 17 * len(small), "b": 60},
+        margin={"l": 70, "r": 30, "t": title_room(len(lines), len(small)), "b": 60},
         width=width,
         height=height,
         hoverlabel={"font": {"family": FONT}},

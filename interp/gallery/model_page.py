@@ -52,8 +52,8 @@ def paper_of(name: str) -> str:
     return get_spec(name).paper or PAPERS[0]
 
 
-def model_page(name: str, links: Sequence[Link]) -> Made:
-    """The page of a zoo entry or of a constructed model, and its row.
+def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> Made:
+    """The page of a zoo entry or of a constructed model, and its row. ``views``: the site's views that show it.
 
     Raises:
         UserError: no such model, or a file of its entry that was changed.
@@ -78,6 +78,7 @@ def model_page(name: str, links: Sequence[Link]) -> Made:
         ("Architecture", say.architecture(model.config)),
         ("Source", spec.source),
         *facts,
+        *([("Step by step", _linked(views))] if views else []),
         ("In Python", code(f'models.{"load" if trained else "build"}("{name}")')),
     ]
     learned = spec.recipe is not None
@@ -90,6 +91,11 @@ def model_page(name: str, links: Sequence[Link]) -> Made:
         pictured=f"Attention on {pictured}", facts=facts,
     )  # fmt: skip
     return Made(html, row.to_dict())
+
+
+def _linked(views: Sequence[Link]) -> Markup:
+    """Links from a model's page."""
+    return Markup(", ").join(Markup("<a href='../{}'>{}</a>").format(link.path, link.label) for link in views)
 
 
 # ---- trained models

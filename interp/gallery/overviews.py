@@ -49,12 +49,13 @@ def comparison_page(links: Sequence[Link]) -> bytes:
 def reproduction_page(links: Sequence[Link]) -> bytes:
     """Every headline number of the papers, ours, the verdict and the command."""
     found = headlines.table()
+    titles: dict[str, str] = {**headlines.PAPERS}
     parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
     for paper in found.papers():
         rows = [row for row in found.rows if row.headline.paper == paper]
         counts = ", ".join(f"{n} {label}" for label, n in found.counts(paper).items() if n)
         items = [paragraph(f"{len(rows)} numbers: {counts}."), _headline_table(rows)]
-        parts.append(Part(paper, headlines.PAPERS[paper], items))
+        parts.append(Part(paper, titles[paper], items))
     rules = paragraph(
         "A verdict follows from both numbers by the rule of its line: reproduced, as printed or as claimed, beyond the "
         "stated uncertainty; compatible, not told apart but too uncertain to confirm it; differs, told apart. At a "
@@ -67,24 +68,25 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     )  # fmt: skip
 
 
-_HEADLINE = Markup(
-    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><strong class='verdict'>{}</strong>{}</td><td>{}</td></tr>"
-)
+_COLUMNS = ("where", "claim", "printed", "ours", "verdict", "command")
 
 
 def _headline_table(rows: Sequence[Any]) -> Markup:
-    head = "".join(
-        f"<th scope='col'>{name}</th>" for name in ("where", "claim", "printed", "ours", "verdict", "command")
-    )
+    head = "".join(f"<th scope='col' role='columnheader'>{name}</th>" for name in _COLUMNS)
+    cell = Markup("<td role='cell' data-label='{}'>{}</td>")
     lines = []
     for row in rows:
         line = row.headline
         ours = Markup("{}<br><small>{}</small>").format(row.shown, row.ours.provenance.rung) if row.ours else row.shown
         remarks = Markup("<br><small>{}</small>").format(row.remarks) if row.remarks else ""
         command = code(line.command) if line.command else ""
-        lines.append(_HEADLINE.format(line.where, line.claim, line.printed, ours, row.label, remarks, command))
+        verdict = Markup("<strong>{}</strong>{}").format(row.label, remarks)
+        cells = zip(_COLUMNS, (line.where, line.claim, line.printed, ours, verdict, command), strict=True)
+        row_of = Markup("").join(cell.format(name, value) for name, value in cells)
+        lines.append(Markup("<tr role='row'>{}</tr>").format(row_of))
     return Markup(
-        "<div class='scroll'><table class='headlines'><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+        "<div class='scroll'><table class='headlines' role='table'>"
+        "<thead role='rowgroup'><tr role='row'>{}</tr></thead><tbody role='rowgroup'>{}</tbody></table></div>"
     ).format(Markup(head), Markup("\n").join(lines))
 
 
@@ -94,6 +96,11 @@ def _headline_table(rows: Sequence[Any]) -> Markup:
 def views(here: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The views of :data:`EXPLORED` whose models are all on the site."""
     return {path: names for path, names in EXPLORED.items() if set(names) <= set(here)}
+
+
+def view_links(name: str, here: Sequence[str]) -> list[Link]:
+    """The views that show a model."""
+    return [Link(path, " beside ".join(shown)) for path, shown in views(here).items() if name in shown]
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:

@@ -21,6 +21,7 @@ from interp.gallery.overviews import (
     comparison_page,
     comparisons,
     reproduction_page,
+    view_links,
     view_page,
     views,
 )
@@ -97,7 +98,7 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
     shared = _shared_pages(here)
     links = [Link(path, label) for path, label in shared.items()]
     made, kept = [], 0
-    pages = [*_fixed_files(), *_model_pages(chosen, links), *_other_pages(shared, here, links)]
+    pages = [*_fixed_files(), *_model_pages(chosen, here, links), *_other_pages(shared, here, links)]
 
     def in_order() -> Iterator[Page]:
         yield from pages
@@ -143,17 +144,14 @@ def _fixed_files() -> list[Page]:
     ]  # fmt: skip
 
 
-def _model_pages(names: Sequence[str], links: Sequence[Link]) -> list[Page]:
-    stored = set(models.zoo_names())
-    common = [code_digest(), repr(links)]
-    return [
-        Page(
-            path_of(name),
-            digest([*common, digest_of([ZOO / name / "config.json"] if name in stored else [])]),
-            lambda name=name: model_page(name, links),
-        )
-        for name in names
-    ]
+def _model_pages(names: Sequence[str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:
+    return [_model(name, view_links(name, here), links) for name in names]
+
+
+def _model(name: str, shown: Sequence[Link], links: Sequence[Link]) -> Page:
+    entry = [ZOO / name / "config.json"] if name in models.zoo_names() else []
+    inputs = digest([code_digest(), repr(links), repr(shown), digest_of(entry)])
+    return Page(path_of(name), inputs, lambda: model_page(name, links, shown))
 
 
 def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:

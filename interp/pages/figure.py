@@ -11,6 +11,8 @@ import plotly.io as pio
 from markupsafe import Markup
 from plotly.utils import PlotlyJSONEncoder
 
+from interp.figures.theme import title_room
+
 #: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
 #: each is one more stop for the keyboard.
 _BUTTONS = ("sendChartToCloud", "zoom2d", "pan2d", "select2d", "lasso2d", "autoScale2d")
@@ -75,8 +77,10 @@ def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
     figure = go.Figure(figure)
     title, subtitle = figure.layout.title.text or "", figure.layout.title.subtitle.text or ""
     removed = figure.layout.margin.t or 0
-    figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + 64)
-    figure.update_layout(margin={"t": 64})  # the mode bar and the titles of subplots
+    own = removed - title_room(*(text.count("<br>") + bool(text) for text in (title, subtitle)))
+    top = 64 + max(0, own)  # for the mode bar and the titles of subplots; more, where the figure made more room
+    figure.update_layout(title=None, width=None, autosize=True, height=(figure.layout.height or 500) - removed + top)
+    figure.update_layout(margin={"t": top})
     words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
     caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
         Markup(words), Markup(subtitle.replace("<br>", " "))

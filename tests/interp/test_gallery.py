@@ -229,7 +229,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Pages that cost nothing, to watch the building alone; the names of models in the order they were asked for."""
     asked: list[str] = []
 
-    def fake(name: str, links: Any) -> Made:
+    def fake(name: str, *_: Any) -> Made:
         asked.append(name)
         return Made(f"<h1>{name}</h1>".encode(), None)
 
@@ -241,10 +241,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_build_that_was_stopped_goes_on_where_it_was(tmp_path: Path, quick: list[str], monkeypatch, capsys):
     calm = building.model_page
 
-    def stops(name: str, links: Any) -> Made:
+    def stops(name: str, *rest: Any) -> Made:
         if quick:
             raise KeyboardInterrupt
-        return calm(name, links)
+        return calm(name, *rest)
 
     monkeypatch.setattr(building, "model_page", stops)
     out = ["--out", str(tmp_path / "g"), "--models", "microadder-57", "microadder-67"]
