@@ -91,8 +91,8 @@ def test_a_headline_without_a_number_needs_a_reason():
 
 
 def test_numbers_are_shown_as_a_reader_wants_them():
-    assert [show(x) for x in (57, 0.4345678, 1234.5, 63_038_464)] == ["57", "0.4346", "1,234", "63,038,464"]
-    assert show(0.9981, "%") == "99.81%" and show(46_500, "steps") == "46,500 steps"
+    assert [show(x) for x in (57.0, 0.4345678, 1234.5, 63_038_464.0)] == ["57", "0.4346", "1,234", "63,038,464"]
+    assert show(0.9981, "%") == "99.81%" and show(46_500.0, "steps") == "46,500 steps"
     rate = Row(line("1/16", AtLeast(), unit="%"), "differs", share(1, 16, "seeds"))
     assert rate.shown == "6.25% (1 of 16) [0.158%, 30.232%]"
     assert Row(line("1", unit="errors"), "reproduced", share(0, 100_000, "sums")).shown == "0 of 100,000"
