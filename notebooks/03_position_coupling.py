@@ -204,7 +204,8 @@ substituted.figure()
 # %% [markdown]
 # Three answers. L0H2 can be replaced by the constructed pattern, and by no other role's. L0H3 works with the patterns
 # of two other roles as well, so that this says nothing about its own. L0H0 and L0H1 cannot be replaced, by the ideal as
-# little as by their own mean: how they weigh the two digits in *this* problem is needed.
+# little as by their own mean: how they weigh the two digits in *this* problem is needed. (`interp reproduce
+# comparison:swaps` goes on from here: whole parts of the one model in the place of the other's, through fitted maps.)
 #
 # ## 8. Beyond the sizes it was trained on
 
