@@ -178,7 +178,18 @@ writes = interp.head_writes(trained)
 print("trained:", writes.sentence())
 writes.figure()
 
+# %%
+digits = np.arange(10)
+for head in range(4):
+    line = writes.line_of.sel(layer=0, head=head).values
+    steps = {k: np.corrcoef(line, digits >= k)[0, 1] ** 2 for k in range(1, 10)}
+    best = max(steps, key=lambda k: steps[k])
+    linear = np.corrcoef(line, digits)[0, 1] ** 2
+    print(f"L0H{head}: a step at {best} explains {steps[best]:.1%} of its main direction, a straight line {linear:.1%}")
+
 # %% [markdown]
+# The carry head does not write a number: it says whether the digit is five or more, which is what a carry is about.
+#
 # ## 7. Is the constructed pattern enough?
 #
 # If a trained head did nothing but look at the right two digits, it should work as well with half of its weight on
@@ -191,9 +202,10 @@ print(substituted)
 substituted.figure()
 
 # %% [markdown]
-# Three answers. L0H2 can be replaced by the constructed pattern, and by no other role's. L0H3 takes those of other
-# roles as well: that it writes matters, not where it looks, so that its role means nothing. L0H0 and L0H1 cannot be
-# replaced, by the ideal as little as by their own mean: how they weigh the two digits in *this* problem is needed.
+# Three answers. L0H2 can be replaced by the constructed pattern, and by no other role's. L0H3 works with the patterns
+# of two other roles as well, so that this says nothing about its own. L0H0 and L0H1 cannot be replaced, by the ideal as
+# little as by their own mean: how they weigh the two digits in *this* problem is needed. (`interp reproduce
+# comparison:swaps` goes on from here: whole parts of the one model in the place of the other's, through fitted maps.)
 #
 # ## 8. Beyond the sizes it was trained on
 
