@@ -13,7 +13,8 @@ What took the place of the part, in the column ``source``:
     untrained    that of a freshly initialised model, heads and units matched and maps fitted anew: what a linear map
                  makes of features that no training or construction has chosen. Parts that find no partner are ablated
     stitched     b's, through a map that was then fitted to a's own loss (:mod:`interp.comparison.swap_stitch`): about
-                 the best that a linear map can do. "stitched untrained": the same from untrained models
+                 the best that a linear map can do; "stitched untrained": the same from untrained models. For it, logits
+                 whose mean margin is below 8 are scaled to 8
     itself       a's own, through a map fitted in the same way: what matching and fitting alone cost
 
 Measures, on problems that the fit has not seen:
@@ -61,11 +62,13 @@ from interp.problems import derangement, draw, resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
 from models.errors import UserError
+from models.evaluation import margins
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 _STITCHED_COPIES = 3
+_MARGIN = 8.0  # nats by which the right token leads on average, at least, where a map is fitted to the loss
 
 
 def swap_components(
@@ -184,8 +187,13 @@ class _Other:
 def _stitch(
     a: ArithmeticTransformer, other: _Other, members: Sequence[str], at: Frame, targets: Int[Tensor, "n target"]
 ) -> _Other:
-    """The same with these parts' maps fitted to the loss of a, on the fit's problems."""
+    """The same with these parts' maps fitted to the loss of a, on the fit's problems.
+
+    Logits of models whose margins are small (of numbers set by hand) are scaled up for it: their cross-entropy is not
+    what makes their answers right.
+    """
     frozen, start = copy.deepcopy(a).requires_grad_(False), 0
+    scale = _MARGIN / min(max(_mean_margin(a, at, targets), _MARGIN / 1e4), _MARGIN)
     forwards: list[tuple[Forward, Tensor]] = []
     hooks = [other.parts[name].hook for name in members]
     for batch in batches(a, at.tokens):
@@ -199,12 +207,18 @@ def _stitch(
             maps: Mapping[str, PartMap], batch: Tensor = batch, own: Activations = own, theirs: Activations = theirs
         ) -> Tensor:
             new = {name: _new(other.parts[name], maps[name], own, theirs, at) for name in members}
-            return _run(frozen, batch, other, new)[:, list(at.queries)]
+            return scale * _run(frozen, batch, other, new)[:, list(at.queries)]
 
         forwards.append((forward, right))
     better = copy.copy(other)
     better.maps = stitched({name: other.maps[name] for name in members}, forwards)
     return better
+
+
+@torch.no_grad()
+def _mean_margin(a: ArithmeticTransformer, at: Frame, targets: Int[Tensor, "n target"]) -> float:
+    logits = torch.cat([a(batch)[:, list(at.queries)].cpu() for batch in batches(a, at.tokens)])
+    return float(margins(logits, targets).mean())
 
 
 @dataclass(frozen=True, eq=False)

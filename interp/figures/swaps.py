@@ -91,7 +91,7 @@ def title(result: Swaps) -> str:
         attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in _WHOLE)
         return (
             f"{first} answers {attention} of the problems with {second}'s attention in place of its own, {mlp} with "
-            f"its MLP, {both} with both"
+            f"its MLP, {both} with both{_stitched(result)}"
         )
     kept = result.kept()
     if not kept:
@@ -99,6 +99,14 @@ def title(result: Swaps) -> str:
     lost = [name for name in result.components if name not in kept]
     more = f", fewer with {_listed(lost)}" if lost else ""
     return f"{first} with parts of {second}: at least {KEPT:.0%} of its answers are left with {_listed(kept)}{more}"
+
+
+def _stitched(result: Swaps) -> str:
+    rows = [result.rows(name, "stitched") for name in _WHOLE[:2]]
+    if not all(map(len, rows)):
+        return ""
+    attention, mlp = (f"{row['exact'].iloc[0]:.2f}" for row in rows)
+    return f"; {attention} and {mlp} through maps fitted to its own loss"
 
 
 def _listed(names: Sequence[str]) -> str:
