@@ -17,6 +17,7 @@ import models
 from interp.comparison.swap_result import Swaps
 from interp.comparison.swaps import swap_components
 from interp.experiments import Settings, experiment
+from interp.experiments.causal_answers import interval
 from interp.experiments.page import Section, records, write_experiment
 from interp.experiments.runs import zoo_model
 from models.checkpoint import write_json_atomic
@@ -59,7 +60,8 @@ PAIRS = (
         untrained=3,
         stitch=(),  # a thousand runs of the larger models
         why="Four trained heads and the four of Theorem 4.1. The construction holds digits as numbers on one axis; "
-        "the trained model does not, so that no linear map takes the one's values to the other's.",
+        "the trained model does not, so that no linear map takes the one's values to the other's. Each MLP writes the "
+        "answer itself: in the other's place it hands the answer over, whatever came before.",
     ),
 )
 
@@ -140,6 +142,16 @@ def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
+def _shown(result: Swaps) -> pd.DataFrame:
+    """The summary in as many columns as a page is wide."""
+    table = result.summary()
+    exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
+    left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
+    table.insert(2, "swapped", exact)
+    table["partner"] = [text.split(", ", 1)[0] + " ..." if ", " in text else text for text in table["partner"]]
+    return table.drop(columns=left_out, errors="ignore").round(3)
+
+
 def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
     table = overview(found)
     text = (
@@ -149,7 +161,7 @@ def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
         "Under each pair: every part, what the map leaves, and the controls (nothing of the other model; its part on "
         "another problem; untrained models in its place)."
     )
-    sections = [Section("All pairs", text, (table,))]
+    sections = [Section("All pairs", text, (table.round(3),))]
     before = None
     for pair, result in found:
         if pair != before:
@@ -159,7 +171,7 @@ def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
             Section(
                 f"{result.names[0]} with parts of {result.names[1]}",
                 str(result),
-                (result.summary(),),
+                (_shown(result),),
                 (result.figure(), result.figure("recovered")),
                 level=3,
             )
