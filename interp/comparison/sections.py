@@ -20,7 +20,8 @@ has is named in the column "nothing in"."""
 def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     """Models of any formats."""
     texts = table.texts()
-    texts = texts.assign(model=texts.model.str.replace("-", "\u2011"))
+    names = {column: texts[column].str.replace("-", "\u2011") for column in ("model", "asked about")}
+    texts = texts.assign(**names)
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
     figures = [table.figure(), *([table.heads_figure()] if table.has_attention else [])]
