@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import models
-from interp.headlines.rules import Ours, counted, several
+from interp.headlines.rules import Ours, counted
 from interp.headlines.store import Store
 
 Finder = Callable[[Store], Ours]
@@ -41,10 +41,6 @@ def config(name: str, field: str) -> Finder:
 def setting(name: str, field: str) -> Finder:
     """A number of the recipe that an entry was trained with, "steps"."""
     return lambda store: counted(store.entry(name)["training"]["recipe"][field], f"{field} of the recipe of {name}")
-
-
-def all_parameters(*names: str) -> Finder:
-    return lambda store: several(tuple(float(parameters_of(name)) for name in names), "models, counted")
 
 
 def score(name: str) -> Finder:

@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
+import torch
 
-import models
 from interp.headlines.counts import Finder, parameters
 from interp.headlines.headline import Headline
 from interp.headlines.position_coupling_theorem import HEADLINES as THEOREM
@@ -20,6 +19,7 @@ from interp.headlines.rules import AtLeast, AtMost, Digits, Inside, Ours, counte
 from interp.headlines.store import NotStored, Store
 from interp.heatmaps.panels import GridPanel
 from interp.results import Provenance
+from models.tasks.multi_addition import MultiOperandAddition
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"
 PRODUCTS = "multiplication-coupling-2l4h-s5x5-ids24-small"
@@ -235,8 +235,8 @@ def response(operands: int, digits: int) -> Finder:
     """Tokens that must be predicted one after the other."""
 
     def found(store: Store) -> Ours:
-        task = models.build("position-coupling-hand-built", max_operands=operands, max_digits=digits).task
-        mask = task.at(operands, digits).sequences(np.zeros((1, operands, digits), dtype=int)).mask
+        task = MultiOperandAddition(operands, digits, max_operands=operands, max_digits=digits)
+        mask = task.sequences(torch.zeros(1, operands, digits, dtype=torch.int64)).mask
         return counted(int(mask.sum()), "predicted tokens of one problem")
 
     return found

@@ -14,7 +14,6 @@ import torch
 import interp
 from interp.headlines.rules import Ours, share
 from interp.heatmaps.panels import GridPanels
-from interp.results import Provenance
 from models import zoo
 from models.errors import UserError
 
@@ -94,7 +93,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise NotStored(f"No {path.name} is stored.")
     return _parse(path, path.stat().st_mtime_ns)
-
-
-def exhaustive(n: int, what: str) -> Provenance:
-    return Provenance(n, None, what, "exhaustive")

@@ -2,19 +2,21 @@
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from interp.cli import main
 from interp.headlines import Headline, Headlines, Row, Store, table
 from interp.headlines.headline import VERDICTS, show
-from interp.headlines.rules import AtLeast, Digits, counted, several, share
+from interp.headlines.rules import AtLeast, Digits, Rule, counted, several, share
 from interp.results import Provenance
 from models.errors import UserError
 
 
-def line(printed="57", rule=None, **more) -> Headline:
-    rule, more = rule or Digits(), {"ours": lambda store: counted(57, "parameters")} | more
+def line(printed: str = "57", rule: Rule | None = None, **changes: Any) -> Headline:
+    more: dict[str, Any] = {"ours": lambda store: counted(57, "parameters")} | changes
+    rule = rule or Digits()
     return Headline("microadder", "1", "A number.", printed, rule, "interp list", **more)
 
 
