@@ -129,7 +129,7 @@ class AttentionByRole(Result):
             text = (
                 f"{name} gives each operand digit of the answer's own column {own:.3f} of its weight and each digit of "
                 f"the previous column {previous:.3f}: {times(mean)} to 1, a score gap of {mean:.3f} nats"
-                f"{interval(low, high)} over {span} (ln {self.base} = {math.log(self.base):.3f})"
+                f"{gap_interval(low, high)} over {span} (ln {self.base} = {math.log(self.base):.3f})"
             )
         else:
             mass = row.weight.mean("target")
@@ -175,7 +175,7 @@ def times(gap: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"
 
 
-def interval(low: float, high: float) -> str:
+def gap_interval(low: float, high: float) -> str:
     """The interval behind a number, with a space before it; nothing where one value gives no interval."""
     return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attention import OWN, PREVIOUS, AttentionByRole, interval, times
+from interp.attention import OWN, PREVIOUS, AttentionByRole, gap_interval, times
 from interp.figures import theme
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
@@ -82,7 +82,7 @@ def _title(result: AttentionByRole, layer: int, head: int) -> str:
         return f"L{layer}H{head} looks mostly at {mass.role.values[top]} ({float(mass[top]):.2f} of its weight)"
     return (
         f"L{layer}H{head} weighs a digit of the answer's own column {times(mean)} times as much as one of the "
-        f"previous: {mean:.3f} nats{interval(low, high)}, where ln {result.base} = {math.log(result.base):.3f}"
+        f"previous: {mean:.3f} nats{gap_interval(low, high)}, where ln {result.base} = {math.log(result.base):.3f}"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.attention import interval, times
+from interp.attention import gap_interval, times
 from interp.results import Provenance
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
@@ -264,4 +264,11 @@ def test_ratios_have_as_many_digits_as_mean_something(gap, text):
 
 
 def test_an_interval_of_one_value_is_left_out():
-    assert interval(-math.inf, math.inf) == "" and interval(1.0, 2.0) == " [1.000, 2.000]"
+    assert gap_interval(-math.inf, math.inf) == "" and gap_interval(1.0, 2.0) == " [1.000, 2.000]"
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "adder-456", "toygpt-learned-pre"])
+def test_every_model_s_attention_can_say_its_sentence(name):
+    """Constant patterns, patterns that vary, and a single target with a gap."""
+    result = interp.attention_by_role(models.load(name), n=16)
+    assert "score gap" in result.sentence() and "inf" not in result.sentence()
