@@ -21,6 +21,7 @@ from torch import Tensor
 import models
 from interp.certificates import Certificate, certify
 from interp.certificates.stored import stored_certificate
+from interp.comparison.symmetries.base import closest_unitary
 from interp.results import Provenance, Result, Rung
 from interp.sites import model_name
 from models import zoo
@@ -308,17 +309,17 @@ def aligned(trained: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, 
     * ``out_A`` counts through ``W_head out_A`` alone, and its scale can be traded against ``out_B``'s (the best
       of 3,202 factors from 1/100 to 100).
 
-    Unit permutations are none: W_head ties units to axes. Norm gains are none: W_head also writes what it reads.
+    In 57, unit permutations are none: W_head ties units to axes; and norm gains are none: W_head also writes what it
+    reads. 67 has both, and all rungs more that exchange or reverse axes, which would hide which number is which; they
+    are in :mod:`interp.comparison.symmetries.microadder`.
     """
     found = {name: value.double().clone() for name, value in trained.items()}
     goal = {name: value.double() for name, value in target.items()}
     if float(found["q_angle"] * goal["q_angle"]) < 0:
         found["q_angle"] = -found["q_angle"]
         found["W_qk"] = found["W_qk"].reshape(-1, 2, found["W_qk"].shape[1]).flip(1).flatten(0, 1)
-    own, other = (torch.complex(w["W_qk"][0::2], w["W_qk"][1::2]) for w in (as_read(found), as_read(goal)))
-    u, _, vh = torch.linalg.svd(other @ own.mH)
-    turned = (u @ vh) @ torch.complex(found["W_qk"][0::2], found["W_qk"][1::2])
-    found["W_qk"] = torch.stack((turned.real, turned.imag), 1).flatten(0, 1)
+    own, other = (as_read(numbers)["W_qk"] for numbers in (found, goal))
+    found["W_qk"] = closest_unitary(own @ other.T).T @ found["W_qk"]
     head = found["W_head"]
     seen = torch.linalg.pinv(head) @ head  # onto what W_head reads
     visible, wanted = seen @ found["out_A"], seen @ goal["out_A"]

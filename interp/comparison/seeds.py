@@ -82,7 +82,8 @@ class SeedDistances(Result):
             f"in {_range(self.functions['agreement'])} of problems"
         )
         parts = self.table[self.table["component"] != "all"].groupby("component", sort=False)[["before", "after"]]
-        mean = parts.mean()["after"].dropna()
+        mean = parts.mean()["after"]
+        mean = mean[mean > 0]  # what alignment has made equal by definition says nothing
         if len(mean) > 1:
             text += f"; closest are {mean.idxmin()} ({mean.min():.3f}), farthest {mean.idxmax()} ({mean.max():.3f})"
         return text + "."

@@ -38,6 +38,7 @@ from models.zoo import read_entry
 TARGET, TITLE = "comparison:seeds", "Seeds of one architecture: distances and straight lines between them"
 PUBLISHED = "CARRYLENS_PUBLISHED"
 PROBLEMS = 256
+PATHS = (STORED, ALIGNED, UNTRAINED, MOVED, BACK)
 STACKED = 16  # seeds of the stacked run, of which few answer everything
 
 
@@ -180,57 +181,76 @@ def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], 
 # ---- the page
 
 
-def summary(results: Sequence[Measured]) -> pd.DataFrame:
-    """A row a pair: barriers with their intervals and controls, accuracy, distances with their null."""
+def barriers(results: Sequence[Measured]) -> pd.DataFrame:
+    """A row a pair: barriers in nats a token with their intervals, controls, and accuracy."""
     rows = []
     for result in results:
-        table = result.distances.table
+        for line in result.lines:
+            found = line.barriers.set_index("path")
+            row: dict[str, Any] = {"model": result.name, "beside": line.names[1]}
+            row |= {path: _interval(found.loc[path]) if path in found.index else "–" for path in PATHS}
+            rows.append(row | {"least right, aligned": f"{float(str(found.loc[ALIGNED, 'lowest_exact'])):.3f}"})
+    return pd.DataFrame(rows)
+
+
+def distances(results: Sequence[Measured]) -> pd.DataFrame:
+    """A row a pair: distances of parameters with their null, of circuits with theirs, and of answers."""
+    rows = []
+    for result in results:
         for line, (near, shuffled) in zip(result.lines, result.circuits, strict=True):
-            both = table[(table["a"] == "stored") & (table["b"] == line.names[1]) & (table["component"] == "all")]
-            barriers = line.barriers.set_index("path")
+            pair = _everything(result, line)
+            answers = result.distances.functions
+            same = answers[(answers["a"] == "stored") & (answers["b"] == line.names[1])].iloc[0]
             rows.append(
                 {
                     "model": result.name,
                     "beside": line.names[1],
-                    "barrier as stored, nats": _interval(barriers.loc[STORED]),
-                    "aligned": _interval(barriers.loc[ALIGNED]),
-                    **{
-                        path: _interval(barriers.loc[path]) if path in barriers.index else "–"
-                        for path in (UNTRAINED, MOVED, BACK)
-                    },
-                    "least right, aligned": float(str(barriers.loc[ALIGNED, "lowest_exact"])),
-                    "distance as stored": float(both["before"].iloc[0]),
-                    "distance aligned": float(both["after"].iloc[0]),
-                    "untrained aligned": float(both["untrained_after"].iloc[0]),
-                    "circuits": near,
-                    "circuits, shuffled": shuffled,
+                    "parameters as stored": f"{pair.before:.3f}",
+                    "aligned": f"{pair.after:.3f}",
+                    "untrained, aligned": f"{pair.untrained_after:.3f} "
+                    f"({pair.untrained_low:.3f} to {pair.untrained_high:.3f})",
+                    "circuits": f"{near:.3f}",
+                    "circuits, shuffled": f"{shuffled:.3f}",
+                    "answers, bits": f"{same.divergence:.4f} [{same.low:.4f}, {same.high:.4f}]",
                 }
             )
     return pd.DataFrame(rows)
 
 
+def _everything(result: Measured, line: ModeConnectivity) -> Any:
+    """The row of all parameters of the stored model beside another."""
+    table = result.distances.table
+    return table[(table["a"] == "stored") & (table["b"] == line.names[1]) & (table["component"] == "all")].iloc[0]
+
+
 def _interval(row: Any) -> str:
-    return f"{row.barrier:.3g} [{row.low:.3g}, {row.high:.3g}]"
+    return "< 0.001" if row.high < 1e-3 else f"{row.barrier:.3g} [{row.low:.3g}, {row.high:.3g}]"
 
 
 def finding(results: Sequence[Measured]) -> str:
     """What all pairs say together."""
-    barriers = [line.barriers.set_index("path") for result in results for line in result.lines]
-    lower = sum(float(b.loc[ALIGNED, "high"]) < float(b.loc[STORED, "low"]) for b in barriers)  # type: ignore[arg-type]
-    higher = sum(float(b.loc[ALIGNED, "low"]) > float(b.loc[STORED, "high"]) for b in barriers)  # type: ignore[arg-type]
-    gone = sum(float(b.loc[ALIGNED, "lowest_exact"]) > 0.5 for b in barriers)  # type: ignore[arg-type]
-    nearer = sum(
-        float(line.distances.set_index("component").loc["all", "after"])  # type: ignore[arg-type]
-        < float(line.distances.set_index("component").loc["all", "before"])  # type: ignore[arg-type]
-        for result in results
-        for line in result.lines
-    )
-    back = sum(float(b.loc[BACK, "barrier"]) < 0.01 for b in barriers)  # type: ignore[arg-type]
+    pairs = [(result, line) for result in results for line in result.lines]
+    rows = {path: [line.barriers.set_index("path").loc[path] for _, line in pairs] for path in (STORED, ALIGNED, BACK)}
+    both = list(zip(rows[STORED], rows[ALIGNED], strict=True))
+    lower = sum(bool(aligned.high < stored.low) for stored, aligned in both)
+    higher = sum(bool(aligned.low > stored.high) for stored, aligned in both)
+    open_ = [
+        f"{result.name} and {line.names[1]} ({aligned.lowest_exact:.3f})"
+        for (result, line), aligned in zip(pairs, rows[ALIGNED], strict=True)
+        if aligned.lowest_exact > 0
+    ]
+    all_ = [_everything(result, line) for result, line in pairs]
+    nearer = sum(bool(row.after < row.before) for row in all_)
+    beyond = sum(bool(row.after < row.untrained_low) for row in all_)
+    back = sum(bool(row.barrier < 0.01) for row in rows[BACK])
+    circuits = [near for result in results for near, _ in result.circuits]
     return (
-        f"Of {len(barriers)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
-        f"{nearer} closer; the barrier on the straight line falls (95% intervals apart) for {lower}, rises for "
-        f"{higher}, and {gone} keep more than half of the answers all along the aligned line. The search finds its way "
-        f"back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(barriers)}."
+        f"Of {len(pairs)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
+        f"{nearer} closer, {beyond} of them closer than every pair of untrained copies. The barrier on the straight line falls "
+        f"(95% intervals apart) for {lower} and rises for {higher}; answers stay right all along the aligned line, the "
+        f"share at its lowest point in brackets, between {', '.join(open_) or 'none of them'}. The search finds its "
+        f"way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(pairs)}. "
+        f"Circuits that no basis shows are {min(circuits):.3f} to {max(circuits):.3f} apart."
     )
 
 
@@ -250,7 +270,10 @@ def seeds(settings: Settings) -> Path | None:
     text = finding(results)
     if left_out:
         text += f"\n\nLeft out, for nothing to compare with was at hand: {', '.join(left_out)}."
-    sections = [Section("Straight lines between models", text, [summary(results)])]
+    sections = [
+        Section("Straight lines between models", text, [barriers(results)]),
+        Section("How far apart", "", [distances(results)], level=3),
+    ]
     for result in results:
         sections.append(Section(result.name, result.distances.sentence(), (), [result.distances.figure()]))
         used = f"Taken out: {'; '.join(result.distances.symmetries)}."
