@@ -246,10 +246,11 @@ def finding(results: Sequence[Measured]) -> str:
     circuits = [near for result in results for near, _ in result.circuits]
     return (
         f"Of {len(pairs)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
-        f"{nearer} closer, {beyond} of them closer than every pair of untrained copies. The barrier on the straight line falls "
-        f"(95% intervals apart) for {lower} and rises for {higher}; answers stay right all along the aligned line, the "
-        f"share at its lowest point in brackets, between {', '.join(open_) or 'none of them'}. The search finds its "
-        f"way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of {len(pairs)}. "
+        f"{nearer} closer, {beyond} of them closer than every pair of untrained copies. The barrier on the straight "
+        f"line falls (95% intervals apart) for {lower} and rises for {higher}; answers stay right all along the "
+        f"aligned line, the share at its lowest point in brackets, between {', '.join(open_) or 'none of them'}. The "
+        f"search finds its way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} "
+        f"of {len(pairs)}. "
         f"Circuits that no basis shows are {min(circuits):.3f} to {max(circuits):.3f} apart."
     )
 
