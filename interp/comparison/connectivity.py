@@ -168,7 +168,7 @@ def mode_connectivity(
         losses.double().numpy().reshape(len(paths), points, -1),
         list(paths),
         alignment,
-        _logit_change(model, sample.tokens[:32], theta[: 2 * points : 1], points),
+        _logit_change(model, sample.tokens[:32], theta[: 2 * points], points),
         replace(provenance, seed=seed) if provenance.seed is None else provenance,
     )
 
