@@ -41,8 +41,8 @@ PROBLEMS = 256
 PATHS = (STORED, ALIGNED, UNTRAINED, MOVED, BACK)
 NULLS = (
     "Parameters: 0 equal, 1 orthogonal, mean over tensors; beside it untrained copies of the architecture, aligned in "
-    "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, beside it "
-    "with labels shuffled. Answers: Jensen-Shannon divergence with its interval over problems."
+    "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, beside "
+    "it with labels shuffled. Answers: Jensen-Shannon divergence with its interval over problems."
 )
 STACKED = 16  # seeds of the stacked run, of which few answer everything
 
