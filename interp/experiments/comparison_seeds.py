@@ -39,6 +39,11 @@ TARGET, TITLE = "comparison:seeds", "Seeds of one architecture: distances and st
 PUBLISHED = "CARRYLENS_PUBLISHED"
 PROBLEMS = 256
 PATHS = (STORED, ALIGNED, UNTRAINED, MOVED, BACK)
+NULLS = (
+    "Parameters: 0 equal, 1 orthogonal, mean over tensors; beside it untrained copies of the architecture, aligned in "
+    "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, beside "
+    "it with labels shuffled. Answers: Jensen-Shannon divergence with its interval over problems."
+)
 STACKED = 16  # seeds of the stacked run, of which few answer everything
 
 
@@ -255,6 +260,19 @@ def finding(results: Sequence[Measured]) -> str:
     )
 
 
+def sections_of(results: Sequence[Measured]) -> list[Section]:
+    """The page's: both tables, then every family's distances and lines."""
+    sections = [
+        Section("Straight lines between models", finding(results), [barriers(results)]),
+        Section("How far apart", NULLS, [distances(results)], level=3),
+    ]
+    for result in results:
+        sections.append(Section(result.name, result.distances.sentence(), (), [result.distances.figure()]))
+        used = f"Taken out: {'; '.join(result.distances.symmetries)}."
+        sections.append(Section("Lines", used, (), [line.figure() for line in result.lines], level=3))
+    return sections
+
+
 @experiment(TARGET, TITLE)
 def seeds(settings: Settings) -> Path | None:
     """Some 30 minutes of training on one thread, as far as it is missing, and five to ten of measuring."""
@@ -268,17 +286,9 @@ def seeds(settings: Settings) -> Path | None:
         results.append(_kept(settings, family, found, n))
     if not results:
         return None
-    text = finding(results)
+    sections = sections_of(results)
     if left_out:
-        text += f"\n\nLeft out, for nothing to compare with was at hand: {', '.join(left_out)}."
-    sections = [
-        Section("Straight lines between models", text, [barriers(results)]),
-        Section("How far apart", "", [distances(results)], level=3),
-    ]
-    for result in results:
-        sections.append(Section(result.name, result.distances.sentence(), (), [result.distances.figure()]))
-        used = f"Taken out: {'; '.join(result.distances.symmetries)}."
-        sections.append(Section("Lines", used, (), [line.figure() for line in result.lines], level=3))
+        sections.append(Section("Left out", f"Nothing to compare with was at hand for {', '.join(left_out)}."))
     data = {"finding": finding(results), "left_out": left_out}
     data |= {"families": {result.name: result.to_dict() for result in results}}
     return write_experiment(settings, TARGET, TITLE, sections, data)

@@ -213,14 +213,10 @@ def _matrix(data: Any) -> Sections:
 
 
 def _seeds(data: Any) -> Sections:
-    from interp.experiments.comparison_seeds import Measured, summary
+    from interp.experiments.comparison_seeds import Measured, sections_of
 
     results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
-    sections = [Section("Straight lines between models", data["finding"], (summary(results),), level=3)]
-    for one in results:
-        figures = (one.distances.figure(), *(line.figure() for line in one.lines[:1]))
-        sections.append(Section(one.name, one.distances.sentence(), (), figures, level=3))
-    return sections
+    return [replace(section, level=3) for section in sections_of(results)]
 
 
 def _swaps(data: Any) -> Sections:
