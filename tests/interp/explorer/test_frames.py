@@ -19,6 +19,7 @@ from interp.explorer.layout import lines, step_key, truths
 from interp.explorer.subject import MEAN_SAMPLE, component
 from models.errors import UserError
 from models.evaluation import predict
+from tests.interp.conftest import stock_copy
 
 CASES = {
     "microadder-57": "57+48",
@@ -145,6 +146,31 @@ def test_the_answer_is_greedy_whatever_the_guess_that_it_is_searched_from(a, b, 
         decoded.append(int(logits[0, -1].argmax()))
         tokens = torch.cat((tokens, torch.tensor([[decoded[-1]]])), 1)
     assert found.answer.tolist() == decoded
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("position-coupling-1l4h-small", "9999+9999+9999+9999"),
+        ("multiplication-coupling-2l4h-small", "99*99"),
+        ("parity-coupling-1l4h-small", "0110"),
+        ("toygpt-learned-pre", "99+1"),
+        ("adder-456", "57+48"),
+    ],
+)
+def test_untrained_models_answer_greedily_too_up_to_where_their_positions_end(name: str, problem: str):
+    for seed in range(3):
+        model = models.build(name, seed=seed)
+        shown = frame(model, problem)
+        parsed = shown.task.as_problems([problem])
+        assert np.array_equal(shown.answer, predict(model, parsed, method="greedy", task=shown.task)[0].numpy())
+
+
+def test_a_transformer_lens_model_is_explored_as_the_same_model():
+    ours = load_model("toygpt-learned-pre")
+    shown = frame(stock_copy(ours), "58+42", ["L1H2"], task=ours.task)
+    there = frame(ours, "58+42", ["L1H2"])
+    assert np.allclose(shown.logits, there.logits, atol=1e-3) and np.array_equal(shown.answer, there.answer)
 
 
 def test_a_right_answer_costs_one_run(subjects):
