@@ -39,6 +39,7 @@ TARGET, TITLE = "comparison:seeds", "Seeds of one architecture: distances and st
 PUBLISHED = "CARRYLENS_PUBLISHED"
 PROBLEMS = 256
 PATHS = (STORED, ALIGNED, UNTRAINED, MOVED, BACK)
+BARRIERS = "Barriers in nats a token, with 95% intervals over problems; whole answers right in the last column."
 NULLS = (
     "Parameters: 0 equal, 1 orthogonal, mean over tensors; beside it untrained copies of the architecture, aligned in "
     "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, beside "
@@ -252,10 +253,10 @@ def finding(results: Sequence[Measured]) -> str:
     return (
         f"Of {len(pairs)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
         f"{nearer} closer, {beyond} of them closer than every pair of untrained copies. The barrier on the straight "
-        f"line falls (95% intervals apart) for {lower} and rises for {higher}; answers stay right all along the "
-        f"aligned line, the share at its lowest point in brackets, between {', '.join(open_) or 'none of them'}. The "
-        f"search finds its way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} "
-        f"of {len(pairs)}. "
+        f"line falls (95% intervals apart) for {lower} and rises for {higher}. Whole answers are right at every point of "
+        f"the aligned line, with the least share in brackets, between {', '.join(open_) or 'none of them'}. The search "
+        f"finds its way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of "
+        f"{len(pairs)}. "
         f"Circuits that no basis shows are {min(circuits):.3f} to {max(circuits):.3f} apart."
     )
 
@@ -263,7 +264,7 @@ def finding(results: Sequence[Measured]) -> str:
 def sections_of(results: Sequence[Measured]) -> list[Section]:
     """The page's: both tables, then every family's distances and lines."""
     sections = [
-        Section("Straight lines between models", finding(results), [barriers(results)]),
+        Section("Straight lines between models", f"{finding(results)}\n\n{BARRIERS}", [barriers(results)]),
         Section("How far apart", NULLS, [distances(results)], level=3),
     ]
     for result in results:
