@@ -75,7 +75,7 @@ def test_in_a_browser_every_figure_is_drawn_and_the_console_stays_clean(page: Pa
 
 def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_ablates_a_unit(page: Path, open_page):
     opened = open_page(page)
-    assert opened.locator("h3:has-text('microadder-57 beside microadder-57-by-hand')").count() == 1
+    assert opened.locator("#steps + p + h3").inner_text() == "microadder-57 beside microadder-57-by-hand"
     views = opened.locator(".cx[data-mounted]")
     assert views.count() == 2
     views.first.locator("[data-ablate='L0U1']").last.click()
