@@ -253,10 +253,10 @@ def finding(results: Sequence[Measured]) -> str:
     return (
         f"Of {len(pairs)} pairs of one architecture, alignment along exact symmetries brings the parameters of "
         f"{nearer} closer, {beyond} of them closer than every pair of untrained copies. The barrier on the straight "
-        f"line falls (95% intervals apart) for {lower} and rises for {higher}. Whole answers are right at every point "
-        f"of the aligned line, with the least share in brackets, between {', '.join(open_) or 'none of them'}. The "
-        f"search finds its way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in {back} of "
-        f"{len(pairs)}. "
+        f"line falls (95% intervals apart) for {lower} and rises for {higher}. Some whole answers are right at every "
+        f"point of the aligned line, with the least share in brackets, between {', '.join(open_) or 'none of them'}. "
+        f"The search finds its way back to a randomly moved copy of the model itself (barrier below 0.01 nats) in "
+        f"{back} of {len(pairs)}. "
         f"Circuits that no basis shows are {min(circuits):.3f} to {max(circuits):.3f} apart."
     )
 
