@@ -69,7 +69,7 @@ def part_of(target: str) -> Part:
     found = stored_sections(target)
     items = [commands([command_of(target)]), *sections(found[:OPEN])]
     if len(found) > OPEN:
-        items.append(folded(f"{len(found) - OPEN} more tables", "".join(sections(found[OPEN:]))))
+        items.append(folded(f"{len(found) - OPEN} more sections", "".join(sections(found[OPEN:]))))
     return Part(what, heading, items)
 
 

@@ -157,7 +157,12 @@ def test_every_figure_is_drawn_and_no_page_is_wider_than_the_window(site: Path, 
     for path in pages(site):
         page = open_page(path, WIDTHS[0])
         drawn(page)
+        assert page.locator(".drawing:visible").count() == page.locator(".drawing:has(svg.main-svg)").count(), path.name
+        page.evaluate("document.querySelectorAll('details').forEach((folded) => (folded.open = true))")
         figures = path.read_text().count("class='drawing'")
+        page.wait_for_function(
+            "n => document.querySelectorAll('.drawing svg.main-svg:first-child').length >= n", arg=figures
+        )
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert page.locator(".drawing:has(svg.main-svg)").count() == figures, path.name
