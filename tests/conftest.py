@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 from jaxtyping import install_import_hook
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
@@ -18,6 +17,8 @@ install_import_hook(["models", "interp"], "beartype.beartype")
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+from tests.shape_checks import unchecked_shapes  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
@@ -50,10 +51,9 @@ def checkpoint(shared_dir: Path):
 
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:
-    """For tests that run a model often, after others have checked its shapes: the checks double the time."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    """For one test: :func:`tests.shape_checks.unchecked_shapes`."""
+    with unchecked_shapes():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 
 import models
@@ -21,6 +20,7 @@ from interp.gallery.render import markdown
 from interp.gallery.site import build, model_names
 from interp.pages import style
 from models.errors import UserError
+from tests.shape_checks import unchecked_shapes
 
 NAMES = ("microadder-57", "parity-hand-built", "parity-coupling-1l4h-small")
 WIDTHS = (1400, 380)
@@ -31,9 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A gallery of three models: trained and certified, constructed, and trained on many lengths. The probes' shapes
     are checked by their own tests, in half of the time."""
     folder = tmp_path_factory.mktemp("gallery") / "site"
-    jaxtyping.config.update("jaxtyping_disable", True)
-    build(folder, NAMES, progress=False)
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with unchecked_shapes():
+        build(folder, NAMES, progress=False)
     return folder
 
 

@@ -4,21 +4,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import pytest
 
 import models
 from interp.parameters import parameter_table
 from interp.report import write_report
 from models.errors import UserError
+from tests.shape_checks import unchecked_shapes
 
 
 @pytest.fixture(scope="module", autouse=True)
 def without_shape_checks_here() -> Iterator[None]:
     """Everything on the page has its own tests, which check shapes."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with unchecked_shapes():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import math
 from fractions import Fraction
 
 import hypothesis
-import jaxtyping
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -24,13 +23,6 @@ from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
 
 NAME = "position-coupling-hand-built"
-
-
-@pytest.fixture
-def without_shape_checks():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hypothesis
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -23,6 +22,7 @@ from interp.certificates.coupled_values import Perturbation, digit_values, read_
 from interp.coupled.hand_built_grid import grid_problems, run_cell
 from models.errors import UserError
 from models.hand_built_temperature import eta_window
+from tests.shape_checks import unchecked_shapes
 
 NAME = "position-coupling-hand-built"
 
@@ -242,9 +242,5 @@ def test_other_models_and_shapes_are_refused(model):
         certify(models.build("microadder-57"), 2, 2)
     with pytest.raises(UserError, match="at most 30 operands, not 31"):
         certify(model, 31, 2)
-    jaxtyping.config.update("jaxtyping_disable", True)  # as users run it
-    try:
-        with pytest.raises(UserError, match="'real' or 'rounded'"):
-            certify(model, 2, 2, "exact")  # type: ignore[arg-type]
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+    with unchecked_shapes(), pytest.raises(UserError, match="'real' or 'rounded'"):
+        certify(model, 2, 2, "exact")  # type: ignore[arg-type]

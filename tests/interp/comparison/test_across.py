@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -24,6 +23,7 @@ from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.algorithms import RIPPLE, column_layout
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from tests.shape_checks import unchecked_shapes
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -33,10 +33,8 @@ FORMATS = ("microadder-57", "adder-456", "toygpt-learned-pre", "position-couplin
 @pytest.fixture(scope="module")
 def by_hand() -> ModelTable:
     """Every question to a model whose every number is understood, few problems."""
-    jaxtyping.config.update("jaxtyping_disable", True)  # as without_shape_checks, which lasts for one test
-    table = interp.compare_models([models.build("microadder-57-by-hand")], n=200)
-    jaxtyping.config.update("jaxtyping_disable", False)
-    return table
+    with unchecked_shapes():
+        return interp.compare_models([models.build("microadder-57-by-hand")], n=200)
 
 
 def answer(table: ModelTable, name: str, model: int = 0) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,20 +27,12 @@ from interp.comparison.connectivity import (
     mode_connectivity,
 )
 from interp.comparison.seeds import SeedDistances, centred_distance, jensen_shannon, seed_distances
-from interp.comparison.symmetries import low_rank, microadder
 from interp.problems import draw
 from interp.results import Provenance
 from models.errors import UserError
 from models.importers import load_published
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_starts() -> Iterator[None]:
-    """A search from four places instead of 24: what is tested holds wherever it ends."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(microadder, "STARTS", 4)
-        patch.setattr(low_rank, "STARTS", 4)
-        yield
+pytestmark = pytest.mark.usefixtures("few_starts")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import permutations, product
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.linalg import orthogonal_procrustes
 
 import models
 from interp.comparison.alignment import align, component_distances
-from interp.comparison.symmetries import Parameters, low_rank, microadder, symmetries_of
+from interp.comparison.symmetries import Parameters, symmetries_of
 from interp.comparison.symmetries.base import (
     balanced,
     closest_rotation,
@@ -34,15 +34,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.tied_decoder import TiedDecoderWeights
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_starts() -> Iterator[None]:
-    """A search from four places instead of 24: what is tested holds wherever it ends."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(microadder, "STARTS", 4)
-        patch.setattr(low_rank, "STARTS", 4)
-        yield
-
+pytestmark = pytest.mark.usefixtures("few_starts")
 
 SMALL = TransformerConfig(
     n_layers=2, d_model=12, n_heads=3, d_head=4, d_mlp=10, d_vocab=10, n_ctx=6, act_fn="gelu_new",

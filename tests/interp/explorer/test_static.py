@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 
 from interp.cli import load_model, main
@@ -16,6 +15,7 @@ from interp.explorer import Subject, frame, static_view, write_explorer
 from interp.explorer.static import FEW_COMPONENTS, pack, record
 from interp.figures.theme import BLUE, VERMILION
 from models.errors import UserError
+from tests.shape_checks import unchecked_shapes
 
 EXAMPLES = [("57+48", "two carries"), ("1234+5432", "no carry"), ("9999999999+1", "a long carry")]
 HERE = Path(__file__).parents[3] / "interp" / "explorer"
@@ -43,9 +43,8 @@ def unpacked(text: str) -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def without_shape_checks_here() -> Iterator[None]:
     """Hundreds of runs; test_frames.py checks the shapes of what they do."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with unchecked_shapes():
+        yield
 
 
 @pytest.fixture(scope="module")
