@@ -47,16 +47,9 @@ from interp.training_commands import (
     with_certify_default,
 )
 from models.errors import UserError, unknown_name
+from models.zoo import load
 
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-
-
-def load_model(name: str) -> Any:
-    """A trained model by name or path, or a constructed one by name."""
-    import models
-
-    constructed = [n for n in models.names() if models.get_spec(n).recipe is None]
-    return models.build(name) if name in constructed else models.load(name)
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,7 @@ class Solve:
     def run(self) -> int:
         from models.evaluation import predict
 
-        model = load_model(self.model)
+        model = load(self.model)
         if not self.problems:
             raise UserError("There is no problem to solve: the list is empty.")
         for text in self.problems:
@@ -162,7 +155,7 @@ class Score:
         from models.checkpoint import write_json_atomic
 
         one_thread()
-        model = load_model(self.model)
+        model = load(self.model)
         if model.task.compared_by == "loss":
             loss = models.text_loss(model)
             print(f"{self.model}: {loss}")
@@ -209,7 +202,7 @@ class Certify:
         one_thread()
         if self.card:
             read_entry(self.model)  # what is no entry has no card; said before the work
-        model = load_model(self.model)
+        model = load(self.model)
         task = None
         if self.shape:
             from models.tasks.sequences import SequenceTask

@@ -58,6 +58,11 @@ def names(sweeps: bool = False) -> list[str]:
     return [name for name, spec in _REGISTRY.items() if sweeps or not spec.sweep]
 
 
+def constructed() -> list[str]:
+    """The names of models that nobody trains: their numbers are set by hand."""
+    return [name for name, spec in _REGISTRY.items() if spec.recipe is None]
+
+
 def by_paper(names: Iterable[str]) -> list[str]:
     """Registered names, paper by paper in the order of :data:`PAPERS`, others last; else in the order they come."""
     papers: list[str | None] = [*PAPERS, None]

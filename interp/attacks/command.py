@@ -9,6 +9,7 @@ from typing import Any
 
 from interp.training_commands import ModelName, one_thread
 from models.errors import UserError
+from models.zoo import load
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,9 @@ class AttackModel:
 
     def run(self) -> int:
         from interp.attacks import attack
-        from interp.cli import load_model
 
         one_thread()
-        model: Any = load_model(self.model)
+        model: Any = load(self.model)
         task = model.task
         if self.shape:
             if not hasattr(task, "at") or len(task.shape) != len(self.shape):

@@ -12,6 +12,7 @@ import tyro
 
 from interp.training_commands import ModelName, one_thread
 from models.errors import UserError
+from models.zoo import load
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,6 @@ class Compare:
     """Draws problems and controls."""
 
     def run(self) -> int:
-        from interp.cli import load_model
         from interp.comparison.compare import same_format
         from interp.experiments.page import render_page
         from models.checkpoint import write_bytes_atomic, write_json_atomic
@@ -45,7 +45,7 @@ class Compare:
         for path in (self.out, self.json):
             if path is not None and path.is_dir():
                 raise UserError(f"{path} is a folder; give the name of a file.")
-        loaded = [load_model(name) for name in self.models]
+        loaded = [load(name) for name in self.models]
         tasks = [model.task for model in loaded]
         if len(loaded) == 2 and same_format(*tasks):
             title, sections, data = self._matched(*loaded)

@@ -18,7 +18,7 @@ from interp.experiments import Settings, experiment
 from interp.experiments.page import write_experiment
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
-from models.registry import by_paper
+from models.registry import by_paper, constructed
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.sequences import SequenceTask
@@ -34,16 +34,10 @@ LEFT_OUT = "Multiplication and parity are left out: they have no columns of two 
 
 def adders() -> list[str]:
     """All models built by hand or in the zoo that add, paper by paper, those with fewer parameters first."""
-    names = [name for name in models.names() if models.get_spec(name).recipe is None]
-    names += models.zoo_names()
+    names = [*constructed(), *models.zoo_names()]
     sizes = {name: models.build(name) for name in names}
     found = [name for name in names if isinstance(sizes[name].task, ADDITIONS)]
     return by_paper(sorted(found, key=lambda name: sum(p.numel() for p in sizes[name].parameters())))
-
-
-def load(name: str) -> models.ArithmeticTransformer:
-    """A zoo model, or one that is built by hand."""
-    return models.build(name) if models.get_spec(name).recipe is None else models.load(name)
 
 
 def stored_table() -> ModelTable:
@@ -75,7 +69,7 @@ def comparison(settings: Settings) -> Path | None:
             settings.say(f"stopped before {name}; the same command goes on")
             return None
         settings.say(name)
-        model = load(name)
+        model = models.load(name)
         task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
         found = compare_models([model], [task], n=problems)
         table = found if table is None else table.with_rows(found.rows)

@@ -19,11 +19,6 @@ PAIRS = (("microadder-57", "microadder-57-by-hand"), ("microadder-67", "microadd
 ROUNDED = ("adder-3-by-hand", "adder-4-by-hand", "microadder-57-by-hand", "microadder-11", "microadder-57")
 
 
-def load(name: str) -> models.ArithmeticTransformer:
-    """A zoo model, or one that is built by hand."""
-    return models.build(name) if models.get_spec(name).recipe is None else models.load(name)
-
-
 @experiment(TARGET, TITLE)
 def gap(settings: Settings) -> Path:
     """About five minutes; with ``--size`` other than small, roundings are judged with float32 rounding as well."""
@@ -33,7 +28,7 @@ def gap(settings: Settings) -> Path:
     data: dict = {"gap": records(found.to_dataframe()), "factor": found.factor}
     sections.append(Section("Number by number", "The algorithm is derived in models/microadder_by_hand.py."))
     for trained, by_hand in PAIRS:
-        both = compare_numbers(load(trained), load(by_hand), settings.problems or 2_000)
+        both = compare_numbers(models.load(trained), models.load(by_hand), settings.problems or 2_000)
         tables = [both.amounts, both.to_dataframe()]
         sections.append(Section(f"{trained} beside {by_hand}", both.sentence() + ".", tables, [both.figure()], level=3))
         data[by_hand] = {"numbers": records(both.to_dataframe()), "amounts": records(both.amounts)}
@@ -41,7 +36,7 @@ def gap(settings: Settings) -> Path:
     judge = partial(certify, arithmetic="interval" if settings.size == "small" else "float32")
     for name in ROUNDED:
         settings.say(f"digits of {name}")
-        kept = digits_kept(load(name), judge=judge)
+        kept = digits_kept(models.load(name), judge=judge)
         sections.append(Section(name, kept.sentence() + ".", [kept.to_dataframe()], [kept.figure()], level=3))
         data[f"digits of {name}"] = records(kept.to_dataframe())
     return write_experiment(settings, TARGET, TITLE, sections, data)

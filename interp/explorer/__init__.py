@@ -16,6 +16,7 @@ from interp.explorer.session import Session
 from interp.explorer.static import assets, static_view, write_explorer
 from interp.explorer.subject import Subject
 from models.errors import UserError
+from models.zoo import load
 
 
 def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "zero") -> Any:
@@ -43,9 +44,7 @@ def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "ze
         if error.name not in ("anywidget", "ipywidgets", "traitlets"):
             raise
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
-    from interp.cli import load_model
-
-    models = [load_model(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
+    models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
     return Explorer(Session([Subject(model) for model in models], problem, method))
 
 

@@ -10,6 +10,7 @@ import tyro
 
 from interp.training_commands import one_thread
 from models.errors import UserError
+from models.zoo import load
 
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL]")]
 
@@ -28,12 +29,11 @@ class Explore:
     """The page to write."""
 
     def run(self) -> int:
-        from interp.cli import load_model
         from interp.explorer import write_explorer
 
         one_thread()
         if not 1 <= len(self.models) <= 2:
             raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
-        write_explorer(self.out, [load_model(name) for name in self.models], self.problems or None)
+        write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
         print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")
         return 0

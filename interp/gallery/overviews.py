@@ -8,12 +8,12 @@ from typing import Any
 from markupsafe import Markup
 
 from interp import headlines
-from interp.cli import load_model
 from interp.experiments.stored import stored_experiments
 from interp.explorer import static_view
 from interp.gallery.papers import part_of
 from interp.gallery.render import Link, Part, code, page, paragraph
 from interp.pages import figure_data
+from models.zoo import load
 
 COMPARISON, REPRODUCTION = "compare.html", "reproduction.html"
 #: Views to step through: one model, or two beside each other.
@@ -106,7 +106,7 @@ def view_links(name: str, here: Sequence[str]) -> list[Link]:
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
     """A prerecorded view of a model or two."""
     names = EXPLORED[path]
-    view = static_view([load_model(name) for name in names])
+    view = static_view([load(name) for name in names])
     title = " beside ".join(names)
     others = [Link(other, " beside ".join(shown)) for other, shown in views(here).items()]
     return page("explore.html.j2", path, title, links, heading=title, view=view, others=others)

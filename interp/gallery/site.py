@@ -30,7 +30,7 @@ from interp.gallery.render import Link, page
 from interp.pages import style
 from interp.pages.figure import CONFIG, template_json
 from models.errors import unknown_name
-from models.registry import by_paper
+from models.registry import by_paper, constructed
 from models.zoo import ZOO
 
 INDEX = "index.html"
@@ -68,8 +68,8 @@ class Summary:
 
 def model_names() -> list[str]:
     """The models that have a page: the zoo's and the constructed ones, paper by paper."""
-    stored, registered = set(models.zoo_names()), models.names(sweeps=True)
-    return by_paper(name for name in registered if name in stored or models.get_spec(name).recipe is None)
+    here = {*models.zoo_names(), *constructed()}
+    return by_paper(name for name in models.names(sweeps=True) if name in here)
 
 
 def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: bool = True) -> Summary:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from interp.explorer import assets, static_view
 from interp.explorer.subject import METHODS
+from models.zoo import load
 
 #: What the page steps through where it has them: the first model beside its twin with parameters set by hand.
 CHOSEN = (("microadder-57", "microadder-57-by-hand"), ("adder-456",))
@@ -20,12 +21,10 @@ def step_views(names: Sequence[str]) -> list[tuple[str, Markup]]:
     Raises:
         UserError: a model that cannot be loaded.
     """
-    from interp.cli import load_model
-
     chosen = [pair for pair in CHOSEN if pair[0] in names] or [(name,) for name in names[:MOST]]
     views = []
     for models in chosen:
         methods = METHODS if len(models) > 1 else METHODS[:1]  # many units: one ablation of each is weight enough
-        view = static_view([load_model(name) for name in models], methods=methods, with_assets=False)
+        view = static_view([load(name) for name in models], methods=methods, with_assets=False)
         views.append((" beside ".join(models), view if views else assets() + view))
     return views

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -52,18 +52,21 @@ def zoo_names() -> list[str]:
 
 
 def load(name_or_path: str | Path) -> ArithmeticTransformer:
-    """A trained model.
+    """A trained model, or one whose numbers are set by hand.
 
     Args:
-        name_or_path: a name of the zoo ("microadder-57"), or a path (recognised by a separator, a suffix or by
-            being a ``Path``): an entry's folder, a weight file of ours (``.safetensors``, e.g. a snapshot of a
-            run) or a published checkpoint (``.pt``).
+        name_or_path: a name of the zoo ("microadder-57"), the name of a constructed model ("microadder-57-by-hand";
+            :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
+            ``Path``): an entry's folder, a weight file of ours (``.safetensors``, e.g. a snapshot of a run) or a
+            published checkpoint (``.pt``).
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit the model they are said to be of.
     """
-    path = resolve(name_or_path)
+    if isinstance(name_or_path, str) and name_or_path in registry.constructed():
+        return registry.build(name_or_path)
+    path = resolve(name_or_path, registry.constructed())
     if path.suffix in (".pt", ".pth"):
         from models.importers import load_published
 
@@ -78,8 +81,10 @@ def load(name_or_path: str | Path) -> ArithmeticTransformer:
     return _with_parameters(config["model"], tensors, path / config["weights"])
 
 
-def resolve(name_or_path: str | Path) -> Path:
+def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
     """Where a name or path points; zoo names win over equally named files in the working folder.
+
+    ``also`` are names that the caller takes beside, for the closest match.
 
     Raises:
         UserError: neither a zoo name nor a path, with the closest zoo name.
@@ -90,7 +95,7 @@ def resolve(name_or_path: str | Path) -> Path:
     looks_like_path = isinstance(name_or_path, Path) or "/" in text or os.sep in text
     if looks_like_path or text.endswith((".pt", ".pth", ".safetensors")):
         return Path(text).expanduser()
-    error = unknown_name("stored model", text, zoo_names())
+    error = unknown_name("stored model", text, [*zoo_names(), *also])
     if text in registry.names(sweeps=True):
         raise UserError(f"{error} (models.build({text!r}) makes an untrained one.)")
     raise error

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import models
 from interp.ablation import Head, Neuron, mean_activations, run_ablations
-from interp.cli import load_model
 from interp.explorer import Subject, frame
 from interp.explorer.frames import describe, number, significant
 from interp.explorer.layout import lines, step_key, truths
@@ -44,7 +43,7 @@ def subjects():
 
     def find(name: str) -> Subject:
         if name not in kept:
-            kept[name] = Subject(load_model(name))
+            kept[name] = Subject(models.load(name))
         return kept[name]
 
     return find
@@ -167,7 +166,7 @@ def test_untrained_models_answer_greedily_too_up_to_where_their_positions_end(na
 
 
 def test_a_transformer_lens_model_is_explored_as_the_same_model():
-    ours = load_model("toygpt-learned-pre")
+    ours = models.load("toygpt-learned-pre")
     shown = frame(stock_copy(ours), "58+42", ["L1H2"], task=ours.task)
     there = frame(ours, "58+42", ["L1H2"])
     assert np.allclose(shown.logits, there.logits, atol=1e-3) and np.array_equal(shown.answer, there.answer)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interp.cli import load_model, main
+from interp.cli import main
 from interp.explorer import Subject, frame, static_view, write_explorer
 from interp.explorer.static import FEW_COMPONENTS, pack, record
 from interp.figures.theme import BLUE, VERMILION
@@ -49,7 +49,7 @@ def without_shape_checks_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def subjects() -> list[Subject]:
-    return [Subject(load_model(name)) for name in ("microadder-57", "microadder-57-by-hand")]
+    return [Subject(models.load(name)) for name in ("microadder-57", "microadder-57-by-hand")]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_packing_loses_nothing_and_stores_nothing_twice(subjects):
 
 
 def test_of_a_model_with_many_components_single_heads_and_the_units_that_write_most_are_recorded():
-    subject = Subject(load_model("toygpt-learned-pre"))
+    subject = Subject(models.load("toygpt-learned-pre"))
     (recorded,) = record([subject], ["58+42"], ["zero"])["recorded"]
     names = {key.split("|")[2] for key in recorded} - {""}
     assert not any("," in name for name in names)
@@ -123,7 +123,7 @@ def test_what_a_problem_shows_cannot_end_the_script_that_holds_it(subjects):
 )
 def test_bad_views_are_one_sentence(names, problems, methods, said):
     with pytest.raises(UserError, match=said):
-        static_view([load_model(name) for name in names], problems, methods)
+        static_view([models.load(name) for name in names], problems, methods)
 
 
 def test_the_command_writes_a_page_and_refuses_what_it_cannot_show(tmp_path: Path, monkeypatch, capsys):
@@ -239,7 +239,7 @@ def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(
 
 def test_what_is_not_recorded_says_so_and_cannot_be_clicked(open_page, tmp_path: Path):
     path = tmp_path / "many.html"
-    write_explorer(path, [load_model("toygpt-learned-pre")], ["58+42"], ["zero"])
+    write_explorer(path, [models.load("toygpt-learned-pre")], ["58+42"], ["zero"])
     for width in (1400, 380):
         opened = open_page(path, width)
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
