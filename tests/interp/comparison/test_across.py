@@ -260,6 +260,7 @@ def test_compare_points_to_compare_models_for_two_formats() -> None:
 # ---- any TransformerLens model
 
 
+@pytest.mark.slow
 def test_a_stock_transformer_with_a_task_is_asked_like_any_other() -> None:
     from tests.interp.conftest import stock_copy
 

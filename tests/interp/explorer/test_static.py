@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import models
 from interp.cli import main
 from interp.explorer import Subject, frame, static_view, write_explorer
 from interp.explorer.static import FEW_COMPONENTS, pack, record
