@@ -93,3 +93,12 @@ circle.figure()
 curves = interp.grokking_curves("microadder-57")
 print(curves)
 curves.figure()
+
+# %% [markdown]
+# ## Step through an answer
+#
+# Type two numbers, move from digit to digit (arrow keys do), click a head or a unit to leave it out. Beside it a twin of
+# the same architecture whose 57 numbers were set by hand: does the same unit matter there?
+
+# %%
+interp.explore(adder, models.load("microadder-57-by-hand"), problem="9999999999+1")
