@@ -8,10 +8,9 @@ VENV39 := .venv-tl39
 # Compiling every file of every package takes longer than compiling, on import, those that are used.
 PIP_FLAGS := --quiet --no-compile --disable-pip-version-check
 
-# Tests run one process a core; threads on top of that only get in each other's way. A module stays with one process:
-# what it prepares (a page, a site, a circuit) is prepared once.
-BY_MODULE := --dist loadscope --no-loadscope-reorder
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(BY_MODULE)
+# Tests run one process a core; threads on top of that only get in each other's way. Neighbours stay with one process
+# until another has nothing left to do: what a module prepares (a page, a site, a circuit) is mostly prepared once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help report test test-all test-tl39 lab docs bench lint clean
@@ -36,7 +35,7 @@ test-all: $(VENV)/.dev
 	$(PYTEST)
 
 test-tl39: $(VENV39)/.dev
-	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto $(BY_MODULE) -m "not slow" tests/conformance tests/parity
+	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "not slow" tests/conformance tests/parity
 
 # The notebooks are kept as scripts; this makes or updates the .ipynb files beside them.
 lab: $(VENV)/.lab

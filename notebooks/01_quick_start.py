@@ -97,8 +97,8 @@ curves.figure()
 # %% [markdown]
 # ## Step through an answer
 #
-# Type two numbers, move from digit to digit (arrow keys do), click a head or a unit to leave it out. Beside it a twin of
-# the same architecture whose 57 numbers were set by hand: does the same unit matter there?
+# Type two numbers, move from digit to digit (arrow keys do), click a head or a unit to leave it out. Beside it a twin
+# of the same architecture whose 57 numbers were set by hand: does the same unit matter there?
 
 # %%
 interp.explore(adder, models.load("microadder-57-by-hand"), problem="9999999999+1")

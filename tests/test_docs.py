@@ -89,8 +89,9 @@ def follow(page: Path, root: Path) -> None:
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-PAGES = [  # conformance of a whole model takes a while
-    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem == "add_a_model" else [])
+SLOW = ("add_a_model", "add_a_task")  # both train
+PAGES = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
     for page in sorted(DOCS.glob("add_*.md"))
 ]
 

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, in the setting of its readers: it is fast enough for both."""
+"""Every notebook runs from top to bottom, with the sample sizes of its readers."""
 
 from pathlib import Path
 
@@ -9,10 +9,14 @@ from nbmake.nb_run import NotebookRun
 
 from tests.conftest import SHARED
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+SLOW = ("07_addlm", "08_bring_your_own_model")  # most of a minute each
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_the_notebook_runs(path: Path, tmp_path: Path):
     notebook = jupytext.read(path)
     nbformat.validate(notebook)
