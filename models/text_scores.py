@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from models.errors import UserError
 from models.fast_forward import logits_from, supports
-from models.tasks.characters import CharacterLanguage
+from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
 from models.transformer import ArithmeticTransformer
 
 ROWS = 32  # windows at a time: their activations stay in the processor's cache
@@ -75,6 +75,20 @@ def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
         correct=correct,
         windows=len(means),
     )
+
+
+def letter_pair_loss(task: CharacterLanguage) -> float:
+    """The loss of a table of letter pairs, nats a character: what a model that sees one character could reach.
+
+    Counts of the training part, plus one each, give the probability of the next character; the loss is over the same
+    windows as :func:`text_loss`.
+    """
+    training, size = text_ids()[:TRAINING].long(), task.d_vocab
+    counts = torch.bincount(training[:-1] * size + training[1:], minlength=size**2).view(size, size).double() + 1
+    log_p = (counts / counts.sum(1, keepdim=True)).log()
+    problems = task.validation_windows()
+    tokens, targets = task.encode(problems), task.targets(problems)
+    return float(-log_p[tokens, targets].mean())
 
 
 @torch.no_grad()

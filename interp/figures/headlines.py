@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -29,7 +30,12 @@ _BIN, _STEP = 0.09, 0.075  # decades that one symbol covers, and how far symbols
 
 
 def figure_headlines(result: Headlines) -> go.Figure:
-    """Left: rows by verdict, a bar a paper. Right: our number over the printed one, a point a row that has both."""
+    """Left: rows by verdict, a bar per paper. Right: our number over the printed one, a point per row that has both.
+
+    Counts that hold by construction are left out, unless there is nothing else.
+    """
+    measured = tuple(row for row in result.rows if row.headline.kind != "count") or result.rows
+    n_counts, result = len(result.rows) - len(measured), replace(result, rows=measured)
     papers = result.papers()
     ratios = {row: ratio for row in result.rows if (ratio := row.ratio) is not None}
     heights = _apart(ratios, papers)
@@ -69,10 +75,10 @@ def figure_headlines(result: Headlines) -> go.Figure:
     counts = result.counts()
     same = sum(n for label, n in counts.items() if label.startswith("reproduced"))
     other = sum(n for label, n in counts.items() if label.startswith("differs"))
-    title = f"{same} of {len(result.rows)} headline numbers reproduce, {other} differ"
+    title = f"{same} of {len(result.rows)} headline numbers on behaviour and training reproduce, {other} differ"
     note = (
         f"right: the {len(ratios)} rows that hold one number against another; hatched bars and diamonds: measured at a "
-        "smaller scale than the paper's"
+        f"smaller scale than the paper's; {n_counts} counts that hold by construction are left out"
     )
     theme.finish(figure, title, result.provenance, 1100, 300 + 75 * len(papers), note)
     figure.update_layout(

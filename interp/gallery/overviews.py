@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -53,22 +54,22 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
     for paper in found.papers():
         rows = [row for row in found.rows if row.headline.paper == paper]
-        counts = ", ".join(f"{n} {label}" for label, n in found.counts(paper).items() if n)
-        items = [paragraph(f"{len(rows)} numbers: {counts}."), _headline_table(rows)]
+        items = [paragraph(replace(found, rows=tuple(rows)).sentence()), _headline_table(rows)]
         parts.append(Part(paper, titles[paper], items))
     rules = paragraph(
         "A verdict follows from both numbers by the rule of its line: reproduced, as printed or as claimed, beyond the "
-        "stated uncertainty; compatible, not told apart but too uncertain to confirm it; differs, told apart. At a "
-        "smaller scale: ours is a smaller model, shorter training or another size than the paper's."
+        "stated uncertainty; compatible, not told apart but too uncertain to confirm it, or passed by untrained "
+        "models as well; differs, told apart. Where a bound was written after our number was known, the row says so. "
+        "At a smaller scale: ours is a smaller model, shorter training or another size than the paper's."
     )
     parts.append(Part("rules", "How verdicts are made", [rules]))
     return page(
         "paper.html.j2", REPRODUCTION, "Reproduction", links, heading="The papers' numbers and ours",
-        words=f"{found.sentence()}.", parts=parts, models=[],
+        words=found.sentence(), parts=parts, models=[],
     )  # fmt: skip
 
 
-_COLUMNS = ("where", "claim", "printed", "ours", "verdict", "command")
+_COLUMNS = ("kind", "where", "claim", "printed", "ours", "verdict", "command")
 
 
 def _headline_table(rows: Sequence[Any]) -> Markup:
@@ -81,7 +82,7 @@ def _headline_table(rows: Sequence[Any]) -> Markup:
         remarks = Markup("<br><small>{}</small>").format(row.remarks) if row.remarks else ""
         command = code(line.command) if line.command else ""
         verdict = Markup("<strong>{}</strong>{}").format(row.label, remarks)
-        cells = zip(_COLUMNS, (line.where, line.claim, line.printed, ours, verdict, command), strict=True)
+        cells = zip(_COLUMNS, (line.kind, line.where, line.claim, line.printed, ours, verdict, command), strict=True)
         row_of = Markup("").join(cell.format(name, value) for name, value in cells)
         lines.append(Markup("<tr role='row'>{}</tr>").format(row_of))
     return Markup(

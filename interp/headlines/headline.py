@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from interp.headlines.printed import Printed, read_numbers
-from interp.headlines.rules import AtLeast, AtMost, LessFar, Ours, Rule, SameRate
+from interp.headlines.rules import AtLeast, AtMost, Between, LessFar, Ours, Rule, SameRate
 from interp.headlines.store import NotStored, Store
 from models.errors import UserError
 
 PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
+Kind = Literal["behaviour", "training", "count"]
+KINDS: tuple[Kind, ...] = ("behaviour", "training", "count")
 Verdict = Literal["reproduced", "compatible", "differs", "not run", "not measured"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not run", "not measured")
 
@@ -27,6 +29,8 @@ class Headline:
         where: section, table or figure; of what is not in the paper, where it is.
         claim: one sentence.
         printed: as printed: the number, or the words of a claim.
+        kind: "behaviour" is what a model answers and how it is made inside; "training" how it came about (seeds, steps,
+            minutes, losses); "count" a number that holds by construction (parameters, sizes, constants of the recipe).
         rule: how ours is held against it; None for what is not run.
         command: makes our number anew; empty only for what is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
@@ -35,6 +39,8 @@ class Headline:
         scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
         why: why it is not run, where nothing is stored of it.
         note: what a reader must know to read the verdict.
+        control: what untrained models give; one that passes the rule, too, shows that the rule shows nothing.
+        fixed_before: the bound of the rule was written before our number was there. Where it was not, the row says so.
     """
 
     paper: PaperKey
@@ -49,6 +55,9 @@ class Headline:
     scale: str = ""
     why: str = ""
     note: str = ""
+    kind: Kind = "behaviour"
+    control: Callable[[Store], Sequence[Ours]] | None = None
+    fixed_before: bool = False
 
     def __post_init__(self) -> None:
         runs = (self.rule is not None, self.ours is not None, bool(self.command))
@@ -73,7 +82,22 @@ class Headline:
             ours = self.ours(store)
         except NotStored as error:
             return Row(self, "not run", why=self.why) if self.why else Row(self, "not measured", why=str(error))
-        return Row(self, self.rule.judge(ours, self.stated), ours)
+        verdict = self.rule.judge(ours, self.stated)
+        if verdict != "reproduced" or self.control is None:
+            return Row(self, verdict, ours)
+        passes = [self.rule.judge(one, self.stated) == "reproduced" for one in self.control(store)]
+        if not any(passes):
+            return Row(self, verdict, ours, f"none of {len(passes)} untrained models passes")
+        return Row(self, "compatible", ours, f"{sum(passes)} of {len(passes)} untrained models pass as well")
+
+    @property
+    def bound_after(self) -> bool:
+        """Whether the rule has a bound of its own that was written when our number was already there.
+
+        A bound of 0 asks for a sign and one of 1 for all: those were not chosen.
+        """
+        own = isinstance(self.rule, AtLeast | AtMost) and self.rule.bound not in (None, 0, 1)
+        return (own or isinstance(self.rule, Between)) and self.kind != "count" and not self.fixed_before
 
 
 @dataclass(frozen=True)
@@ -127,6 +151,7 @@ class Row:
         line, ours, parts = self.headline, self.ours, [self.why]
         if ours is not None:
             parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else f"p = {ours.p:.2g}"]
+            parts.append("its bound was written after our number was known" if line.bound_after else "")
         return "; ".join(part for part in (*parts, line.note) if part)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,6 +166,7 @@ class Row:
             number |= {"n": source.n, "seed": source.seed, "source": source.source, "rung": source.rung}
         return {
             "paper": line.paper,
+            "kind": line.kind,
             "where": line.where,
             "claim": line.claim,
             "printed": line.printed,

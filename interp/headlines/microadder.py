@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 import models
-from interp.headlines.counts import Finder, certified, cosine, minutes_a_seed, score
+from interp.headlines.counts import Finder, certified, cosine, minutes, score
 from interp.headlines.headline import Headline
 from interp.headlines.microadder_counts import HEADLINES as COUNTS
-from interp.headlines.microadder_counts import MODEL, SHOWN, TRAINED
-from interp.headlines.rules import AtLeast, AtMost, Digits, Near, Ours, SameRate, counted
+from interp.headlines.microadder_counts import MODEL, SHOWN, TRAINED, smallest_perfect
+from interp.headlines.rules import AtLeast, AtMost, Digits, Near, Ours, Rule, SameRate, counted
 from interp.headlines.store import NotStored, Store
 from interp.results import Provenance
 
 SAMPLE = 256
 OTHER_SEED = "another seed's weights"
 _line = partial(Headline, "microadder")
+_count = partial(Headline, "microadder", kind="count")
+_trained = partial(Headline, "microadder", kind="training")
 
 
 # ---- what trained weights look like
@@ -66,6 +69,29 @@ def least_alike_norms(w: dict[str, np.ndarray]) -> float:
 
 def gain_ratio(w: dict[str, np.ndarray]) -> float:
     return w["norm_w"].max() / w["norm_w"].min()
+
+
+def untrained(name: str, measure: Any, copies: int = 20) -> Callable[[Store], list[Ours]]:
+    """The same number from freshly drawn models, seeds 0, 1, ...: with 20, none that passes is p < 0.05."""
+
+    def found(store: Store) -> list[Ours]:
+        values = []
+        for seed in range(copies):
+            drawn = models.build(name, seed=seed).weight_map.named_parameters()
+            with np.errstate(all="ignore"):
+                values.append(float(measure({key: p.detach().double().numpy() for key, p in drawn})))
+        source = Provenance(copies, 0, f"untrained {name}")
+        return [Ours(value, source, model=name) for value in values]
+
+    return found
+
+
+def measured(
+    where: str, claim: str, printed: str, rule: Rule, name: str, measure: Any, *rest: str, **more: Any
+) -> Headline:
+    """A row on the stored weights, with untrained models as its control."""
+    control = untrained(name, measure)
+    return _line(where, claim, printed, rule, SHOWN, weights(name, measure), *rest, control=control, **more)
 
 
 # ---- what it does
@@ -217,7 +243,7 @@ HEADLINES: tuple[Headline, ...] = (
     _line("6", "57 parameters find autoregressive carry propagation.", "autoregressive carry propagation",
           AtLeast(0.95, "the share of answers that follow the digit before"), "interp reproduce microadder:causal",
           follows_chained, "%"),
-    _line("2", "Attention depends on positions alone.", "route purely based on position", AtMost(1e-5), SHOWN,
+    _count("2", "Attention depends on positions alone.", "route purely based on position", AtMost(1e-5), SHOWN,
           attention("spread")),
     _line("not in the paper; on its weights", "Score gap between a digit of the own column and of the previous one.",
           "2.296", Near(0.05), SHOWN, attention("gap"), "nats", "a score gap of ln 10\n  (mean 2.296;"),
@@ -225,64 +251,62 @@ HEADLINES: tuple[Headline, ...] = (
           SHOWN, attention("own"), quote="about 0.435 on each of X_i, Y_i"),
     _line("2.7", "The two MLP units are threshold functions that detect the carry.", "the carry detection mechanism",
           AtLeast(0.99, "the share of columns that the worse unit tells"), SHOWN, carry_out_switches, "%"),
-    _line("2.1", "Radius of the circle that the digits lie on, 57 parameters.", "11.07", Near(0.1), SHOWN,
-          weights(MODEL, lambda w: abs(float(w["arc_A"]))), quote="of a circle with radius 11.07", note=OTHER_SEED),
-    _line("2.1", "Arc that the ten digits span, 57 parameters.", "69.3", Near(0.1), SHOWN, weights(MODEL, arc_degrees),
-          "degrees", "on a 69.3° arc", note=OTHER_SEED),
-    _line("2.1", "Angle from digit to digit, 57 parameters.", "~7.7", Near(0.1), SHOWN,
-          weights(MODEL, lambda w: abs(math.degrees(float(w["arc_stride"])))), "degrees", "at ~7.7° per digit",
-          note=OTHER_SEED),
-    _line("2.1", "A learned ellipse of digits comes out as a circle: ratio of its axes.", "1.005", Near(0.1), SHOWN,
-          weights("microadder-100", lambda w: float(w["arc_A"] / w["arc_B"])), quote="the trained A/B ratio was 1.005",
+    measured("2.1", "Radius of the circle that the digits lie on, 57 parameters.", "11.07", Near(0.1), MODEL,
+          lambda w: abs(float(w["arc_A"])), quote="of a circle with radius 11.07", note=OTHER_SEED),
+    measured("2.1", "Arc that the ten digits span, 57 parameters.", "69.3", Near(0.1), MODEL, arc_degrees,
+          "degrees", "on a 69.3° arc", note=f"{OTHER_SEED}; the same number as 7.7 degrees a digit"),
+    measured("2.1", "A learned ellipse of digits comes out as a circle: ratio of its axes.", "1.005", Near(0.1),
+          "microadder-100", lambda w: float(w["arc_A"] / w["arc_B"]), quote="the trained A/B ratio was 1.005",
           scale="100 parameters instead of 75"),
-    _line("2.2", "Radius that learned positions come to, 74 parameters.", "3.56", Near(0.1), SHOWN,
-          weights("microadder-74", lambda w: float(w["spiral_amp"])), quote="converging to amp=3.56"),
-    _line("2.2", "Phase that learned positions come to, 74 parameters.", "-25.3", Near(0.1), SHOWN,
-          weights("microadder-74", lambda w: math.degrees(float(w["spiral_phase"]))), "degrees", "phase=-25.3°",
+    measured("2.2", "Radius that learned positions come to, 74 parameters.", "3.56", Near(0.1), "microadder-74",
+          lambda w: float(w["spiral_amp"]), quote="converging to amp=3.56"),
+    measured("2.2", "Phase that learned positions come to, 74 parameters.", "-25.3", Near(0.1), "microadder-74",
+          lambda w: math.degrees(float(w["spiral_phase"])), "degrees", "phase=-25.3°",
           note="keys absorb any turn of the circle"),
-    _line("2.2", "Slope that learned positions come to, 74 parameters.", "0.17", Near(0.1), SHOWN,
-          weights("microadder-74", lambda w: float(w["spiral_slope"])), quote="slope=0.17"),
-    _line("2.2", "Offset that learned positions come to, 74 parameters.", "-2.55", Near(0.1), SHOWN,
-          weights("microadder-74", lambda w: float(w["spiral_offset"])), quote="offset=-2.55"),
-    _line("2.3", "Angle by which queries are turned against keys, 57 parameters.", "+28.0", Near(0.1), SHOWN,
-          weights(MODEL, lambda w: math.degrees(float(w["q_angle"]))), "degrees", "trained to θ = +28.0° at 57p"),
-    _line("2.3", "Angle by which queries are turned against keys, 67 parameters.", "-29.4", Near(0.1), SHOWN,
-          weights("microadder-67", lambda w: math.degrees(float(w["q_angle"]))), "degrees", "-29.4° at 67p"),
-    _line("2.3", "At 74 parameters the fifth key dimension is dead.", "all near-zero weights",
-          AtMost(0.05, "its length over the longest's"), SHOWN, weights("microadder-74", weakest_key_row),
+    measured("2.2", "Slope that learned positions come to, 74 parameters.", "0.17", Near(0.1), "microadder-74",
+          lambda w: float(w["spiral_slope"]), quote="slope=0.17"),
+    measured("2.2", "Offset that learned positions come to, 74 parameters.", "-2.55", Near(0.1), "microadder-74",
+          lambda w: float(w["spiral_offset"]), quote="offset=-2.55"),
+    measured("2.3", "Angle by which queries are turned against keys, 57 parameters.", "+28.0", Near(0.1), MODEL,
+          lambda w: math.degrees(float(w["q_angle"])), "degrees", "trained to θ = +28.0° at 57p"),
+    measured("2.3", "Angle by which queries are turned against keys, 67 parameters.", "-29.4", Near(0.1),
+          "microadder-67", lambda w: math.degrees(float(w["q_angle"])), "degrees", "-29.4° at 67p"),
+    measured("2.3", "At 74 parameters the fifth key dimension is dead.", "all near-zero weights", AtMost(0.05,
+          "its length over the longest's"), "microadder-74", weakest_key_row,
           quote="dead 5th row (all near-zero weights)"),
-    _line("2.4", "Untied, values and output are not alike.", "-0.30", AtMost(0.5, "their cosine similarity"), SHOWN,
-          weights("microadder-100", values_against_head), quote="(cosine similarity = -0.30)",
+    measured("2.4", "Untied, values and output are not alike.", "-0.30", Near(0.1), "microadder-100",
+          values_against_head, quote="(cosine similarity = -0.30)",
           note="the paper does not say of which model"),
-    _line("2.5", "Effective gain of attention's rank-1 output, 57 parameters.", "2.27", Near(0.1), SHOWN,
-          weights(MODEL, lambda w: float(w["out_A"] @ w["out_B"])), quote="an effective gain of 2.27"),
-    _line("2.5", "Attention writes primarily to the token dimensions.", "dominated by tok dims 0,1",
-          AtLeast(0.9, "their share of the squared length"), SHOWN, weights(MODEL, share_in_tokens), "%"),
-    _line("2.6", "Largest norm gain over the smallest, 57 parameters.", "4.7", Near(0.1), SHOWN,
-          weights(MODEL, gain_ratio), "times", "by 4.7× relative to other dims", note=OTHER_SEED),
-    _line("2.6", "Largest norm gain over the smallest, 67 parameters.", "16", Near(0.1), SHOWN,
-          weights("microadder-67", gain_ratio), "times", "amplified dim 1 by 16×",
+    measured("2.5", "Effective gain of attention's rank-1 output, 57 parameters.", "2.27", Near(0.1), MODEL,
+          lambda w: float(w["out_A"] @ w["out_B"]), quote="an effective gain of 2.27"),
+    measured("2.5", "Attention writes primarily to the token dimensions.", "dominated by tok dims 0,1", AtLeast(0.9,
+          "their share of the squared length"), MODEL, share_in_tokens, "%"),
+    measured("2.6", "Largest norm gain over the smallest, 57 parameters.", "4.7", Near(0.1), MODEL, gain_ratio,
+          "times", "by 4.7× relative to other dims", note=OTHER_SEED),
+    measured("2.6", "Largest norm gain over the smallest, 67 parameters.", "16", Near(0.1), "microadder-67",
+          gain_ratio, "times", "amplified dim 1 by 16×",
           note="another seed's weights; the published checkpoint has other gains than these"),
-    _line("2.6", "At d_model 5, three separate norms converge to identical gains.", "converge to identical values",
-          AtLeast(0.95, "the smallest cosine similarity of two"), SHOWN, weights("microadder-100", least_alike_norms)),
+    measured("2.6", "At d_model 5, three separate norms converge to identical gains.", "converge to identical values",
+          AtLeast(0.95, "the smallest cosine similarity of two"), "microadder-100", least_alike_norms),
     _line("2.6", "At d_model 6 the three norms' gains differ: their similarities.", "0.45-0.67",
           quote="pairwise similarity 0.45-0.67", why="weights of the seeds of 170 parameters are not kept"),
-    _line("3.3", "Step at which 57 parameters grok.", "44K", Near(0.1), "interp train microadder-57 --seeds 128",
+    _trained("3.3", "Step at which 57 parameters grok.", "44K", Near(0.1), "interp train microadder-57 --seeds 128",
           first_perfect, "steps", "with grokking at step 44K"),
-    _line("3.1", "Exact match rises from 0% to 90% within a few thousand steps.", "in a few thousand steps",
+    _trained("3.1", "Exact match rises from 0% to 90% within a few thousand steps.", "in a few thousand steps",
           AtMost(9_999), SHOWN, steps_to_ninety, "steps"),
-    _line("3.1", "Exact match stays near zero up to step 20,000.", "exact match stays near 0%",
+    _trained("3.1", "Exact match stays near zero up to step 20,000.", "exact match stays near 0%",
           AtMost(0.05, "at step 20,000"), SHOWN, exact_at_20k, "%",
           note="on validation problems half of which are rich in carries"),
-    _line("8", "Minutes to train 57 parameters, on a GPU there.", "5", AtMost(of="a seed"),
-          "interp train microadder-57 --seeds 128", minutes_a_seed(MODEL), "minutes", "60K steps (~5 minutes)"),
+    _trained("8", "Minutes to train 57 parameters, on a GPU there.", "5", AtMost(of="the whole run"),
+             "interp train microadder-57 --seeds 128", minutes(MODEL), "minutes", "60K steps (~5 minutes)"),
     _line("6", "36 to 40 parameters set by hand are enough.", "36-40", AtMost(40, "the fewest that are proved"), GAP,
           fewest("by hand"), "parameters", "prove that 36-40 parameters suffice"),
     _line("7.4", "36 parameters are the floor of what can be set by hand.", "36",
           AtLeast(of="the fewest that are proved"), GAP, fewest("by hand"), "parameters",
           "The representational floor is ~36p", note="constants of a fixed scheme are not counted, here or there"),
-    _line("6", "Fewest parameters that training from scratch needs.", "57", Digits(), GAP, fewest("trained"),
-          "parameters", "Trained from scratch 57p", note="of models with a stored certificate"),
+    _trained("6", "Fewest parameters that training from scratch needs.", "57", Digits(),
+             "interp reproduce microadder:below-57", smallest_perfect, "parameters", "Trained from scratch 57p",
+             note="57 is the fewest with a certificate"),
     _line("6", "57 trained parameters over those set by hand.", "1.43", Near(0.05), GAP, overhead(MODEL), "times",
           "a 1.43× overhead"),
     _line("6", "67 trained parameters over those set by hand.", "1.68", Near(0.05), GAP, overhead("microadder-67"),

@@ -20,6 +20,7 @@ GRID, CERTIFIED, LARGE = (
     for module in ("coupled.hand_built_grid", "certificates.coupled_grid", "coupled.hand_built_large")
 )
 _line = partial(Headline, "position-coupling")
+_count = partial(Headline, "position-coupling", kind="count")
 
 
 def stated_width(operands: int, digits: int) -> int:
@@ -79,9 +80,14 @@ def right_on_large(store: Store) -> Ours:
     sizes = store.read("hand_built_large")["sizes"]
     if not sizes:
         raise NotStored("No large size is stored.")
-    right, n = (sum(size[key] for size in sizes) for key in ("correct", "problems"))
+    # The same problems in two dtypes are one check: it counts as right if both are.
+    distinct: dict[tuple[int, int], list[int]] = {}
+    for size in sizes:
+        correct, n_of_size = distinct.setdefault((size["operands"], size["digits"]), [size["problems"], 0])
+        distinct[size["operands"], size["digits"]] = [min(correct, size["correct"]), max(n_of_size, size["problems"])]
+    right, n = (sum(column) for column in zip(*distinct.values(), strict=True))
     longest, most = (max(size[key] for size in sizes) for key in ("digits", "operands"))
-    what = f"problems of {len(sizes)} sizes, up to {longest:,} digits and {most:,} operands"
+    what = f"problems of {len(distinct)} sizes, up to {longest:,} digits and {most:,} operands"
     return share(right, n, what, "sampled", 0, NAME)
 
 
@@ -99,20 +105,20 @@ def right_when(**options: Any) -> Finder:
 
 
 HEADLINES: tuple[Headline, ...] = (
-    _line("Theorem 4.1", "Layers and heads that are enough for sums.", "1-layer 4-head", Digits(), SHOWN,
+    _count("Theorem 4.1", "Layers and heads that are enough for sums.", "1-layer 4-head", Digits(), SHOWN,
           layers_and_heads, quote="there exists a 1-layer 4-head decoder-only Transformer"),
     _line("Theorem 4.1", "The construction adds up to 30 operands of 30 digits: sampled problems.",
           "solves the multi-operand", AtLeast(0.999), GRID, right_on_grid, "%"),
     _line("Theorem 4.1", "The construction adds up to 30 operands of 30 digits: all problems.",
           "solves the multi-operand", AtLeast(1.0), CERTIFIED, certified_sizes, "%"),
     _line("Theorem 4.1", "The construction adds exponentially many and long operands: large problems.",
-          "exponentially long operands", AtLeast(0.85), LARGE, right_on_large, "%"),
-    _line("Appendix D.4.1", "Dimensions of the token embedding.", "19", Digits(), SHOWN, token_dims, "dimensions",
+          "exponentially long operands", AtLeast(0.9), LARGE, right_on_large, "%"),
+    _count("Appendix D.4.1", "Dimensions of the token embedding.", "19", Digits(), SHOWN, token_dims, "dimensions",
           "The token embedding consists of 19 dimensions"),
-    _line("Appendix D.4.2", "The stated width is enough for 30 operands of 30 digits.",
+    _count("Appendix D.4.2", "The stated width is enough for 30 operands of 30 digits.",
           "choice of embedding dimension is", AtMost(0, "the dimensions needed beyond the stated ones"), SHOWN,
           wider(30, 30), "dimensions"),
-    _line("Appendix D.4.2", "The stated width is enough for 3 operands of 2 digits.",
+    _count("Appendix D.4.2", "The stated width is enough for 3 operands of 2 digits.",
           "choice of embedding dimension is", AtMost(0, "the dimensions needed beyond the stated ones"), SHOWN,
           wider(3, 2), "dimensions"),
     _line("Appendix D.4.2", "The NEXT code of the last id may be the first id's.", "instead of",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from interp.headlines.headline import VERDICTS, Row
+from interp.headlines.headline import KINDS, VERDICTS, Kind, Row
 from interp.results import Provenance, Result
+
+IN_WORDS: dict[Kind, str] = {
+    "behaviour": "what models do",
+    "training": "how they are trained",
+    "count": "counts that hold by construction",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +35,32 @@ class Headlines(Result):
         found = Counter(row.label for row in self.rows if paper in (None, row.headline.paper))
         return {label: found[label] for label in self.labels()}
 
+    def of_kind(self, kind: Kind) -> Headlines:
+        """The rows of one kind: behaviour, training or mere counts."""
+        rows = tuple(row for row in self.rows if row.headline.kind == kind)
+        return replace(self, rows=rows, provenance=replace(self.provenance, n=max(1, len(rows))))
+
     def papers(self) -> list[str]:
         return list(dict.fromkeys(row.headline.paper for row in self.rows))
 
     def sentence(self) -> str:
         papers = self.papers()
-        counts = ", ".join(f"{n} {label}" for label, n in self.counts().items())
         of = f"{len(papers)} papers" if len(papers) != 1 else papers[0]
-        return f"{len(self.rows)} headline numbers of {of}: {counts}"
+        parts = [f"{len(self.rows)} headline numbers of {of}."]
+        for kind, what in IN_WORDS.items():
+            found = self.of_kind(kind)
+            if found.rows:
+                counts = ", ".join(f"{n} {label}" for label, n in found.counts().items())
+                parts.append(f"{len(found.rows)} on {what}: {counts}.")
+        return " ".join(parts)
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a headline: paper, where, claim, printed, ours, verdict, command, rung, n, seed, rule, remarks."""
+        """One row per headline, with its kind, our number, the verdict, the rule and what the number rests on."""
         return pd.DataFrame(
             [
                 {
                     "paper": row.headline.paper,
+                    "kind": row.headline.kind,
                     "where": row.headline.where,
                     "claim": row.headline.claim,
                     "printed": row.headline.printed,
@@ -64,11 +81,17 @@ class Headlines(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it."""
-        return {"sentence": self.sentence(), "counts": self.counts(), "rows": [row.to_dict() for row in self.rows]}
+        kinds = {kind: self.of_kind(kind).counts() for kind in KINDS}
+        return {
+            "sentence": self.sentence(),
+            "counts": self.counts(),
+            "counts_by_kind": kinds,
+            "rows": [row.to_dict() for row in self.rows],
+        }
 
     def to_markdown(self) -> str:
         """A table a paper, as the documentation shows it."""
-        parts = [self.sentence() + "."]
+        parts = [self.sentence()]
         for paper in self.papers():
             parts.append(f"### {paper}\n\n" + _markdown([row for row in self.rows if row.headline.paper == paper]))
         return "\n\n".join(parts) + "\n"
@@ -81,12 +104,13 @@ class Headlines(Result):
 
 
 def _markdown(rows: list[Row]) -> str:
-    lines = ["| where | claim | printed | ours | verdict | command |", "| --- | --- | --- | --- | --- | --- |"]
+    header = ("kind", "where", "claim", "printed", "ours", "verdict", "command")
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join(['---'] * len(header))} |"]
     for row in rows:
         line = row.headline
         verdict = f"{row.label} ({row.remarks})" if row.remarks else row.label
         rung = f" *{row.ours.provenance.rung}*" if row.ours else ""
         command = f"`{line.command}`" if line.command else ""
-        cells = (line.where, line.claim, line.printed, row.shown + rung, verdict, command)
+        cells = (line.kind, line.where, line.claim, line.printed, row.shown + rung, verdict, command)
         lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +24,8 @@ from interp.stats import clopper_pearson
 from models.errors import UserError
 
 Judgement = Literal["reproduced", "compatible", "differs"]
-CONFIRMS = 0.1  # largest half-width of a 95% interval that still confirms a share, or a number as a share of it
+CONFIRMS = 0.1  # largest half-width of a 95% interval that still confirms a number, as a share of the printed one
+CONFIRMS_RATE = 0.05  # and one that still confirms a counted rate, absolute, since a rate may be 0
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,6 @@ def share(
     rung: Rung = "sampled",
     seed: int | None = None,
     model: str = "",
-    remark: str = "",
 ) -> Ours:
     """A proportion with its Clopper-Pearson interval; none where every input was tried."""
     low, high = (None, None) if rung != "sampled" else clopper_pearson(successes, n)
@@ -113,6 +114,15 @@ def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
     log_p = log_choose(n, x) + log_choose(n2, successes - x) - log_choose(total, np.array([successes]))
     chance = np.exp(log_p)
     return float(min(1.0, chance[chance <= chance[k - x[0]] * (1 + 1e-7)].sum()))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's correction of several p-values, in their order: the chance of any false one stays below the level."""
+    order = np.argsort(p)
+    corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
+    found = np.empty(len(p))
+    found[order] = corrected
+    return found.tolist()
 
 
 # ---- rules
@@ -164,21 +174,17 @@ class Near(Rule):
 
 @dataclass(frozen=True)
 class Inside(Rule):
-    """The printed number lies in our interval; a wide one confirms nothing."""
-
-    relative: bool = False
+    """The printed number lies in our interval; one that is wide beside the printed number confirms nothing."""
 
     @property
     def words(self) -> str:
-        of = " of the printed number" if self.relative else ""
-        return f"inside our 95% interval; compatible if its half-width is above {CONFIRMS}{of}"
+        return f"inside our 95% interval; compatible if its half-width is above {CONFIRMS:.0%} of the printed number"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         (low, high), printed = ours.ends, stated[0]
         if printed.value + printed.half < low or printed.value - printed.half > high:
             return "differs"
-        unit = abs(printed.value) if self.relative else 1.0
-        return "reproduced" if (high - low) / 2 <= CONFIRMS * unit else "compatible"
+        return "reproduced" if (high - low) / 2 <= CONFIRMS * abs(printed.value) else "compatible"
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,25 @@ class AtMost(Rule):
 
 
 @dataclass(frozen=True)
+class Between(Rule):
+    """Ours lies between two bounds; an interval that holds one of them leaves it open."""
+
+    low: float
+    high: float
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.of or 'ours'} is from {self.low:g} to {self.high:g}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        low, high = ours.ends
+        if high < self.low or low > self.high:
+            return "differs"
+        return "reproduced" if low >= self.low and high <= self.high else "compatible"
+
+
+@dataclass(frozen=True)
 class SameRate(Rule):
     """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
 
@@ -228,7 +253,7 @@ class SameRate(Rule):
 
     @property
     def words(self) -> str:
-        return f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS}"
+        return f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS_RATE}"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.counts is None or len(stated) < (2 if self.of is None else 1):
@@ -238,16 +263,19 @@ class SameRate(Rule):
         if fisher_p(k, n, k2, n2) < 0.05:
             return "differs"
         widths = [high - low for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]
-        return "reproduced" if max(widths) / 2 <= CONFIRMS else "compatible"
+        return "reproduced" if max(widths) / 2 <= CONFIRMS_RATE else "compatible"
 
 
 @dataclass(frozen=True)
 class LessFar(Rule):
-    """Seeds of a variant come less far than those of the model: below one half, and by a test."""
+    """Seeds of a variant come less far than those of the model: below one half, and by a test.
+
+    ``p`` is corrected for all comparisons with the same seeds that were made beside it (:func:`holm`).
+    """
 
     @property
     def words(self) -> str:
-        return "below 0.5 with p < 0.05 (Mann-Whitney); above it with p < 0.05 differs"
+        return "below 0.5 with p < 0.05 (Mann-Whitney, Holm over its comparisons); above it with p < 0.05 differs"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
         if ours.p is None:

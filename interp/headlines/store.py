@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,14 @@ class Store:
         return Ours(1.0, certificate.provenance, 1.0, 1.0, model=name, remark="right on all 10^20 pairs")
 
     def grokked(self, name: str) -> Ours:
-        """The share of an entry's seeds that answer its whole test set."""
+        """The share of all runs of an entry's seeds that answer its whole test set, repeats of seeds included."""
         made = self.entry(name)["training"]
-        return share(made["seeds_grokked"], made["seeds_tried"], f"seeds of {name}", model=name)
+        runs = [made, *made.get("repeats", ())]
+        grokked, tried = (sum(run[key] for run in runs) for key in ("seeds_grokked", "seeds_tried"))
+        ours = share(grokked, tried, f"runs of seeds of {name}", model=name)
+        return (
+            replace(ours, remark=f"{len(runs)} builds that round differently ran the same seeds") if runs[1:] else ours
+        )
 
 
 @lru_cache(maxsize=64)

@@ -35,6 +35,8 @@ BESIDE: dict[str, str] = {
     "adder-456:card": "writes a card",
     "toygpt:carry": "says more of one model than Table 1 does of three sums",
     "toygpt:causal": "the paper does not look inside",
+    "microadder:continued": "trains on from another model; the paper's claims are about random starts",
+    "addlm:top-k": "the paper chose 16 keys and compares no other number",
     "addlm:adder": "the paper has a language model alone",
 }
 

@@ -21,6 +21,8 @@ BEST = "toygpt-learned-pre"
 SHOWN = "interp headlines --paper toygpt"  # run or counted whenever it is made
 POSITIONS, LAYERNORM = "interp reproduce toygpt:table-positions", "interp reproduce toygpt:table-layernorm"
 _line = partial(Headline, "toygpt")
+_count = partial(Headline, "toygpt", kind="count")
+_trained = partial(Headline, "toygpt", kind="training")
 
 
 def _rows(store: Store, question: str, model: str) -> list[dict[str, Any]]:
@@ -148,9 +150,9 @@ VARIANTS = (
 RUNS = {"positions": POSITIONS, "layernorm": LAYERNORM}
 
 HEADLINES: tuple[Headline, ...] = (
-    _line("1(a)", "Seconds of training on a CPU.", "42.75", Near(), POSITIONS, seconds, "seconds",
+    _trained("1(a)", "Seconds of training on a CPU.", "42.75", Near(), POSITIONS, seconds, "seconds",
           "the total training time is 42.75 *sec*"),
-    _line("1(b)", "Final training loss.", "0.17523", Inside(), POSITIONS, final_loss, "nats",
+    _trained("1(b)", "Final training loss.", "0.17523", Inside(), POSITIONS, final_loss, "nats",
           "Final training loss: 0.17523"),
     _line("1(c), Table 1", "Wrong sums go wrong in the tens digit, mostly.",
           "making an error in predicting the 2nd digit", AtLeast(0.5, "the share of wrong sums"), POSITIONS,
@@ -168,11 +170,11 @@ HEADLINES: tuple[Headline, ...] = (
                   "%", quote),
         )
     ),
-    _line("2(b)i", "Parameters with learned positions, the head not counted.", "0.8 Million", Digits(), SHOWN,
+    _count("2(b)i", "Parameters with learned positions, the head not counted.", "0.8 Million", Digits(), SHOWN,
           without_head(BEST), "parameters", "Model Size (number of parameters): 0.8 Million"),
-    _line("2(b)ii", "Parameters without positions, the head not counted.", "0.79 Million", Digits(), SHOWN,
+    _count("2(b)ii", "Parameters without positions, the head not counted.", "0.79 Million", Digits(), SHOWN,
           without_head("toygpt-none-pre"), "parameters", "Model Size (number of parameters): 0.79 Million"),
-    _line("2(b)iii", "Parameters with rotary positions, the head not counted.", "0.79 Million", Digits(), SHOWN,
+    _count("2(b)iii", "Parameters with rotary positions, the head not counted.", "0.79 Million", Digits(), SHOWN,
           without_head("toygpt-rotary-pre"), "parameters", "Model Size (number of parameters): 0.79 Million"),
     _line("2(c), Figure 1", "Learned positions answer more than rotary ones.", "follow the order",
           AtLeast(0, "the difference"), "interp reproduce toygpt:fig1", above("positions", BEST, "toygpt-rotary-pre"),

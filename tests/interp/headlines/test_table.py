@@ -8,7 +8,7 @@ import pytest
 
 from interp.cli import main
 from interp.headlines import Headline, Headlines, Row, Store, table
-from interp.headlines.headline import VERDICTS, show
+from interp.headlines.headline import KINDS, VERDICTS, show
 from interp.headlines.rules import AtLeast, Digits, Rule, counted, several, share
 from interp.results import Provenance
 from models.errors import UserError
@@ -43,30 +43,45 @@ def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
 def test_a_hundred_percent_is_never_without_its_rung(toygpt):
     for text in (toygpt.to_markdown(), table("adder-456").to_markdown()):
         for row in text.splitlines():
-            if row.startswith("| ") and row.split(" | ")[3].startswith("100%"):
-                assert "*" in row.split(" | ")[3]
+            if row.startswith("| ") and row.split(" | ")[4].startswith("100%"):
+                assert "*" in row.split(" | ")[4]
 
 
-def test_the_sentence_counts_the_verdicts(toygpt):
-    assert toygpt.sentence().startswith(f"{len(toygpt.rows)} headline numbers of toygpt: ")
-    for label, n in toygpt.counts().items():
-        assert f"{n} {label}" in toygpt.sentence()
+def test_behaviour_training_and_counts_are_counted_apart(toygpt):
+    by_kind = {kind: toygpt.of_kind(kind) for kind in KINDS}
+    assert all({row.headline.kind for row in found.rows} == {kind} for kind, found in by_kind.items())
+    assert sum(len(found.rows) for found in by_kind.values()) == len(toygpt.rows)
+    assert toygpt.to_dict()["counts_by_kind"] == {kind: found.counts() for kind, found in by_kind.items()}
+    for found in by_kind.values():
+        for label, n in found.counts().items():
+            assert f"{n} {label}" in toygpt.sentence()
+
+
+def test_a_rule_that_untrained_models_pass_as_well_confirms_nothing():
+    passes, fails = counted(57, "untrained"), counted(3, "untrained")
+    assert line(control=lambda store: [fails] * 20).evaluate(Store()).verdict == "reproduced"
+    assert line(control=lambda store: [fails] * 19 + [passes]).evaluate(Store()).verdict == "compatible"
+    assert line("58", control=lambda store: [fails]).evaluate(Store()).verdict == "differs"
+
+
+def test_a_row_says_where_its_bound_was_written_after_the_number():
+    assert line("many", AtLeast(50)).bound_after and not line("many", AtLeast(50), fixed_before=True).bound_after
+    assert not line("57", AtLeast()).bound_after  # the printed number is the bound
+    assert not line("all", AtLeast(1.0)).bound_after and not line("more", AtLeast(0)).bound_after
 
 
 def test_markdown_has_a_line_a_row_and_no_broken_cells(toygpt):
     lines = [line for line in toygpt.to_markdown().splitlines() if line.startswith("| ")]
     assert len(lines) == len(toygpt.rows) + 2
-    assert all(line.replace("\\|", "").count(" | ") == 5 for line in lines)
+    assert all(line.replace("\\|", "").count(" | ") == 6 for line in lines)
 
 
 def test_the_figure_states_the_counts_and_has_a_point_a_ratio(toygpt):
     figure = toygpt.figure()
-    counts = toygpt.counts()
-    same = sum(n for label, n in counts.items() if label.startswith("reproduced"))
-    assert f"{same} of {len(toygpt.rows)} headline numbers reproduce" in figure.layout.title.text
+    measured = [row for row in toygpt.rows if row.headline.kind != "count"]
     points = sum(len(trace.x) for trace in figure.data if trace.type == "scatter")
-    assert points == sum(row.ratio is not None for row in toygpt.rows) > 5
-    assert sum(sum(trace.x) for trace in figure.data if trace.type == "bar") == len(toygpt.rows)
+    assert points == sum(row.ratio is not None for row in measured) > 5
+    assert sum(sum(trace.x) for trace in figure.data if trace.type == "bar") == len(measured)
 
 
 def test_a_smaller_scale_is_part_of_the_verdict():
@@ -112,11 +127,14 @@ def test_the_command_prints_and_writes_the_table(tmp_path, capsys):
     path = tmp_path / "table.json"
     assert main(["headlines", "--paper", "adder-456", "--markdown", "--json", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "| Table 4 | Total: parameters of 763, 512, 491 and 456. | 763 512 491 456 | 763, 512, 491, 456" in printed
+    assert (
+        "| count | Table 4 | Total: parameters of 763, 512, 491 and 456. | 763 512 491 456 | 763, 512, 491, 456"
+        in printed
+    )
     written = json.loads(path.read_text())
     assert written["sentence"] in printed
     assert main(["headlines", "--paper", "adder-456"]) == 0
-    assert written["sentence"].split(":")[0] in " ".join(capsys.readouterr().out.split())
+    assert written["sentence"].split(".")[0] in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_paper_is_one_sentence_with_the_closest_match(capsys):
