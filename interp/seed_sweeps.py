@@ -7,16 +7,20 @@ Mann-Whitney test with ties. Both are given, and the counts with exact intervals
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from interp.stats import clopper_pearson
 from models.errors import UserError
+
+CURVE_POINTS = 48  # of a seed's curve that a sweep keeps
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class SeedSweep:
             problems at any evaluation; token accuracy at the last one; step of the first perfect one (None: never);
             right answers on the test set of the checkpoint that was perfect on validation (None: there was none).
         n_test: size of the test set.
+        weights: best parameters, flat, of the seeds that answer the whole test set: what the sweep's claims rest on.
+        curve_steps, curves: validations (at most :data:`CURVE_POINTS` of them), and exact match at each, per seed.
+        made_with: versions that decide the bits, :func:`models.training.provenance.made_with`.
     """
 
     label: str
@@ -43,6 +50,26 @@ class SeedSweep:
     first_perfect: tuple[int | None, ...]
     on_test: tuple[int | None, ...]
     n_test: int
+    weights: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    curve_steps: tuple[int, ...] = ()
+    curves: tuple[tuple[float, ...], ...] = ()
+    made_with: dict[str, str] = field(default_factory=dict)
+
+    def model_of(self, seed: int) -> Any:
+        """The model that a seed found.
+
+        Raises:
+            UserError: the sweep keeps no weights of this seed.
+        """
+        from models.registry import build
+        from models.training.objective import ParameterLayout
+
+        if str(seed) not in self.weights:
+            kept = ", ".join(self.weights) or "none"
+            raise UserError(f"The sweep {self.label!r} keeps no weights of seed {seed}; it keeps those of: {kept}.")
+        model = build(self.model)
+        ParameterLayout(model).load_into(model, torch.tensor(self.weights[str(seed)]))
+        return model
 
     @property
     def n(self) -> int:
@@ -79,12 +106,18 @@ class SeedSweep:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return json.loads(json.dumps(asdict(self)))
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> SeedSweep:
-        values: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in data.items()}
-        return SeedSweep(**values)
+        return SeedSweep(**{key: _tuples(value) for key, value in data.items()})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples, at any depth."""
+    if isinstance(value, list):
+        return tuple(_tuples(one) for one in value)
+    return {key: _tuples(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True)

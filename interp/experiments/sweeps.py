@@ -20,13 +20,14 @@ import models
 from interp.experiments import Settings
 from interp.experiments.page import Section, write_page
 from interp.figures.seed_sweeps import seeds_by_variant
-from interp.seed_sweeps import SeedSweep, compare, table
+from interp.seed_sweeps import CURVE_POINTS, SeedSweep, compare, table
 from models.checkpoint import parse_weights
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.loop import train
 from models.training.objective import ParameterLayout
+from models.training.provenance import made_with
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
@@ -122,13 +123,24 @@ def read_arm(folder: Path, arm: Arm) -> SeedSweep:
     model = build(arm.model)
     layout, seeds = ParameterLayout(model), state["seeds"]
     on_test: list[int | None] = []
+    weights: dict[str, tuple[float, ...]] = {}
     for theta, seed in zip(tensors["best_theta"], seeds, strict=True):
         layout.load_into(model, theta)
-        on_test.append(models.score(model).correct if seed["best_exact"] == 1.0 else None)
+        rate = models.score(model) if seed["best_exact"] == 1.0 else None
+        on_test.append(rate.correct if rate else None)
+        if rate and rate.correct == rate.n:
+            weights[str(seed["seed"])] = tuple(theta.tolist())
     lines = [line for line in RunFolder(folder).metrics() if line["step"] <= step]
     exact, token = (np.array([line[key] for line in lines]).T for key in ("exact", "token"))
     planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
-    return _sweep(arm.label, model, step, planned, seeds, exact, token, on_test)
+    kept = np.unique(np.linspace(0, len(lines) - 1, min(CURVE_POINTS, len(lines))).round().astype(int))
+    return replace(
+        _sweep(arm.label, model, step, planned, seeds, exact, token, on_test),
+        weights=weights,
+        curve_steps=tuple(lines[i]["step"] for i in kept),
+        curves=tuple(tuple(round(float(x), 4) for x in np.nan_to_num(row[kept])) for row in exact),
+        made_with=made_with(),
+    )
 
 
 def _sweep(
@@ -187,7 +199,7 @@ def sweep_page(
     compared = [compare(by_label[a], by_label[b]) for a, b in pairs if a in by_label and b in by_label]
     sections = [Section("Every variant", text, [table(sweeps)], [seeds_by_variant(sweeps, title)])]
     if compared:
-        note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
+        note = f"Two-sided tests over the seeds of finished runs, {len(compared)} comparisons, uncorrected."
         sections.append(Section("Comparisons", note, [pd.DataFrame([one.row() for one in compared])]))
     data = store(name, sweeps) | {"comparisons": [one.__dict__ for one in compared]}
     return page(settings, name, title, sections, data)

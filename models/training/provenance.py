@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +60,7 @@ def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any
         "commands": [_command(config) for config in configs],
         "recipe": configs[0]["recipe"],
         "start": configs[0].get("start"),
-        "torch": torch.__version__.split("+")[0],
+        **made_with(),
     }
 
 
@@ -66,6 +69,17 @@ def _command(config: dict[str, Any]) -> str:
         return config["start"]["command"]
     judge = f" {config['judge']}" if "judge" in config else ""
     return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}{judge}"
+
+
+def made_with() -> dict[str, str]:
+    """Versions that decide the bits of a run: torch, this package, and its commit where it runs from a checkout."""
+    versions = {"torch": torch.__version__.split("+")[0], "carrylens": version("carrylens")}
+    root = Path(__file__).parents[2]
+    command = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            versions["commit"] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return versions
 
 
 def begun(training: dict[str, Any]) -> str:

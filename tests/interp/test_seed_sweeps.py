@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import models
-from interp.experiments import microadder, sweeps
+from interp.experiments import Settings, microadder, sweeps
 from interp.figures.seed_sweeps import seeds_by_variant
 from interp.seed_sweeps import SeedSweep, compare, seeds_needed, table
 from models.errors import UserError
 from models.microadder_ladder import LADDER
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.recipes import Recipe, get_recipe
+from models.training.run_folder import RunFolder
 
 EXPERIMENTS = Path(microadder.__file__).parents[1] / "data" / "experiments"
 STORED = [path for path in sorted(EXPERIMENTS.glob("microadder-*.json")) if "sweeps" in json.loads(path.read_text())]
@@ -96,7 +98,6 @@ def test_the_zoo_s_curves_are_a_sweep() -> None:
 
 
 def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
-    from interp.experiments import Settings
 
     recipe = Recipe(steps=20, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=2)
     arm = sweeps.Arm("tiny", "microadder-57", recipe, "some/arm")
@@ -126,3 +127,29 @@ def test_stored_results_hold_together(path: Path) -> None:
     for stored in data.get("comparisons", []):
         again = compare(by_label[stored["a"]], by_label[stored["b"]])
         assert stored == pytest.approx(again.__dict__)
+
+
+def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) -> None:
+    recipe = Recipe(steps=4, batch_size=8, eval_every=2, warmup_steps=1, validation_size=16, snapshots=0)
+    arm = sweeps.Arm("57", "microadder-57", recipe, "two")
+    settings = Settings(out=tmp_path, progress=False, say=lambda _: None)
+    (fresh,) = sweeps.train_arms(settings, [arm], 2)
+    assert fresh.weights == {} and fresh.grokked == 0
+    assert len(fresh.curves) == 2 and len(fresh.curves[0]) == len(fresh.curve_steps) > 1
+    assert fresh.made_with["torch"] and fresh.made_with["carrylens"]
+    with pytest.raises(UserError):
+        fresh.model_of(0)
+
+    # One seed that answers everything: the zoo's numbers put where the run keeps its best.
+    folder = RunFolder(sweeps.folder_of(settings, arm))
+    loaded = folder.load_checkpoint()
+    assert loaded is not None
+    step, tensors, state = loaded
+    perfect = models.load("microadder-57")
+    flat = torch.cat([p.detach().flatten() for p in perfect.weight_map.parameters()])
+    tensors["best_theta"] = torch.stack([flat, tensors["best_theta"][1]])
+    state["seeds"][0]["best_exact"] = 1.0
+    folder.save_checkpoint(step, tensors, state)
+    found = SeedSweep.from_dict(json.loads(json.dumps(sweeps.read_arm(folder.path, arm).to_dict())))
+    assert found.grokked == 1 and list(found.weights) == ["0"]
+    assert models.score(found.model_of(0)).correct == 10_010
