@@ -63,7 +63,7 @@ class List:
 
     def run(self) -> int:
         import models
-        from interp.certificates.stored import all_pairs
+        from interp.certificates.known import on_all_inputs
         from models.registry import by_paper
 
         header = (
@@ -72,7 +72,7 @@ class List:
             "right (sampled)",
             "of",
             "all inputs",
-            "seeds tried",
+            "runs of seeds",
             "perfect on it (95% interval)",
             "training time",
         )
@@ -82,7 +82,7 @@ class List:
                 continue
             n = sum(p.numel() for p in models.build(name).parameters())
             trains = models.get_spec(name).recipe is not None
-            row = ["not trained yet" if trains else "constructed", "", "", "", "", ""]
+            row = ["not trained yet" if trains else "constructed", "", on_all_inputs(name), "", "", ""]
             if name in zoo:
                 entry = models.zoo.read_entry(name)
                 made, score = entry["training"], entry["score"]
@@ -94,8 +94,8 @@ class List:
                 row = [
                     f"{score['correct']:,} / {score['n']:,}",
                     score["problems"],
-                    all_pairs(name),
-                    str(made["seeds_tried"]),
+                    on_all_inputs(name),
+                    str(models.zoo.all_runs(made).n),
                     models.zoo.grokked_seeds(made),
                     f"{made['seconds'] / 60:.0f} min",
                 ]

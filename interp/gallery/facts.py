@@ -10,7 +10,7 @@ from markupsafe import Markup
 from interp.certificates.certificate import Certificate
 from interp.gallery.render import code
 from models.evaluation import Rate
-from models.zoo import grokked_seeds
+from models.zoo import all_runs, grokked_seeds
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}
 POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "fire": "FIRE", "none": "no"}
@@ -87,19 +87,18 @@ def seed_fields(training: dict[str, Any]) -> dict[str, Any]:
     """How many seeds were tried and were perfect; nothing for models of text, which are compared by their loss."""
     if "seeds_grokked" not in training:
         return {}
-    tried, grokked = training["seeds_tried"], training["seeds_grokked"]
-    return {"seeds": f"{grokked} of {tried}", "seeds_share": grokked / tried}
+    rate = all_runs(training)
+    return {"seeds": f"{rate.correct} of {rate.n}", "seeds_share": rate.accuracy}
 
 
 def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
     """Rows of the list at the head of the page."""
     facts: list[tuple[str, Any]] = []
     if "seeds_grokked" in training:
-        words = f"{grokked_seeds(training)} of {training['seeds_tried']} answer the whole test set"
+        words = f"{grokked_seeds(training)} of {all_runs(training).n} runs of seeds answer the whole test set"
+        if repeats := training.get("repeats"):
+            words += f"; {len(repeats)} of {len(repeats) + 1} builds, which round differently, ran the same seeds again"
         facts.append(("Seeds", words))
-        if training.get("repeats"):
-            again = "; ".join(f"{one['seeds_grokked']} of {one['seeds_tried']}" for one in training["repeats"])
-            facts.append(("Again", f"{again}: the same seeds on a build that rounds differently"))
     else:
         facts.append(("Seeds", f"{training['seeds_tried']} tried"))
     facts.append(("Stored", f"seed {training['seed']}, after {training['step']:,} steps"))

@@ -81,12 +81,9 @@ class Store:
     def grokked(self, name: str) -> Ours:
         """The share of all runs of an entry's seeds that answer its whole test set, repeats of seeds included."""
         made = self.entry(name)["training"]
-        runs = [made, *made.get("repeats", ())]
-        grokked, tried = (sum(run[key] for run in runs) for key in ("seeds_grokked", "seeds_tried"))
-        ours = share(grokked, tried, f"runs of seeds of {name}", model=name)
-        return (
-            replace(ours, remark=f"{len(runs)} builds that round differently ran the same seeds") if runs[1:] else ours
-        )
+        rate, builds = zoo.all_runs(made), 1 + len(made.get("repeats", ()))
+        remark = f"{builds} builds that round differently ran the same seeds" if builds > 1 else ""
+        return replace(share(rate.correct, rate.n, f"runs of seeds of {name}", model=name), remark=remark)
 
 
 @lru_cache(maxsize=64)

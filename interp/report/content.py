@@ -117,7 +117,7 @@ def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
         }
         if model.entry is not None:
             made = model.entry["training"]
-            row["seeds tried"] = str(made["seeds_tried"])
+            row["runs of seeds"] = str(models.zoo.all_runs(made).n)
             row["of them grokked"] = models.zoo.grokked_seeds(made)
             row["training time, all seeds"] = f"{made['seconds'] / 60:.0f} min"
         rows.append(row)

@@ -38,6 +38,7 @@ from models.checkpoint import (
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
+    from models.evaluation import Rate
     from models.transformer import ArithmeticTransformer
 
 ZOO = Path(__file__).parent
@@ -146,13 +147,27 @@ def entry_file(name_or_path: str | Path, file: str) -> bytes:
     return data
 
 
+def all_runs(training: Mapping[str, Any]) -> Rate:
+    """Of all runs of an entry's seeds, those that answer its whole test set.
+
+    A seed that was trained again on a build that rounds differently is a further run: training is chaotic.
+    """
+    from models.evaluation import Rate
+
+    runs = [training, *training.get("repeats", ())]
+    return Rate(sum(run["seeds_tried"] for run in runs), sum(run["seeds_grokked"] for run in runs))
+
+
 def grokked_seeds(training: Mapping[str, Any]) -> str:
-    """How many of an entry's seeds answer its whole test set, with the 95% interval of that rate where it is one:
-    seeds that began near one model are no sample of seeds."""
+    """The number of :func:`all_runs`, with its 95% interval where it is a rate.
+
+    Seeds that began near one model are no sample of seeds.
+    """
+    rate = all_runs(training)
     if training.get("start"):
-        return f"{training['seeds_grokked']}, all begun near {training['start']['origin'].partition(',')[0]}"
-    low, high = (100 * x for x in training["grok_interval_95"])
-    return f"{training['seeds_grokked']} ({low:.1f}-{high:.1f}%)"
+        return f"{rate.correct}, all begun near {training['start']['origin'].partition(',')[0]}"
+    low, high = (100 * x for x in rate.interval)
+    return f"{rate.correct} ({low:.1f}-{high:.1f}%)"
 
 
 def save_entry(
