@@ -18,6 +18,7 @@ from models.config import Activation, TransformerConfig
 from models.errors import UserError
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 from models.weight_maps.dense import DenseWeights
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -46,10 +47,12 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
     A model of this project is returned as it is. Cost: a copy of the weights and two runs on four random sequences.
 
     Raises:
-        UserError: a part that this project's transformer does not have, or logits that differ.
+        UserError: a part that this project's transformer does not have, a hook or the like that a copy would not have,
+            or logits that differ.
     """
     if isinstance(model, ArithmeticTransformer):
         return model
+    require_unaltered(model, f"A copy of this {type(model).__name__}")
     for cfg in _configs(model.cfg):
         copy = _copy(model, task, cfg)
         if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
