@@ -16,6 +16,7 @@ from torch import Tensor
 
 from models.config import Activation, TransformerConfig
 from models.errors import UserError
+from models.parts.weights import weight_shapes
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
@@ -64,11 +65,9 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
 
 
 def _copy(model: Any, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
-    weights = DenseWeights(cfg).to(device=model.W_E.device, dtype=model.W_E.dtype)
-    with torch.no_grad():
-        for name, parameter in weights.named_parameters():
-            value = _weight(model, name.replace("/", "."))
-            parameter.copy_(torch.zeros_like(parameter) if value is None else value.reshape(parameter.shape))
+    found = {key: (_weight(model, key), shape) for key, shape in weight_shapes(cfg).items()}
+    given = {key: value.reshape(shape) for key, (value, shape) in found.items() if value is not None}
+    weights = DenseWeights.holding(cfg, given)
     return ArithmeticTransformer(weights, task, name=getattr(model.cfg, "model_name", None) or type(model).__name__)
 
 
