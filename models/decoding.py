@@ -11,6 +11,7 @@ Pure tensors, no hooks. ``use_cache=False`` runs the hooked forward on every pre
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -20,6 +21,7 @@ from models.errors import UserError
 from models.fast_forward import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
+from models.unaltered import require_unaltered
 
 NOTHING = -1  # what a row says where it cannot go on: its ids have left the tables, or a logit is NaN
 
@@ -51,18 +53,23 @@ def greedy(
 
     Raises:
         UserError: no prompt, a negative number of tokens, more positions than a table of absolute positions has, or a
-            model with switches that the cached path does not compute.
+            model with switches, hooks or the like that the cached path does not compute.
     """
     if prompts.shape[1] < 1 or n_tokens < 0:
         raise UserError(f"Decoding needs a prompt and a number of tokens from 0 on, not {n_tokens}.")
     if use_cache and not supports(model):
         raise UserError(f"{model.name_or_path} has switches that cached decoding does not compute; use_cache=False.")
+    if use_cache:
+        require_unaltered(model, "Cached decoding")
     total = prompts.shape[1] + n_tokens
     if model.config.positional_embedding_type == "standard" and total - 1 > model.config.n_ctx:
         raise UserError(f"{total - 1} positions are needed, and this model has {model.config.n_ctx}.")
-    weights = model.effective_weights() if weights is None else weights
     prompts = prompts.to(model.device)
-    step = _Cached(model, weights, len(prompts), total) if use_cache else _Uncached(model, weights)
+    if use_cache:
+        weights = model.effective_weights() if weights is None else weights
+        step = _Cached(model, weights, len(prompts), total)
+    else:
+        step = _Uncached(model, weights)
     ids_of = model.task.position_ids if position_ids is None else position_ids
     has_ids = model.config.positional_embedding_type == "coupled"
     limits = torch.tensor(model.position_limits, device=prompts.device)
@@ -94,11 +101,13 @@ def greedy(
 class _Uncached:
     """Logits of the last token, by the hooked forward on the whole prefix."""
 
-    def __init__(self, model: ArithmeticTransformer, weights: Weights):
-        self.model, self.weights = model, weights
+    def __init__(self, model: ArithmeticTransformer, weights: Weights | None):
+        self.model = model
+        self.options: dict[str, Any] = {} if weights is None else {"weights": weights}
 
     def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
-        return self.model(prefix, weights=self.weights, position_ids=ids)[:, -1]
+        ids_given = {} if ids is None else {"position_ids": ids}
+        return self.model(prefix, **self.options, **ids_given)[:, -1]
 
 
 class _Cached:

@@ -23,10 +23,9 @@ from torch import Tensor
 
 from models.decoding import greedy
 from models.errors import UserError, unknown_name
-from models.fast_forward import logits_from, supports
+from models.fast_forward import logits_from, stands_for
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
-from models.transformer import ArithmeticTransformer
 
 CONFIDENCE = 0.95
 BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
@@ -259,7 +258,7 @@ def predict(
             return torch.cat([most_likely(logits(batch)) for batch in batches])
     with _ready(model) as forward:
         decode = _greedy
-        if isinstance(task, SequenceTask) and _hookless(model):
+        if isinstance(task, SequenceTask) and stands_for(model):
             decode, forward = _cached, (model, model.effective_weights())
         return torch.cat([decode(forward, task, batch) for batch in batches])
 
@@ -271,7 +270,7 @@ def teacher_forcing(model: Any, task: Task) -> Iterator[Callable[[Tensor], Float
     In evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes.
     """
     with _ready(model) as forward:
-        if isinstance(task, SequenceTask) and _hookless(model):
+        if isinstance(task, SequenceTask) and stands_for(model):
             weights, first = model.effective_weights(), task.query_positions[0]
             wanted = [query - first for query in task.query_positions]
             yield lambda problems: logits_from(model, task.encode(problems).to(model.device), first, weights)[:, wanted]
@@ -288,13 +287,6 @@ def _rows_that_fit(model: Any, task: Task) -> int:
     """Rows whose attention patterns take a quarter of a gigabyte a layer: long sequences come a few at a time."""
     heads = getattr(getattr(model, "cfg", None), "n_heads", 1)
     return max(1, PATTERN_ENTRIES // (heads * task.input_length**2))
-
-
-def _hookless(model: Any) -> bool:
-    """Whether the forward without hooks computes this model and no hook would be missed."""
-    if not isinstance(model, ArithmeticTransformer) or not supports(model):
-        return False
-    return not any(point._forward_hooks for point in model.hook_dict.values())
 
 
 def _cached(model_and_weights: Any, task: Task, problems: Tensor) -> Tensor:
@@ -331,17 +323,13 @@ def margins(logits: Float[Tensor, "n row d_vocab"], targets: Int[Tensor, "n row"
 
 @contextmanager
 def _ready(model: Any) -> Iterator[Any]:
-    """A function from tokens to logits, in evaluation mode, without gradients, with the weights computed once."""
+    """A function from tokens to logits, the model's own, in evaluation mode and without gradients."""
     training = getattr(model, "training", False)
     if training:
         model.eval()
     try:
         with torch.inference_mode():
-            if hasattr(model, "effective_weights"):
-                weights = model.effective_weights()
-                yield lambda tokens: model(tokens.to(model.device), weights=weights)
-            else:
-                yield lambda tokens: model(_to_device(tokens, model))
+            yield lambda tokens: model(_to_device(tokens, model))
     finally:
         if training:
             model.train()

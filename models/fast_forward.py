@@ -10,6 +10,7 @@ do not fire. The hooked forward is the definition; the tests hold this one to it
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +25,7 @@ from models.parts.tropical import attend
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
+from models.unaltered import alterations, require_unaltered
 
 #: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
 QUERIES_AT_ONCE = 128
@@ -32,8 +34,16 @@ QUERIES_AT_ONCE = 128
 Bias = Callable[[int, int], Tensor]
 
 
+def stands_for(model: Any) -> bool:
+    """Whether :func:`logits_from` gives what ``model(tokens)`` gives, nothing on the model being passed by.
+
+    For questions about a model as it is; training asks :func:`supports`, and has dropout here as well.
+    """
+    return isinstance(model, ArithmeticTransformer) and supports(model) and not alterations(model)
+
+
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this model: AddLM's scores and top-k not with FIRE or dropout."""
+    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE or dropout."""
     cfg = model.config
     return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout)
 
@@ -361,6 +371,7 @@ def exact_match(
 
     ``tokens_a_batch`` bounds the memory; a batch of this size stays in a core's cache for small models.
     """
+    require_unaltered(model, "An exact match by the fast forward")
     sequences, found = task.sequences(problems), []
     rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
     with torch.inference_mode():

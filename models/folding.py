@@ -1,4 +1,4 @@
-"""Folding the gains of norms into the weights that read them, as TransformerLens' attributions expect."""
+"""Copies of a model with free weights, as it is or with the gains of its norms in the weights that read them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
     Raises:
         UserError: post-norms, whose gain scales the residual stream itself and cannot be folded into a reader.
     """
-    from models.transformer import ArithmeticTransformer
-
     cfg = model.config
     if cfg.has_post_norm:
         raise UserError("Norms that follow the residual sum cannot be folded: their gain scales the stream itself.")
@@ -45,11 +43,16 @@ def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
     if cfg.has_final_norm:
         _fold(weights, "ln_final", "unembed.W_U", "unembed.b_U")
         _reset(weights, "ln_final")
-    dense = DenseWeights(cfg).to(device=model.device, dtype=model.dtype)
-    with torch.no_grad():
-        for name, parameter in dense.named_parameters():
-            parameter.copy_(weights[name.replace("/", ".")])
-    return ArithmeticTransformer(dense, model.task)
+    return dense_copy(model, weights)
+
+
+def dense_copy(model: ArithmeticTransformer, weights: Weights | None = None) -> ArithmeticTransformer:
+    """A model of free weights with the same config, task and effective weights, or with those given."""
+    from models.transformer import ArithmeticTransformer
+
+    dense = DenseWeights.holding(model.config, model.effective_weights() if weights is None else weights)
+    dense.position_limits = model.weight_map.position_limits
+    return ArithmeticTransformer(dense, model.task, name=model.name_or_path)
 
 
 def _fold(weights: Weights, norm: str, matrix: str, bias: str | None) -> None:

@@ -6,6 +6,7 @@ Kept apart from the forward so that :mod:`models.transformer` reads top to botto
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,9 +17,12 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
+from models.parts.read_only import ReadOnly
+from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
 from models.tasks.base import Task
 from models.weight_maps.base import WeightMap
+from models.weight_maps.kept import kept_weights
 
 
 class LabelList(list):
@@ -119,12 +123,33 @@ class LensContract(HookedRootModule):
         """What the weight map makes of the parameters; biases that it leaves out are zero."""
         return self.weight_map()
 
+    def kept_weights(self) -> Weights:
+        """:meth:`effective_weights`, or those of the last call if nothing has changed since: to be read, not written.
+
+        What the forward pass uses; see :mod:`models.weight_maps.kept`.
+        """
+        return kept_weights(self.weight_map)
+
     def all_weights(self) -> Weights:
         """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""
         return with_biases(self.effective_weights(), self.config)
 
     def effective_weight(self, key: str) -> Tensor:
-        return self.all_weights()[key]
+        """One weight: the parameter itself where the weight map hands it on, else computed and read-only."""
+        return self._guarded(self.all_weights()[key], key)
+
+    def _guarded(self, value: Tensor, key: str) -> Tensor:
+        if value.is_meta or any(x.untyped_storage()._cdata == value.untyped_storage()._cdata for x in self._own()):
+            return value
+        return ReadOnly.of(
+            value,
+            f"{key} is computed from other numbers, so that writing into it would change nothing: use a hook, pass "
+            "forward(..., weights=...), or write into the weights of model.dense_copy().",
+        )
+
+    def _own(self) -> Iterator[Tensor]:
+        yield from self.weight_map.parameters()
+        yield from self.weight_map.buffers()
 
     def tl_parameters(self) -> Weights:
         """Effective weights by name. Tied and low-rank weights are not Parameters, so tools read them here."""
@@ -134,7 +159,8 @@ class LensContract(HookedRootModule):
         weights = self.all_weights()
         if f"blocks.0.{part}" not in weights:
             raise AttributeError(f"This model has no {part}.")
-        return torch.stack([weights[f"blocks.{layer}.{part}"] for layer in range(self.config.n_layers)])
+        stacked = torch.stack([weights[f"blocks.{layer}.{part}"] for layer in range(self.config.n_layers)])
+        return self._guarded(stacked, f"A stack of every layer's {part}")
 
     W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
     W_K: Any = property(lambda self: self._stack("attn.W_K"), doc="[layer, head, d_model, d_head]")
@@ -227,6 +253,8 @@ class LensContract(HookedRootModule):
         return tokens
 
     def _check_ids(self, tokens: Tensor) -> None:
+        if not has_values(tokens):
+            return
         bad = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)]
         if bad.numel():
             raise UserError(f"There is no token {bad[0].item()}; token ids run from 0 to {self.config.d_vocab - 1}.")

@@ -1,8 +1,8 @@
 """Logits of chosen positions of a long sequence, without the square attention pattern.
 
 The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the model's
-own components compute the queries asked for, a few at a time, and keys end at the last of them; their hooks see these
-pieces. Keys and values are made anew for each piece, which is little beside its scores.
+own components compute the queries asked for, a few at a time, and keys end at the last of them. Keys and values are
+made anew for each piece, which is little beside its scores.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 
 SCORES_AT_ONCE = 2**21  # batch x head x query x key: what stays in the processor's cache
 FEWEST_QUERIES = 16  # a product for fewer rows costs as much
@@ -35,8 +36,9 @@ def logits_at(
         scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
 
     Raises:
-        UserError: a model with norms, several layers or FIRE.
+        UserError: a model with norms, several layers or FIRE, or with hooks or the like, which would see pieces.
     """
+    require_unaltered(model, "A block of queries")
     cfg = model.config
     if cfg.n_layers > 1 or cfg.normalization_type is not None or cfg.positional_embedding_type == "fire":
         raise UserError("Only one-layer models without norms and without FIRE can be read so.")

@@ -23,7 +23,7 @@ from transformer_lens.hook_points import HookPoint
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.export import to_hooked_transformer, to_transformer_bridge
-from models.folding import fold_layer_norm
+from models.folding import dense_copy, fold_layer_norm
 from models.lens_contract import LensContract
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
@@ -196,7 +196,7 @@ class ArithmeticTransformer(LensContract):
         if return_type not in (None, "logits", "loss", "both"):
             raise UserError(f"return_type must be None, 'logits', 'loss' or 'both', not {return_type!r}.")
         self.check_layers(start_at_layer=start_at_layer, stop_at_layer=stop_at_layer)
-        weights = self.effective_weights() if weights is None else weights
+        weights = self.kept_weights() if weights is None else weights
         if start_at_layer is None:
             tokens = self.as_tokens(input)
             residual = self.embed_tokens(tokens, weights, position_ids)
@@ -268,6 +268,10 @@ class ArithmeticTransformer(LensContract):
     def fold_layer_norm(self) -> ArithmeticTransformer:
         """An equal model whose norms have no gain; see :func:`models.folding.fold_layer_norm`."""
         return fold_layer_norm(self)
+
+    def dense_copy(self) -> ArithmeticTransformer:
+        """An equal model whose effective weights are its parameters, each free to be written: ``copy.W_E[3] = 0``."""
+        return dense_copy(self)
 
     def to_hooked_transformer(self) -> Any:
         """A stock ``HookedTransformer`` with equal logits; see :func:`models.export.to_hooked_transformer`."""

@@ -7,9 +7,15 @@ compute something else, and only a run of the module itself shows it. Everything
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
+
+from models.errors import UserError
 
 _HOOKS = (
     "_forward_hooks",
@@ -17,42 +23,64 @@ _HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_WEIGHT_MAP = "weight_map"
 
 
 def alterations(model: nn.Module) -> tuple[str, ...]:
     """What makes ``model`` compute something else than its effective weights say; empty if nothing does.
 
     Looked for, on the model and on every module in it: hooks of any kind (of TransformerLens and PyTorch, forward and
-    backward, pre-hooks and global ones), a ``forward`` that was replaced on the module or is not its library's, an
-    epsilon that differs from the config's, dropout in training mode; and autocast on the model's device.
+    backward, pre-hooks and global ones), a ``forward`` or another method that was replaced on the module, a ``forward``
+    that is not its library's, an epsilon that differs from the config's, dropout in training mode; and autocast on the
+    model's device. Stock TransformerLens models have none of these.
 
     Each is a clause for an error message, such as ``"blocks.0.mlp has a hook"``. Hooks that only read are listed too:
     a hook cannot be asked what it does. The weight map's own modules may have hooks, since effective weights are what
     it returns, but its output must not depend on anything else.
+
+    Cost: a few microseconds a module. Sweeps of a millisecond ask, so that this is written for speed: attributes are
+    read where a module keeps them, without ``nn.Module``'s search.
     """
     found = [f"every module has a global hook ({kind})" for kind in _global_hooks()]
-    for name, module in model.named_modules():
-        where = name or "the model"
-        if in_weight_map(name):
-            continue
-        if any(getattr(module, kind, None) for kind in _HOOKS):
-            found.append(f"{where} has a hook")
-        if "forward" in vars(module) or not _knows_forward(module):
-            found.append(f"{where} has a forward pass of its own")
-        config = getattr(module, "config", None)
-        if hasattr(module, "eps") and hasattr(config, "eps") and module.eps != config.eps:
-            found.append(f"{where}.eps is {module.eps}, and the config says {config.eps}")
+    for name, module in _modules(model, ""):
+        own = module.__dict__
+        if any(own.get(kind) for kind in _HOOKS):
+            found.append(f"{name or 'the model'} has a hook")
+        if not _is_known(type(module).forward):
+            found.append(f"{name or 'the model'} has a forward pass of its own")
+        if not _methods(type(module)).isdisjoint(own):
+            replaced = ", ".join(sorted(_methods(type(module)).intersection(own)))
+            found.append(f"{name or 'the model'} has a {replaced} of its own")
+        if "eps" in own and own["eps"] != getattr(own.get("config"), "eps", own["eps"]):
+            found.append(f"{name or 'the model'}.eps is {own['eps']}, and the config says {own['config'].eps}")
     if model.training and getattr(getattr(model, "config", None), "dropout", 0):
         found.append("the model is in training mode, with dropout")
-    device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    if torch.is_autocast_enabled(device.type):
+    if torch.is_autocast_enabled(_device_type(model)):
         found.append("autocast is on")
     return tuple(found)
 
 
+def require_unaltered(model: nn.Module, what: str) -> None:
+    """Raise UserError if ``model`` computes something else than its weights say, from which ``what`` is computed."""
+    if found := alterations(model):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise UserError(
+            f"{what} is computed from the model's weights, and this model computes something else: {found[0]}{more}; "
+            "take that off first, hooks by reset_hooks()."
+        )
+
+
 def in_weight_map(name: str) -> bool:
     """Whether the module of that name makes the weights, and is not part of the forward pass."""
-    return name == "weight_map" or name.startswith("weight_map.")
+    return name == _WEIGHT_MAP or name.startswith(f"{_WEIGHT_MAP}.")
+
+
+def _modules(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Every module with its name, but for those that make the weights."""
+    yield name, module
+    for key, child in module._modules.items():
+        if child is not None and not (name == "" and key == _WEIGHT_MAP):
+            yield from _modules(child, f"{name}.{key}" if name else key)
 
 
 def _global_hooks() -> list[str]:
@@ -60,7 +88,22 @@ def _global_hooks() -> list[str]:
     return [kind for kind in kinds if getattr(torch_module, kind, None)]
 
 
-def _knows_forward(module: nn.Module) -> bool:
-    """Whether the class's ``forward`` is defined in this project, TransformerLens or torch, and so is the known one."""
-    home = getattr(type(module).forward, "__module__", "") or ""
+@cache
+def _is_known(forward: Any) -> bool:
+    """Whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is the known one."""
+    home = getattr(forward, "__module__", "") or ""
     return home.split(".")[0] in ("models", "transformer_lens", "torch")
+
+
+@cache
+def _methods(cls: type) -> frozenset[str]:
+    """The names of a class's methods, which something on the module itself may stand in for."""
+    return frozenset(name for name in dir(cls) if callable(getattr(cls, name, None)))
+
+
+def _device_type(model: nn.Module) -> str:
+    for module in model.modules():
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                return tensor.device.type
+    return "cpu"

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from models.errors import UserError, unknown_name
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 
 #: A block of this many variants and problems keeps its logits in the processor's cache.
 VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
@@ -139,10 +140,14 @@ def run_variants(
 
     Every variant is a row of parameters of one stacked forward (:func:`models.training.objectives.objective_for`), the
     one that trains stacked seeds. Cost: 2.5 s for 1,654 variants of 57 parameters and 512 problems on one thread.
+
+    Raises:
+        UserError: a model with hooks or the like, of which variants would know nothing.
     """
     from models.training.objective import ParameterLayout  # training is not needed for `import interp`
     from models.training.objectives import objective_for
 
+    require_unaltered(model, "A stack of variants")
     objective, layout = objective_for(model), ParameterLayout(model)
     tokens, wanted = task.encode(problems).T.to(model.device), task.targets(problems).T[targets].to(model.device)
     right, loss = [], []

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
 from models.tasks.base import Task
-from models.transformer import ArithmeticTransformer
 
 GRADIENT_RUNS = 3
 EMBED = "hook_embed"
@@ -58,10 +57,6 @@ class Runner:
     def __init__(self, model: Any, task: Task) -> None:
         self.model, self.task, self.runs = model, task, 0
         self.queries = list(task.query_positions)
-        self._options: dict[str, Any] = {}
-        if isinstance(model, ArithmeticTransformer):
-            with torch.no_grad():
-                self._options["weights"] = {k: v.detach() for k, v in model.effective_weights().items()}
         fitting = PATTERN_ENTRIES // (getattr(model.cfg, "n_heads", 1) * task.input_length**2)
         self.batch_size = max(1, min(BATCH_SIZE, fitting))
         self.device = getattr(model.cfg, "device", None)
@@ -75,7 +70,7 @@ class Runner:
         tokens, right = self.task.encode(problems), self.task.targets(problems)
         values, rivals = [], []
         for batch, answers in zip(tokens.split(self.batch_size), right.split(self.batch_size), strict=True):
-            logits = self.model(batch.to(self.device), **self._options)[:, self.queries]
+            logits = self.model(batch.to(self.device))[:, self.queries]
             value, rival = margin_of(logits, answers.to(logits.device))
             values.append(value.cpu())
             rivals.append(rival.cpu())
@@ -106,7 +101,7 @@ class Runner:
 
             with torch.enable_grad():
                 fwd_hooks = [(EMBED, leaf), *((name, watch) for name in hooks)]
-                logits = self.model.run_with_hooks(tokens[rows].to(self.device), fwd_hooks=fwd_hooks, **self._options)
+                logits = self.model.run_with_hooks(tokens[rows].to(self.device), fwd_hooks=fwd_hooks)
                 asked = logits[torch.arange(len(rows)), queries[rows].to(logits.device)][:, None]
                 value = margin_of(asked, right[rows].to(logits.device))[0][:, 0]
                 wanted = [found[name] for name in (EMBED, *hooks)]
@@ -128,7 +123,7 @@ class Runner:
 
         for batch in tokens.split(self.batch_size):
             fwd_hooks = [(name, keep) for name in hooks]
-            self.model.run_with_hooks(batch.to(self.device), fwd_hooks=fwd_hooks, **self._options)
+            self.model.run_with_hooks(batch.to(self.device), fwd_hooks=fwd_hooks)
         return {name: torch.cat(values) for name, values in found.items()}
 
 

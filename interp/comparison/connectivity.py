@@ -35,6 +35,7 @@ from interp.results import Provenance, Result
 from interp.sites import require_evaluation_mode
 from interp.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
+from models.unaltered import require_unaltered
 
 STORED, ALIGNED = "as stored", "aligned"
 UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"
@@ -142,12 +143,15 @@ def mode_connectivity(
     Cost: ``points`` stacked runs of the problems a path (five with controls) and three alignments.
 
     Raises:
-        UserError: models of different architectures or of one whose symmetries are not known, fewer than 3 points.
+        UserError: models of different architectures or of one whose symmetries are not known, with hooks or the like,
+            fewer than 3 points.
     """
     if points < 3:
         raise UserError(f"A path needs at least 3 points, both ends and one between them, not {points}.")
     require_evaluation_mode(a)
     task = resolve_task(a, task)
+    for model in (a, b):
+        require_unaltered(model, "A path between parameters")
     alignment = align(a, b)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     paths = {STORED: alignment.stored, ALIGNED: alignment.aligned}

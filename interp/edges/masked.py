@@ -34,6 +34,7 @@ from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer, Block
+from models.unaltered import require_unaltered
 
 ALTERNATIVES = ("corrupted", "resample", "mean", "zero")
 #: Numbers that the values and inputs of one chunk of variants may hold.
@@ -71,7 +72,8 @@ class MaskedModel:
     Weights are taken when this is built; later changes of the model's parameters do not show.
 
     Raises:
-        UserError: a model in training mode, with norms behind its sums, or not expressible here.
+        UserError: a model in training mode, with hooks or the like, with norms behind its sums, or not expressible
+            here.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class MaskedModel:
     ):
         require_sums(model, "An edge graph")
         require_evaluation_mode(model)
+        require_unaltered(model, "An edge graph")
         if not isinstance(model, ArithmeticTransformer) and task is None:
             raise UserError("A stock TransformerLens model needs its task: pass task=....")
         self.model = from_transformer_lens(model, model.task if task is None else task).eval()

@@ -29,6 +29,7 @@ from models.evaluation import most_likely
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
+from models.unaltered import alterations
 
 METHODS = ("zero", "mean")
 MOST_TOKENS = 512  # of one problem's sequence: a page of cells, and far beyond what a view is good for
@@ -161,7 +162,7 @@ class Subject:
     ) -> tuple[Float[Tensor, "1 target d_vocab"], dict[str, Tensor], Tensor]:
         """(logits at the queries, activations there, where the model can go on): it cannot from where a token has no
         row in the tables of positions."""
-        options: dict[str, Any] = {"weights": self.weights}
+        options: dict[str, Any] = {} if alterations(self.model) else {"weights": self.weights}
         alive = torch.ones(len(queries), dtype=torch.bool)
         if self.model.position_limits:
             ids = self.model.task.position_ids(tokens)

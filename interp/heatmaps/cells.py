@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.decoding import greedy
 from models.errors import UserError
-from models.fast_forward import FireBiasTable, logits_from, responses_right, supports
+from models.evaluation import PATTERN_ENTRIES
+from models.fast_forward import FireBiasTable, logits_from, responses_right, stands_for, supports
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
 
@@ -86,7 +87,10 @@ def generator(*key: int) -> torch.Generator:
 
 
 class CellScorer:
-    """Scores cells of one model under one offset policy; weights and FIRE's bias are computed once."""
+    """Scores cells of one model under one offset policy; weights and FIRE's bias are computed once.
+
+    A model with hooks or the like is run as it is, all positions of it, which takes several times as long.
+    """
 
     def __init__(self, model: Any, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"):
         if not isinstance(task, SequenceTask):
@@ -96,6 +100,7 @@ class CellScorer:
         if model.config.d_vocab != task.d_vocab:
             raise UserError(f"{task.name} has {task.d_vocab} tokens and the model {model.config.d_vocab}.")
         self.model, self.task, cfg = model, task, model.config
+        self.as_it_is = not stands_for(model)
         self.coupled = cfg.positional_embedding_type == "coupled"
         self.limits: tuple[int, ...] = model.position_limits
         self.offsets = Offsets.parse(offsets, len(self.limits)) if self.coupled else Offsets(())
@@ -145,7 +150,7 @@ class CellScorer:
             mask = sequences.mask
             first = int(mask.long().argmax(1).min())
             ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
-            logits = logits_from(self.model, sequences.inputs, first, self.weights, ids, self.bias)
+            logits = self._logits(sequences.inputs, first, ids)
             highest, predicted = logits.max(-1)  # max hands NaN on, which argmax would call the most likely
             wrong = (predicted != sequences.targets[:, first:]) | highest.isnan()
             exact.append(~(wrong & mask[:, first:]).any(1))
@@ -157,6 +162,8 @@ class CellScorer:
         self, task: SequenceTask, problems: Int[Tensor, "n operand column"], shifts: Int[Tensor, "n level"] | None
     ) -> Bool[Tensor, " n"]:
         """:meth:`verdicts` on whole responses alone, which stops at each problem's first wrong token."""
+        if self.as_it_is:
+            return self.verdicts(task, problems, shifts).exact
         found = []
         for part, sequences in self._batches(task, problems, TOKENS_A_BATCH):
             ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
@@ -183,17 +190,27 @@ class CellScorer:
                 moved = None if shifts is None else shifts[chosen]
                 ids_of = None if moved is None else self._shifted(task, moved)
                 targets, mask = sequences.targets[rows, first:], sequences.mask[rows, first:]
-                found = greedy(self.model, prompts, targets.shape[1], position_ids=ids_of, weights=self.weights)
+                options = {"use_cache": False} if self.as_it_is else {"weights": self.weights}
+                found = greedy(self.model, prompts, targets.shape[1], position_ids=ids_of, **options)
                 wrong = found != targets
                 exact[chosen] = ~(wrong & mask).any(1).cpu()
                 answer[chosen] = ~(wrong & answer_mask(task, sequences)[rows, first:]).any(1).cpu()
         return exact, answer
+
+    def _logits(self, tokens: Tensor, first: int, ids: Tensor | None) -> Float[Tensor, "batch query d_vocab"]:
+        """At positions from ``first`` on."""
+        if not self.as_it_is:
+            return logits_from(self.model, tokens, first, self.weights, ids, self.bias)
+        ids_given = {} if ids is None else {"position_ids": ids.expand(len(tokens), -1, -1)}
+        return self.model(tokens, **ids_given)[:, first:]
 
     def _batches(
         self, task: SequenceTask, problems: Tensor, budget: dict[str, int]
     ) -> Iterator[tuple[Tensor, TokenSequences]]:
         length = task.sequences(problems[:1]).tokens.shape[1]
         rows = max(1, budget[self.device.type] // length)
+        if self.as_it_is:  # whose patterns are all kept
+            rows = min(rows, max(1, PATTERN_ENTRIES // (self.model.config.n_heads * length**2)))
         for part in torch.arange(len(problems)).split(rows):
             yield part, task.sequences(problems[part].to(self.device))
 

@@ -34,6 +34,7 @@ from models.evaluation import Rate
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
 from models.training.recipes import get_recipe
+from models.unaltered import require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
 AXES = {
@@ -287,11 +288,14 @@ def exact_match_grid(
     Cost: 11 microseconds a token for one layer of width 128; see ``benchmarks/decoding.py``.
 
     Raises:
-        UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, another grid's file.
+        UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, another grid's file, a
+            store for a model with hooks or the like.
     """
     task = sequence_task(model, task)
     if n < 1:
         raise UserError(f"n must be at least 1, not {n}.")
+    if store is not None:
+        require_unaltered(model, "A stored grid")
     scorer = CellScorer(model, task, offsets)
     wanted = rectangle(task, largest) if shapes is None else [tuple(shape) for shape in shapes]
     if not wanted:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -17,38 +16,7 @@ from torch import Tensor
 from models import fast_forward as fast
 from models.fast_forward import heads_output, mlp_input
 from models.parts.positions import rotate
-from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer
-
-_FEW = 10_000  # parameters and constants that are compared faster than their weight map is computed
-_known: WeakKeyDictionary[ArithmeticTransformer, tuple[list[Tensor], Weights]] = WeakKeyDictionary()
-
-
-def _weights_of(model: ArithmeticTransformer) -> Weights:
-    """The effective weights; those of the last sweep, if no parameter or constant has another value since.
-
-    Making MicroAdder's weights of its 57 numbers costs a third of a run, and a sweep over one batch a few runs.
-    """
-    source = model.weight_map  # the model holds no other numbers
-    made_of = [x.detach() for x in (*source.parameters(), *source.buffers())]
-    if sum(x.numel() for x in made_of) > _FEW:
-        return model.effective_weights()
-    if model in _known:
-        old, weights = _known[model]
-        if list(map(_kind, old)) == list(map(_kind, made_of)) and torch.equal(_flat(old), _flat(made_of)):
-            return weights
-    weights = {key: value.detach() for key, value in model.effective_weights().items()}
-    _known[model] = [x.clone() for x in made_of], weights
-    return weights
-
-
-def _kind(x: Tensor) -> tuple[Any, ...]:
-    return x.dtype, x.device, x.shape
-
-
-def _flat(tensors: list[Tensor]) -> Tensor:
-    """All numbers in a row: one comparison for all of them."""
-    return torch.cat([x.flatten() for x in tensors]) if tensors else torch.empty(0)
 
 
 class Frame:
@@ -62,7 +30,7 @@ class Frame:
         self.model, self.config, self.read = model, model.config, read
         self.first, self.last = min(read), max(read)
         self.n_pos = self.last + 1 if n_pos is None else n_pos
-        self.weights = _weights_of(model)
+        self.weights = {key: value.detach() for key, value in model.kept_weights().items()}
         self.blocks: list[Any] = list(model.blocks)
         self._future: dict[tuple[int, int], Tensor] = {}
 

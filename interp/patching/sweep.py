@@ -38,7 +38,6 @@ from interp.patching.values import (
     checked_cache,
     differs,
     fast_values,
-    has_hooks,
     plain_values,
 )
 from interp.results import Provenance, Result
@@ -49,6 +48,7 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.pairs import ProblemPairs
 from models.transformer import ArithmeticTransformer
+from models.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")
 LEAST_SAID = 0.01  # share recovered below which no cell is named
@@ -335,8 +335,8 @@ def _sweep(
 
 
 def _copy(model: Any, task: Task | None) -> ArithmeticTransformer | None:
-    """The model for the fast path; None where hooks are attached or it has parts that only it knows."""
-    if has_hooks(model):
+    """The model for the fast path; None where it has hooks or the like, or parts that only it knows."""
+    if alterations(model):
         return None
     if isinstance(model, ArithmeticTransformer):
         return model

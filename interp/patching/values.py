@@ -81,11 +81,6 @@ class PatchMismatch(RuntimeError):
     """The fast path and the model's own hooked run disagree: a bug, and no number of the sweep can be trusted."""
 
 
-def has_hooks(model: Any) -> bool:
-    """Whether a user's hooks are attached, which only a run through the model itself would see."""
-    return any(point._forward_hooks for point in model.hook_dict.values())
-
-
 @torch.inference_mode()
 def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
     """By :class:`interp.patching.engine.Engine`."""

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from models.config import Activation, TransformerConfig
 from models.errors import UserError
+from models.parts.weights import weight_shapes
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 from models.weight_maps.dense import DenseWeights
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -46,10 +48,12 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
     A model of this project is returned as it is. Cost: a copy of the weights and two runs on four random sequences.
 
     Raises:
-        UserError: a part that this project's transformer does not have, or logits that differ.
+        UserError: a part that this project's transformer does not have, a hook or the like that a copy would not have,
+            or logits that differ.
     """
     if isinstance(model, ArithmeticTransformer):
         return model
+    require_unaltered(model, f"A copy of this {type(model).__name__}")
     for cfg in _configs(model.cfg):
         copy = _copy(model, task, cfg)
         if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
@@ -61,11 +65,9 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
 
 
 def _copy(model: Any, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
-    weights = DenseWeights(cfg).to(device=model.W_E.device, dtype=model.W_E.dtype)
-    with torch.no_grad():
-        for name, parameter in weights.named_parameters():
-            value = _weight(model, name.replace("/", "."))
-            parameter.copy_(torch.zeros_like(parameter) if value is None else value.reshape(parameter.shape))
+    found = {key: (_weight(model, key), shape) for key, shape in weight_shapes(cfg).items()}
+    given = {key: value.reshape(shape) for key, (value, shape) in found.items() if value is not None}
+    weights = DenseWeights.holding(cfg, given)
     return ArithmeticTransformer(weights, task, name=getattr(model.cfg, "model_name", None) or type(model).__name__)
 
 

@@ -7,9 +7,9 @@ from functools import reduce
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor
 
 from models.errors import UserError
+from models.parts.values import has_values
 from models.parts.weights import Weights, WeightView, weight_view
 
 
@@ -42,8 +42,8 @@ class PosEmbed(WeightView):
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
 
     def check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
-        if torch.compiler.is_compiling() or is_batchedtensor(ids):
-            return  # no value to look at there; training draws its offsets within the table
+        if not has_values(ids):
+            return  # training draws its offsets within the table
         limits = self._root[0].position_limits
         for level, (highest, limit) in enumerate(zip(ids.flatten(0, 1).amax(0).tolist(), limits, strict=True)):
             if highest > limit:

@@ -81,8 +81,8 @@ def weight_view(key: str) -> property:
 
     def refuse(component: WeightView, value: Any) -> None:
         raise UserError(
-            f"{component.name}.{key} is computed by the weight map and cannot be assigned: change the map's "
-            "parameters, hook the activation, or pass forward(..., weights=...)."
+            f"{component.name}.{key} is computed by the weight map and cannot be assigned: use a hook, pass "
+            "forward(..., weights=...), or write into the weights of model.dense_copy()."
         )
 
     return property(read, refuse)
@@ -104,7 +104,7 @@ class WeightView(nn.Module):
 
     def weights_or_own(self, weights: Weights | None) -> Weights:
         """``weights``, or the effective weights of the model that this component belongs to."""
-        return self._root[0].effective_weights() if weights is None else weights
+        return self._root[0].kept_weights() if weights is None else weights
 
     def get(self, weights: Weights, key: str) -> Tensor:
         return weights[f"{self.name}.{key}"]

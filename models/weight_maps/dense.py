@@ -19,6 +19,18 @@ class DenseWeights(WeightMap):
             if biases or not is_bias(key):
                 self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
 
+    @classmethod
+    def holding(cls, cfg: TransformerConfig, weights: Weights) -> DenseWeights:
+        """The map whose parameters are copies of these weights, in their dtype and on their device; biases that are
+        left out are zero."""
+        like = weights["embed.W_E"]
+        dense = cls(cfg).to(device=like.device, dtype=like.dtype)
+        with torch.no_grad():
+            for name, parameter in dense.named_parameters():
+                if (value := weights.get(name.replace("/", "."))) is not None:
+                    parameter.copy_(value)
+        return dense
+
     def forward(self) -> Weights:
         return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
 

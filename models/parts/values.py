@@ -1,0 +1,18 @@
+"""Whether a tensor's values can be looked at: not while a program is traced, batched, or run without memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def has_values(x: Tensor) -> bool:
+    """False under ``torch.compile``, ``torch.export``, ``torch.func``'s transforms, and for meta and fake tensors.
+
+    A check that would read a value is left out there, as in a stock model.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return not (is_functorch_wrapped_tensor(x) or x.is_meta or isinstance(x, FakeTensor))

@@ -1,0 +1,168 @@
+"""A weight map's output, kept as long as all that it is made of stays as it is.
+
+Making MicroAdder's weights of its 57 numbers takes a third of a forward pass at batch 1. What a map is made of is
+compared by value, bit for bit, and not by version counters, which ``parameter.data`` and NumPy's views pass by: a kept
+output is never stale. A kept output has no graph; where gradients are asked for, each call gets a graph of its own,
+whose backward pass makes the weights again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
+from torch.func import functional_call
+
+from models.parts.weights import Weights
+from models.weight_maps.base import WeightMap
+
+MOST_NUMBERS = 10_000  # more take as long to compare as their weights to make
+_PLAIN = (Tensor, nn.Parameter)
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """All that a map's output depends on: its modules' attributes, kinds of tensors, and the numbers as bits, joined
+    where they are of one kind."""
+
+    attributes: list[Any]
+    kinds: list[Any]
+    numbers: list[Tensor]
+
+    def equals(self, other: _State) -> bool:
+        return (
+            self.kinds == other.kinds
+            and len(self.attributes) == len(other.attributes)
+            and all(a is b for a, b in zip(self.attributes, other.attributes, strict=True))
+            and all(map(torch.equal, self.numbers, other.numbers))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """``weights`` without a graph; those of ``differentiable`` keys get one where gradients are asked for (None: not
+    known yet). ``same`` are the keys that are a module's parameter or buffer itself, by module and name."""
+
+    made_of: _State
+    weights: Weights
+    differentiable: list[str] | None
+    same: dict[str, tuple[dict[str, Any], str]]
+    parameters: list[str]
+
+    @property
+    def is_worthless(self) -> bool:
+        """Whether the map computes nothing."""
+        return len(self.same) == len(self.weights)
+
+
+_known: WeakKeyDictionary[WeightMap, _Kept] = WeakKeyDictionary()
+
+
+def kept_weights(weight_map: WeightMap) -> Weights:
+    """``weight_map()``, or what it gave last time if nothing that it is made of has changed.
+
+    The tensors are shared between calls: who wants to write into them takes ``weight_map()``. Under ``torch.compile``,
+    ``torch.func`` and dispatch modes, with hooks on the map, and of large maps, nothing is kept.
+    """
+    if torch.compiler.is_compiling():
+        return weight_map()
+    known = _known.get(weight_map)
+    if known is not None and known.is_worthless:
+        return weight_map()
+    modules = list(weight_map.modules()) if weight_map._modules else [weight_map]
+    tables = [table for module in modules for table in (module._parameters, module._buffers)]
+    tensors = [x for table in tables for x in table.values() if x is not None]
+    if not _may_keep(modules, tensors):
+        return weight_map()
+    learns = torch.is_grad_enabled()
+    made_of = _state(modules, tensors)
+    if known is None or not known.made_of.equals(made_of) or (learns and known.differentiable is None):
+        known = _known[weight_map] = _make(weight_map, made_of, learns)
+    weights = dict(known.weights)
+    if learns and known.differentiable:
+        outputs = [weights[key] for key in known.differentiable]
+        found = _Remade.apply(weight_map, known.parameters, known.differentiable, outputs, *weight_map.parameters())
+        weights.update(zip(known.differentiable, found, strict=True))  # pyright: ignore[reportArgumentType]
+    for key, (table, name) in known.same.items():
+        weights[key] = table[name]
+    return weights
+
+
+def _may_keep(modules: list[nn.Module], tensors: list[Tensor]) -> bool:
+    """Whether what the map is made of can be looked at, and its output depends on nothing else that is known."""
+    if peek_interpreter_stack() is not None or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch.is_grad_enabled() and not any(x.requires_grad for x in tensors):
+        return False  # a map of constants makes a graph of its own
+    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+        return False
+    return sum([x.numel() for x in tensors]) <= MOST_NUMBERS and all(
+        [type(x) in _PLAIN and not x.is_meta and not x.is_sparse for x in tensors]
+    )
+
+
+def _state(modules: list[nn.Module], tensors: list[Tensor]) -> _State:
+    groups: dict[Any, list[Tensor]] = {}
+    with torch.no_grad():
+        for x in tensors:
+            groups.setdefault((x.dtype, x.device), []).append(x.reshape(-1))
+        joined = [torch.cat(parts) for parts in groups.values()]
+    numbers = [x.view(_BITS[x.element_size()]) if x.element_size() in _BITS else x for x in joined]
+    return _State(
+        [value for module in modules for value in vars(module).values()],
+        [(x.dtype, x.device, x.shape, x.requires_grad) for x in tensors],
+        numbers,
+    )
+
+
+@torch.inference_mode(False)
+def _make(weight_map: WeightMap, made_of: _State, learns: bool) -> _Kept:
+    with torch.set_grad_enabled(learns):
+        weights = weight_map()
+    places = {
+        id(value): (table, name)
+        for module in weight_map.modules()
+        for table in (module._parameters, module._buffers)
+        for name, value in table.items()
+    }
+    same = {key: places[id(value)] for key, value in weights.items() if id(value) in places}
+    differentiable = [key for key, value in weights.items() if value.requires_grad and key not in same]
+    return _Kept(
+        made_of,
+        {key: value.detach() for key, value in weights.items()},
+        differentiable if learns else None,
+        same,
+        [name for name, _ in weight_map.named_parameters()],
+    )
+
+
+class _Remade(torch.autograd.Function):
+    """Kept weights as functions of the parameters; the backward pass makes them again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight_map: WeightMap, names: list[str], keys: list[str], kept: list[Tensor], *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.weight_map, ctx.names, ctx.keys = weight_map, names, keys
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*parameters)
+        return tuple(value.detach() for value in kept)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        parameters, again = ctx.saved_tensors, torch.is_grad_enabled()
+        with torch.enable_grad():
+            weights = functional_call(ctx.weight_map, dict(zip(ctx.names, parameters, strict=True)), ())
+        asked = [(weights[key], g) for key, g in zip(ctx.keys, gradients, strict=True) if g is not None]
+        wanted = [p for p in parameters if p.requires_grad]
+        if not asked:
+            return (None,) * (4 + len(parameters))
+        outputs, given = zip(*asked, strict=True)
+        found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=again, allow_unused=True))
+        return None, None, None, None, *(next(found) if p.requires_grad else None for p in parameters)

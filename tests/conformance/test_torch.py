@@ -1,0 +1,47 @@
+"""torch's own transforms on a model, as on a stock HookedTransformer."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import vmap
+
+from tests.comparing import assert_same
+
+#: One of each kind of position, score and norm: compiling takes seconds. (MicroAdder compiles as well, but not with the
+#: shape checks of these tests, which wrap a function that it defines on the way.)
+FEW = (
+    "microadder-57",
+    "adder-456",
+    "rotary, neighbours",
+    "coupled positions",
+    "FIRE",
+    "negative L1, top 3",
+    "post-norm",
+)
+
+
+def test_vmap_over_tokens(model, tokens):
+    each = vmap(model)(tokens)
+    assert each.shape[:2] == (len(tokens), 1)
+    assert_same(each[:, 0], model(tokens), tolerance=1e-5)
+
+
+def test_meta_and_fake_tensors(model, tokens):
+    meta = copy.deepcopy(model).to("meta")
+    assert meta(tokens.to("meta")).shape == model(tokens).shape
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert model(mode.from_tensor(tokens)).shape == (*tokens.shape, model.config.d_vocab)
+
+
+@pytest.mark.rows(lambda row: row.name in FEW)
+def test_export_and_compile_in_one_graph(model, tokens, without_shape_checks):
+    expected = model(tokens).detach()
+    with torch.no_grad():
+        exported = torch.export.export(model, (tokens,)).module()
+        assert_same(exported(tokens), expected, tolerance=1e-5)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert_same(compiled(tokens).detach(), expected, tolerance=1e-5)
