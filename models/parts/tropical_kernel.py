@@ -172,13 +172,12 @@ def _outside_compilation() -> Any:
     return torch.compiler.disable(_fused_or_eager)
 
 
-def _fused_or_eager(kernel: ctypes.CDLL, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Tensor:
-    """The kernel where its sums are finite. It would choose no key of an infinite or undefined score, and so hide it;
-    eager attention shows it."""
-    largest = q.detach().abs().amax().item() + k.detach().abs().amax().item()
-    if not largest * max(k.shape[2], q.shape[3]) < _LARGEST_SUM:  # false for NaN as well
+def _fused_or_eager(kernel: ctypes.CDLL, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Any:
+    """The kernel where its sums over keys are finite. Of others it would choose none, and so hide an infinite or
+    undefined key that eager attention shows."""
+    if not k.detach().abs().amax().item() * max(k.shape[2:]) < _LARGEST_SUM:  # false for NaN as well
         return eager_tropical_attention(q, k, v, scale, top_k)
-    return _Fused.apply(kernel, q, k, v, scale, top_k)  # type: ignore[return-value]
+    return _Fused.apply(kernel, q, k, v, scale, top_k)
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:

@@ -35,6 +35,8 @@ from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
 
+MOST_SEEDS = 100_000  # of one run
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -396,8 +398,12 @@ def train(
         if spec.recipe is None:
             raise UserError(f"{name} is not a trained model: its weights are constructed.")
         recipe = get_recipe(spec.recipe)
-    if seeds < 1 or first_seed < 0:
-        raise UserError("--seeds must be at least 1 and --first-seed not negative.")
+    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
+        raise UserError(
+            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
+        )
+    if minutes is not None and not minutes >= 0:
+        raise UserError(f"--minutes must not be negative, not {minutes}.")
     resolved = resolve_device(device)
     share = Share()
     if data_parallel:
