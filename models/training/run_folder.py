@@ -84,6 +84,16 @@ class RunFolder:
         for temporary in left:
             temporary.unlink(missing_ok=True)
 
+    def config(self) -> dict[str, Any]:
+        """What the run is. Raises UserError if there is none, or it cannot be one."""
+        if not self.config_path.exists():
+            raise UserError(f"{self.path} is not a run folder: it has no config.json.")
+        config = storage.read_json(self.config_path)
+        for key, kind in (("model", str), ("recipe", dict), ("seeds", int), ("first_seed", int)):
+            if not isinstance(config.get(key), kind):
+                raise UserError(f"{self.config_path} is not a run's: it needs {key!r}, as {kind.__name__}.")
+        return config
+
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write metrics and tensors first, then the JSON that names them; whichever moment a crash picks, one
         checkpoint is whole."""

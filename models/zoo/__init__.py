@@ -38,6 +38,7 @@ from models.checkpoint import (
 )
 from models.errors import UserError, unknown_name
 from models.locks import locked
+from models.questions import question
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -53,6 +54,7 @@ def zoo_names() -> list[str]:
     return sorted(config.parent.name for config in ZOO.glob(f"*/{CONFIG}"))
 
 
+@question
 def load(name_or_path: str | Path) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand.
 
