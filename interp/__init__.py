@@ -52,6 +52,9 @@ and :mod:`interp.lens` have the rest of the causal toolkit.
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
+from inspect import isfunction
+
+from interp import _own_models  # noqa: F401  before all that imports models
 from interp.ablation import (
     ComponentAblation,
     DoubleDissociation,
@@ -106,6 +109,7 @@ from interp.lens import LinearProbes, LogitAttribution, LogitLens, linear_probes
 from interp.patching import PatchingSweep, activation_patching, patch_sweep
 from interp.results import Provenance, Result
 from interp.stress import StressSuites, stress_suites
+from models.questions import question
 
 __all__ = [
     "compare",
@@ -212,3 +216,9 @@ __all__ = [
     "Provenance",
     "Result",
 ]
+
+# A question is checked where it is asked (models.questions); modules of this package call each other unchecked.
+for _name in __all__:
+    if isfunction(_asked := globals()[_name]):
+        globals()[_name] = question(_asked)
+del _name, _asked

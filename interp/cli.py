@@ -23,8 +23,11 @@ undecided; of attack, 0 no failure found, 1 one found.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -265,27 +268,63 @@ COMMANDS: dict[str, Any] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _prepare_streams()
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(__doc__)
-            return 0 if arguments else 2
-        name, rest = arguments[0], arguments[1:]
-        if name not in COMMANDS:
-            raise unknown_name("command", name, COMMANDS)
-        rest = with_certify_default(rest) if name == "train" else rest
-        cls = train_class(rest) if name == "train" else COMMANDS[name]
-        status = tyro.cli(cls, prog=f"interp {name}", args=rest).run()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status = _run(arguments)
         sys.stdout.flush()
         return status
-    except UserError as error:
-        print(f"interp: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader, `head` say, has seen enough; Python would complain again while closing
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        _discard_output()
         return 0
     except KeyboardInterrupt:
-        print("interp: interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130)
+    except UserError as error:
+        return _fail(error)
+    except MemoryError:
+        return _fail("there is not enough memory for that.")
+    except OSError as error:  # what the system refuses: a full disk, a name that is too long
+        _discard_output()
+        about = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{about}.")
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    rest = with_certify_default(rest) if name == "train" else rest
+    cls = train_class(rest) if name == "train" else COMMANDS[name]
+    return tyro.cli(cls, prog=f"interp {name}", args=rest).run()
+
+
+def _prepare_streams() -> None:
+    """Closed streams lead nowhere, and letters that a terminal does not have are replaced."""
+    sys.stdout, sys.stderr = (open(os.devnull, "w") if s is None else s for s in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """Let what is still to be printed lead nowhere, so that Python does not complain again while closing."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a stream without descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: object, status: int = 2) -> int:
+    with contextlib.suppress(OSError):
+        print(f"interp: {message}", file=sys.stderr)
+    return status
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    with contextlib.suppress(OSError):
+        print(f"interp: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import tyro
 from models.errors import UserError
 
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+MOST_THREADS = 1_024
 RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
 
 
@@ -21,6 +22,15 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def use_threads(n: int) -> None:
+    """Compute with ``n`` threads. Raises UserError for a number that no machine has."""
+    import torch
+
+    if not 1 <= n <= MOST_THREADS:
+        raise UserError(f"--threads must be at least 1 and at most {MOST_THREADS:,}, not {n}.")
+    torch.set_num_threads(n)
 
 
 def _use_data(path: Path | None) -> None:
@@ -60,11 +70,9 @@ class Train:
     arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
 
     def run(self) -> int:
-        import torch
-
         from models.training import train
 
-        torch.set_num_threads(self.threads)
+        use_threads(self.threads)
         _use_data(self.data)
         out = self.out or Path("runs") / self.name
         judge = None
@@ -195,12 +203,10 @@ class Reproduce:
     """A local copy of the text, for AddLM."""
 
     def run(self) -> int:
-        import torch
-
         from interp.experiments import Settings, find_experiment
         from interp.reproduce.reproduction import PAPER, Reproduction
 
-        torch.set_num_threads(self.threads)
+        use_threads(self.threads)
         _use_data(self.data)
         if self.figure.partition(":")[0] != PAPER:
             chosen = find_experiment(self.figure)

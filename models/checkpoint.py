@@ -3,6 +3,8 @@
 Writing: temporary file in the same folder, fsync, rename, fsync of the folder. Whatever happens in between (a
 kill, a full disk), the path holds either all of the old bytes or all of the new ones.
 
+A device, a pipe or the terminal is written to and not replaced, a link is followed, permissions stay.
+
 Reading: a weight file carries the SHA-256 of its own contents, so one rename replaces weights and checksum
 together. A folder that stores several files keeps their hashes in a JSON file as well (see :mod:`models.zoo`).
 
@@ -16,6 +18,8 @@ import hashlib
 import json
 import os
 import secrets
+import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,31 +38,87 @@ _ENTRY = "carrylens"
 # ---- bytes and JSON
 
 
-def write_bytes_atomic(path: str | Path, data: bytes) -> None:
+def write_bytes_atomic(path: str | Path, data: bytes, mode: int | None = None) -> None:
     """Replace the file at ``path`` by ``data``, entirely or not at all; missing folders are made.
+
+    A link stays: what it points to is replaced. A file that is replaced keeps its permissions (``mode`` sets others).
+    What is no file (a device, a pipe) and what this process prints to (``/dev/stdout``) is written to instead.
 
     Raises:
         UserError: the write failed (full disk, no permission); a file that was there before is untouched.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target = Path(os.path.realpath(path))
+        if _write_through(path, data):
+            return
+        temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "xb", opener=_private if mode is not None or target.exists() else None) as file:
+                _keep_permissions(file.fileno(), target, mode)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-    except OSError as error:
+    except BrokenPipeError:  # its reader has seen enough, which is for the caller to judge
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
         raise UserError(
             f"{path} could not be written ({_reason(error)}); what was there before is untouched."
         ) from error
-    fsync_folder(path.parent)
+    fsync_folder(target.parent)
+
+
+def _write_through(path: Path, data: bytes) -> bool:
+    """Write to what cannot be replaced, through the open descriptor where it is an output of this process; whether it
+    was such a thing."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(there, os.fstat(descriptor)):
+                if stream is not None:
+                    stream.flush()
+                _write_all(descriptor, data)
+                return True
+    if stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode):  # a folder is refused when it should be replaced
+        return False
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        _write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens for nobody else, until the file has the permissions that it is to have."""
+    return os.open(path, flags, 0o600)
+
+
+def _keep_permissions(descriptor: int, target: Path, mode: int | None) -> None:
+    """Give the new file the mode and, where that is allowed, the owner of the one that it replaces."""
+    with contextlib.suppress(FileNotFoundError):
+        there = target.stat()
+        if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+            with contextlib.suppress(OSError):
+                os.fchown(descriptor, there.st_uid, there.st_gid)
+        mode = stat.S_IMODE(there.st_mode) if mode is None else mode
+    if mode is not None:
+        os.fchmod(descriptor, mode)
 
 
 def temporary_files(folder: Path) -> list[Path]:
@@ -91,7 +151,7 @@ def read_bytes(path: str | Path) -> bytes:
         raise UserError(f"There is no file {path}.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder, not a file.") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
         raise UserError(f"{path} could not be read ({_reason(error)}).") from error
 
 
@@ -104,7 +164,7 @@ def parse_json(data: bytes, path: object) -> dict[str, Any]:
     """The JSON object that a file's bytes hold. Raises UserError, naming ``path``, if that is not what they are."""
     try:
         value = json.loads(data)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of too many digits
         raise UserError(f"{path} is not valid JSON ({error}); restore it from where it came from.") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} must hold a JSON object, not a {type(value).__name__}.")
@@ -122,8 +182,8 @@ def check_sha256(data: bytes, expected: str, source: object) -> None:
         raise UserError(f"{source} does not match its recorded SHA-256: it is truncated or was changed; restore it.")
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 # ---- weights

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
 import os
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,11 @@ def get_corpus(name: str) -> Corpus:
 
 def cache_path(corpus: Corpus) -> Path:
     """Where ``interp fetch-data`` puts a text: the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carrylens" / corpus.file
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise UserError("There is no home folder to keep texts in: set XDG_CACHE_HOME, or give --out.") from None
+    return folder / "carrylens" / corpus.file
 
 
 def read_corpus(corpus: Corpus, path: Path | None = None) -> str:
@@ -85,7 +89,7 @@ def fetch(corpus: Corpus, target: Path | None = None, source: Path | None = None
         try:
             with urllib.request.urlopen(corpus.url, timeout=60) as response:
                 data = response.read()
-        except (urllib.error.URLError, OSError) as error:
+        except (OSError, http.client.HTTPException) as error:  # the latter where it breaks off in the middle
             raise UserError(f"{corpus.url} could not be read ({error}); {corpus.name} was not fetched.") from None
     write_bytes_atomic(target, checked(corpus, data, origin))
     return target

@@ -11,9 +11,11 @@ is the same event. They disagree on later tokens, and so on per-target accuracy.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
@@ -24,6 +26,7 @@ from torch import Tensor
 from models.decoding import greedy
 from models.errors import UserError, unknown_name
 from models.fast_forward import logits_from, stands_for
+from models.questions import question
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
@@ -140,7 +143,8 @@ class Score(Rate):
         return f"{what}; {self.rung}, {self.method.replace('_', ' ')}; {bound}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self}</p>{self.to_dataframe().to_html(index=False, float_format='{:.4f}'.format)}"
+        table = self.to_dataframe().to_html(index=False, float_format="{:.4f}".format)
+        return f"<p>{html.escape(str(self))}</p>{table}"
 
 
 def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
@@ -152,6 +156,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@partial(question, hooked=False)
 def score(
     model: Any,
     problems: Any = None,

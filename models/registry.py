@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from models.errors import UserError, unknown_name
+from models.questions import question
 
 if TYPE_CHECKING:
     from models.tasks.base import Task
@@ -76,6 +77,7 @@ def get_spec(name: str) -> ModelSpec:
     return _REGISTRY[name]
 
 
+@question
 def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.
 

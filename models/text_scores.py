@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from models.errors import UserError
 from models.fast_forward import logits_from, stands_for
+from models.questions import question
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
 from models.transformer import ArithmeticTransformer
 
@@ -55,6 +56,7 @@ class TextLoss:
         )
 
 
+@question
 def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
     """The loss on windows of the model's text, by default on its whole validation part, once.
 

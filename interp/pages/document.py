@@ -8,6 +8,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from interp.pages.figure import as_data
 from interp.pages.style import style
 
 _PAGE = """<!doctype html>
@@ -53,5 +54,5 @@ def document(
         command=html.escape(command),
         numbers=html.escape(numbers),
         beside=", and beside it" if beside else "",
-        data=json.dumps(data).replace("</", "<\\/"),
+        data=as_data(json.dumps(data)),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io as pio
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
 from interp.figures.theme import title_room
@@ -22,6 +24,8 @@ CONFIG: dict[str, Any] = {
     "plotlyServerURL": "",
     "modeBarButtonsToRemove": list(_BUTTONS),
 }
+#: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
+_LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -54,7 +58,7 @@ def figure_data(figure: go.Figure, fixed: bool = False) -> Markup:
     shared = drawn.layout.template.to_plotly_json() == _template().to_plotly_json()
     if shared:
         drawn.layout.template = None
-    data = Markup(drawn.to_json().replace("</", "<\\/"))
+    data = as_data(drawn.to_json())
     return Markup(
         "<figure>{}<div class='plot'><div class='drawing' style='{}'{}>"
         "<script type='application/json'>{}</script></div></div></figure>"
@@ -83,9 +87,22 @@ def captioned(figure: go.Figure) -> tuple[Markup, go.Figure]:
     figure.update_layout(margin={"t": top})
     words = title.replace("<br>", " ").replace("<b>", "").replace("</b>", "")
     caption = Markup("<figcaption><strong>{}</strong><small>{}</small></figcaption>").format(
-        Markup(words), Markup(subtitle.replace("<br>", " "))
+        as_markup(words), as_markup(subtitle.replace("<br>", " "))
     )
     return caption, figure
+
+
+def as_markup(text: str) -> Markup:
+    """A figure's text as a page may have it: what plotly takes for letters and lines, and nothing else of HTML.
+
+    Names of models and files stand in it, which may be anything.
+    """
+    return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(text))))
+
+
+def as_data(json_text: str) -> Markup:
+    """JSON for a ``<script>`` element: no ``<``, so that nothing in it can end the element."""
+    return Markup(json_text.replace("<", "\\u003c"))
 
 
 def least_width(figure: go.Figure) -> int | None:

@@ -31,11 +31,12 @@ Keys = Float[Tensor, "batch head key d_head"]
 # No reassociation: what is summed in which order is written down in the source.
 _FLAGS = ("-fno-math-errno", "-fno-trapping-math")
 _WIDEST = 512  # a block of queries lies on the stack
+_LARGEST_SUM = torch.finfo(torch.float32).max / 8  # what sums of coordinates, over keys or a head, stay below
 
 
 def fused_available(d_head: int = 32) -> bool:
     """Whether the compiled kernel can be had here, for heads of this width; the first call builds it (seconds)."""
-    return _kernel(d_head) is not None
+    return kernel_of_width(d_head) is not None
 
 
 def fused_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
@@ -51,10 +52,10 @@ def fused_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: 
     top_k = _checked(q, k, v, scale, top_k)
     if q.dtype in (torch.bfloat16, torch.float16):  # autocast: distances, as sums of many terms, are float32
         return fused_tropical_attention(q.float(), k.float(), v.float(), scale, top_k).to(q.dtype)
-    kernel = _kernel(q.shape[-1]) if _takes(q) and _takes(k) and _takes(v) else None
+    kernel = kernel_of_width(q.shape[-1]) if _takes(q) and _takes(k) and _takes(v) else None
     if kernel is None or 0 in (q.numel(), k.numel()):
         return eager_tropical_attention(q, k, v, scale, top_k)
-    return _apply()(kernel, q, k, v, float(scale), top_k)
+    return _outside_compilation()(kernel, q, k, v, float(scale), top_k)
 
 
 def eager_tropical_attention(q: Queries, k: Keys, v: Keys, scale: float, top_k: int | None) -> Queries:
@@ -89,7 +90,8 @@ def _takes(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] <= _WIDEST
 
 
-def _kernel(d_head: int) -> ctypes.CDLL | None:
+def kernel_of_width(d_head: int) -> ctypes.CDLL | None:
+    """The compiled kernel for heads of this width, or None where it cannot be had."""
     return library("tropical.c", *_FLAGS, f"-DND={d_head}")
 
 
@@ -165,9 +167,17 @@ class _Fused(torch.autograd.Function):
 
 
 @cache
-def _apply() -> Any:
+def _outside_compilation() -> Any:
     """The kernel, left alone by torch.compile; made when first asked for, as it imports the compiler (a second)."""
-    return torch.compiler.disable(_Fused.apply)
+    return torch.compiler.disable(_fused_or_eager)
+
+
+def _fused_or_eager(kernel: ctypes.CDLL, q: Tensor, k: Tensor, v: Tensor, scale: float, top_k: int) -> Any:
+    """The kernel where its sums over keys are finite. Of others it would choose none, and so hide an infinite or
+    undefined key that eager attention shows."""
+    if not k.detach().abs().amax().item() * max(k.shape[2:]) < _LARGEST_SUM:  # false for NaN as well
+        return eager_tropical_attention(q, k, v, scale, top_k)
+    return _Fused.apply(kernel, q, k, v, scale, top_k)
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:

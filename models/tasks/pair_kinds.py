@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError, unknown_name
+from models.questions import question
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables
 from models.tasks.pair_space import Block, Cells, require_count
@@ -53,6 +54,7 @@ def _adds(task: Task) -> bool:
     return needed <= values.keys() and all(values[name].ndim == 2 for name in needed)
 
 
+@question
 def carry_pairs(
     task: Task,
     column: int,
@@ -185,6 +187,7 @@ def _carry_kind(
     return draw_pairs(cells, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
 
 
+@question
 def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: int | None = None) -> ProblemPairs:
     """Pairs that differ in one operand digit of ``column``, and in no carry at all: the answer differs there alone.
 
@@ -207,6 +210,7 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
     return draw_pairs(cells, products, promise, target, n, seed, f"{which} in column {column}, with every carry kept")
 
 
+@question
 def chain_pairs(
     task: Task, column: int, n: int | None, seed: int = 0, lengths: tuple[int, int] = (0, 1)
 ) -> ProblemPairs:
@@ -271,6 +275,7 @@ KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
 }
 
 
+@question
 def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from models.errors import UserError, unknown_name
+from models.questions import question
 from models.tasks.base import Task
 from models.tasks.pair_promise import Promise, changed_variables, place, spelt
 from models.tasks.pair_space import Block, Cells, PairSpace
@@ -50,6 +51,7 @@ def draw_pairs(
     return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
 
 
+@question
 def variable_pairs(
     task: Task,
     variable: str,

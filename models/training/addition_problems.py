@@ -9,10 +9,19 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from models.errors import UserError
 from models.tasks.addition import TenDigitAddition, digit_rows
 from models.tasks.base import Task
 from models.training.counter import row_keys, uniform
 from models.training.native import library
+
+MOST_DIGITS = 10  # of an operand
+
+
+def _check_shares(**shares: float) -> None:
+    for name, value in shares.items():
+        if not 0 <= value <= 1:
+            raise UserError(f"{name} is a share and lies between 0 and 1, not {value}.")
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,9 @@ class CarryMix:
     share: float = 0.8
     fade_start: int = 15_000
     fade_end: int = 45_000
+
+    def __post_init__(self) -> None:
+        _check_shares(share=self.share)
 
     def at(self, step: int) -> float:
         done = (step - self.fade_start) / max(1, self.fade_end - self.fade_start)
@@ -42,6 +54,9 @@ class MetricCarryMix:
     zero_token: float = 0.9
     last_step: int = 100_000
 
+    def __post_init__(self) -> None:
+        _check_shares(share=self.share, fade_token=self.fade_token, zero_token=self.zero_token)
+
     def after(self, token_accuracy: float) -> CarryMix:
         left = (self.zero_token - token_accuracy) / max(1e-9, self.zero_token - self.fade_token)
         return CarryMix(self.share * min(1.0, max(0.0, left)), self.last_step, self.last_step + 1)
@@ -57,11 +72,19 @@ class DigitCurriculum:
 
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
 
+    def __post_init__(self) -> None:
+        for below, digits in self.digit_curriculum:
+            if not 1 <= digits <= MOST_DIGITS or below < 0:
+                raise UserError(
+                    "digit_curriculum is made of pairs (below step, at most digits) with steps from 0 on and 1 to "
+                    f"{MOST_DIGITS} digits, not ({below}, {digits})."
+                )
+
     def max_digits_at(self, step: int) -> int:
         for below, digits in self.digit_curriculum:
             if step < below:
                 return digits
-        return 10
+        return MOST_DIGITS
 
 
 @dataclass(frozen=True)
@@ -98,16 +121,17 @@ class AdditionProblems(DigitCurriculum):
             return None
         tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
         targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
-        kernel.batch(
-            len(seeds),
-            ctypes.c_void_p(seeds.data_ptr()),
+        refused = kernel.batch(
+            ctypes.c_int64(len(seeds)),
+            ctypes.c_void_p(seeds.contiguous().data_ptr()),
             ctypes.c_int64(step),
-            rows,
+            ctypes.c_int64(rows),
             self.max_digits_at(step),
             ctypes.c_double(self.share_at(step)),
             ctypes.c_void_p(tokens.data_ptr()),
             ctypes.c_void_p(targets.data_ptr()),
         )
+        assert not refused
         for place, token in ((10, task.plus_token), (21, task.equals_token)):
             if token:
                 tokens[:, place] = token

@@ -31,8 +31,11 @@ from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
 from models.training.start import Start
+from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
+
+MOST_SEEDS = 100_000  # of one run
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Trainer:
         self.compiled = self._worth_compiling() if compile is None else compile
         if self.compiled:
             self.objective.compile()
+        here = surroundings(self.model, self.objective, self.compiled, self.share.size)
+        self.surroundings = [{"from_step": 0, **here}]
         self._make_groups()
 
     # ---- what fixed-length and many-length problems do differently
@@ -223,6 +228,7 @@ class Trainer:
             "group_size": self.group_size,
             "losses": [None if x != x else x for x in self.losses],
             "seconds": self.seconds,
+            "surroundings": self.surroundings,
         }
         self.folder.save_checkpoint(self.step_number, {k: t.cpu().contiguous() for k, t in tensors.items()}, state)
 
@@ -230,24 +236,40 @@ class Trainer:
         """Continue from the folder's checkpoint, if there is one; what came after it will be made again."""
         loaded = self.folder.load_checkpoint()
         if loaded is None:
-            self.folder.truncate_metrics(0)
+            self.folder.rewind()
             self.folder.forget_accepted(())
             return False
-        self.step_number, tensors, state = loaded
-        if tensors["theta"].shape != self.theta.shape:
+        step, tensors, state = loaded
+        tables = {"theta": self.theta, "m": self.moments[0], "v": self.moments[1], "best_theta": self.best_theta}
+        if any(name not in tensors or tensors[name].shape != table.shape for name, table in tables.items()):
             raise UserError(f"The checkpoint in {self.folder.path} has the wrong shape for {self.name}.")
-        self.theta.copy_(tensors["theta"])
-        self.moments[0].copy_(tensors["m"])
-        self.moments[1].copy_(tensors["v"])
-        self.best_theta.copy_(tensors["best_theta"])
-        self.states = [SeedState(**entry) for entry in state["seeds"]]
-        self.losses = [float("nan") if x is None else x for x in state["losses"]]
-        self.group_size = state.get("group_size", self.group_size)
+        for name, table in tables.items():
+            table.copy_(tensors[name])
+        try:
+            self._take_up(state, step)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # one without digest may hold anything
+            raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
+        self.step_number = step
         self.groups = [_Group(self, rows) for rows in state["groups"]]
-        self.seconds_before = state["seconds"]
-        self.folder.truncate_metrics(self.step_number)
+        self.folder.rewind()
         self.folder.forget_accepted({state.seed for state in self.states if state.accepted is not None})
         return True
+
+    def _take_up(self, state: dict[str, Any], step: int) -> None:
+        """What :meth:`save` wrote beside the tables."""
+        self.states = [SeedState(**entry) for entry in state["seeds"]]
+        self.losses = [float("nan") if x is None else float(x) for x in state["losses"]]
+        self.group_size = int(state.get("group_size", self.group_size))
+        self.seconds_before = float(state["seconds"])
+        places = [row for rows in state["groups"] for row in rows]
+        n = len(self.theta)
+        if not len(self.states) == len(self.losses) == n or set(places) - set(range(n)):
+            raise ValueError("seeds that are not the run's")
+        if any(state.active for state in self.states):
+            here = self.surroundings[0] | {"from_step": step}
+            self.surroundings = continued(state.get("surroundings", []), here, self.folder.path)
+        else:
+            self.surroundings = state.get("surroundings", [])
 
     def snapshot(self) -> None:
         self.collect()
@@ -259,6 +281,35 @@ class Trainer:
         for state in self.states:
             if state.active:
                 state.end("finished", self.step_number)
+
+    def run(self, last: int, checkpoint_seconds: float, minutes: float | None, progress: bool) -> TrainResult:
+        """Step until ``last``, the end of all seeds or the end of the time, and save."""
+        recipe, folder, saved = self.recipe, self.folder, time.monotonic()
+        with InterruptFlag() as interrupt, Progress(self.step_number, recipe.steps, enabled=progress) as bar:
+            while self.step_number < last and any(s.active for s in self.states):
+                if self.step_number in self.snapshot_steps:
+                    self.snapshot()
+                self.step()
+                bar.advance()
+                if self.step_number % recipe.eval_every == 0 or self.step_number == recipe.steps:
+                    folder.append_metrics(self.evaluate())
+                    for verdict in self.verdicts:
+                        bar.say(f"seed {verdict['seed']}, step {self.step_number:,}: {verdict['statement']}")
+                    bar.show(self.states)
+                    if time.monotonic() - saved > checkpoint_seconds:
+                        self.save()
+                        saved = time.monotonic()
+                if self.share.any(interrupt.seen):
+                    self.save()
+                    raise KeyboardInterrupt
+                if minutes is not None and self.share.any(time.monotonic() - self.started > 60 * minutes):
+                    break
+        complete = self.step_number >= recipe.steps or not any(s.active for s in self.states)
+        if complete:
+            self.snapshot()
+            self.finish()
+        self.save()
+        return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
 
 
 class _Group:
@@ -347,8 +398,12 @@ def train(
         if spec.recipe is None:
             raise UserError(f"{name} is not a trained model: its weights are constructed.")
         recipe = get_recipe(spec.recipe)
-    if seeds < 1 or first_seed < 0:
-        raise UserError("--seeds must be at least 1 and --first-seed not negative.")
+    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
+        raise UserError(
+            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
+        )
+    if minutes is not None and not minutes >= 0:
+        raise UserError(f"--minutes must not be negative, not {minutes}.")
     resolved = resolve_device(device)
     share = Share()
     if data_parallel:
@@ -359,35 +414,9 @@ def train(
     folder = share.folder(RunFolder(Path(out)))
     config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
     config |= {} if start is None else {"start": start.to_dict()}
-    folder.open(config if judge is None else config | {"judge": judge.option})
-    numbers = list(range(first_seed, first_seed + seeds))
-    trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
-    trainer.restore()
-    progress = progress and share.rank == 0
-    last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
-    saved = time.monotonic()
-    with InterruptFlag() as interrupt, Progress(trainer.step_number, recipe.steps, enabled=progress) as bar:
-        while trainer.step_number < last and any(s.active for s in trainer.states):
-            if trainer.step_number in trainer.snapshot_steps:
-                trainer.snapshot()
-            trainer.step()
-            bar.advance()
-            if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
-                folder.append_metrics(trainer.evaluate())
-                for verdict in trainer.verdicts:
-                    bar.say(f"seed {verdict['seed']}, step {trainer.step_number:,}: {verdict['statement']}")
-                bar.show(trainer.states)
-                if time.monotonic() - saved > checkpoint_seconds:
-                    trainer.save()
-                    saved = time.monotonic()
-            if share.any(interrupt.seen):
-                trainer.save()
-                raise KeyboardInterrupt
-            if minutes is not None and share.any(time.monotonic() - trainer.started > 60 * minutes):
-                break
-    complete = trainer.step_number >= recipe.steps or not any(s.active for s in trainer.states)
-    if complete:
-        trainer.snapshot()
-        trainer.finish()
-    trainer.save()
-    return TrainResult(folder.path, name, trainer.step_number, complete, tuple(trainer.states), trainer.seconds)
+    with folder.open(config if judge is None else config | {"judge": judge.option}):
+        numbers = list(range(first_seed, first_seed + seeds))
+        trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
+        trainer.restore()
+        last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
+        return trainer.run(last, checkpoint_seconds, minutes, progress and share.rank == 0)

@@ -77,6 +77,7 @@ class GeneralObjective:
             and not tokens.is_cuda
             and tokens.dtype == torch.uint8
             and tokens.shape[-1] % LANES == 0
+            and tokens.shape[-2:].numel() < 2**31  # what the kernels count in
             and self.model.dtype == torch.float32
         )
 

@@ -7,6 +7,7 @@ gradient of the whole batch. The first process writes the run folder.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -64,5 +65,7 @@ class _ReadOnlyFolder(RunFolder):
     def _nothing(self, *_: Any, **__: Any) -> None:
         return None
 
-    open = save_checkpoint = append_metrics = truncate_metrics = save_snapshot = _nothing
-    save_accepted = forget_accepted = _nothing
+    def open(self, config: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    save_checkpoint = append_metrics = rewind = save_snapshot = save_accepted = forget_accepted = _nothing

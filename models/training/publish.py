@@ -81,9 +81,9 @@ def publish(
     if not folders:
         raise UserError("Name the run folders to publish, for example runs/microadder-57.")
     runs = [RunFolder(Path(folder)) for folder in folders]
-    configs = [_config(run) for run in runs]
+    configs = [run.config() for run in runs]
     again = [RunFolder(Path(folder)) for folder in repeats]
-    everything = zip((*folders, *repeats), (*configs, *map(_config, again)), strict=True)
+    everything = zip((*folders, *repeats), (*configs, *(run.config() for run in again)), strict=True)
     for folder, config in everything:
         if {path for path, *_ in differences(configs[0], config)} - {"seeds", "first_seed"}:
             raise UserError(
@@ -163,12 +163,6 @@ def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]
                 parameter.copy_(tensors[key][i])
         found.append((step, model))
     return found
-
-
-def _config(run: RunFolder) -> dict[str, Any]:
-    if not run.config_path.exists():
-        raise UserError(f"{run.path} is not a run folder: it has no config.json.")
-    return json.loads(run.config_path.read_text())
 
 
 def _rows(run: RunFolder, layout: ParameterLayout, model: ArithmeticTransformer) -> tuple[list[SeedRow], float]:

@@ -29,6 +29,22 @@ class AdaptiveDecay:
     exact_final: float = 0.2
     factor: float = 0.1
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor < math.inf:
+            raise UserError(f"factor must be finite and not negative, not {self.factor}.")
+
+
+#: Whole numbers of a recipe, with the least and the most that they can be. The kernels count a batch's tokens, of
+#: which a row has fewer than 128, in 31 bits.
+_WHOLE = (
+    ("steps", 1, 10**12),
+    ("batch_size", 1, 2**24),
+    ("eval_every", 1, 10**12),
+    ("validation_size", 1, 10**7),
+    ("warmup_steps", 0, 10**12),
+    ("snapshots", 0, 10**5),
+)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -60,11 +76,23 @@ class Recipe:
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "eval_every", "validation_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.lr <= 0 or self.weight_decay < 0 or self.grad_clip <= 0:
-            raise UserError("lr and grad_clip must be positive and weight_decay not negative.")
+        for name, least, most in _WHOLE:
+            if not least <= getattr(self, name) <= most:
+                raise UserError(f"{name} must be at least {least} and at most {most:,}, not {getattr(self, name)}.")
+        for name in ("lr", "grad_clip", "adam_eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"{name} must be positive and finite, not {getattr(self, name)}.")
+        if not 0 <= self.weight_decay < math.inf or not 0 <= self.min_lr_ratio <= 1:
+            raise UserError("weight_decay must be finite and not negative, and min_lr_ratio lie between 0 and 1.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas lie between 0 and 1, and below 1, not {self.betas}.")
+        if self.stop_after_perfect is not None and self.stop_after_perfect < 1:
+            raise UserError(f"stop_after_perfect must be at least 1 or None, not {self.stop_after_perfect}.")
+        for step, token in self.give_up or ():
+            if step < 0 or not 0 <= token <= 1:
+                raise UserError(
+                    f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
+                )
 
     def lr_at(self, step: int) -> float:
         """Linear warm-up to ``lr``, then cosine to ``min_lr_ratio * lr`` at the last step."""

@@ -1,17 +1,22 @@
 """The folder of a training run: config, metrics, snapshots and a checkpoint that a crash cannot lose.
 
+.lock                  which process trains it, while one does
 config.json            model, recipe, seeds: what the run is; a second start must agree with it
 metrics.jsonl          one line an evaluation
 snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
 accepted/seed-N/       parameters that the run's judge accepted, with its evidence, if the run has a judge
-checkpoint.json        where the run stands, naming checkpoint-N.safetensors and its hash
-result.json            written at the end: one row a seed
+checkpoint.json        where the run stands, with the hashes of checkpoint-N.safetensors, of the metrics so far and of
+                       itself
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
 import shutil
+import warnings
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,9 @@ from torch import Tensor
 
 from models import checkpoint as storage
 from models.errors import UserError
+from models.locks import locked
 
+_ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 
 
@@ -39,12 +46,28 @@ class RunFolder:
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def open(self, config: dict[str, Any]) -> None:
-        """Create the folder, or check that it belongs to the same run and clear away what a killed writer left.
+    @contextlib.contextmanager
+    def open(self, config: dict[str, Any]) -> Iterator[None]:
+        """Hold the folder while the block runs: no other process may write there.
+
+        It is created, or checked to be of the same run and cleared of what a killed writer left.
 
         Raises:
-            UserError: the folder holds another run; the message names the first difference. Nothing is written.
+            UserError: another process holds it, or it holds another run; the message names the holder or the first
+                difference. Nothing is written.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file and no run folder; choose another --out.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path} could not be made ({error}).") from error
+        lock = self.path / ".lock"
+        with locked(lock, self.path):
+            self._begin(config, {lock})
+            yield
+
+    def _begin(self, config: dict[str, Any], known: set[Path]) -> None:
         folders = [self.path, self.path / "snapshots", *self._accepted.glob("seed-*")]
         left = [file for folder in folders for file in storage.temporary_files(folder)]
         if self.config_path.exists():
@@ -54,45 +77,111 @@ class RunFolder:
                     f"{self.path} holds another run: {path} is {there!r} there and {now!r} now. Choose another --out, "
                     "or the same settings to resume it."
                 )
-        elif self.path.exists() and set(self.path.iterdir()) - set(left):
+        elif set(self.path.iterdir()) - set(left) - known:
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out.")
         else:  # the config before all else: with it, the folder is a run's and can be resumed
             storage.write_json_atomic(self.config_path, config)
         for temporary in left:
             temporary.unlink(missing_ok=True)
 
+    def config(self) -> dict[str, Any]:
+        """What the run is. Raises UserError if there is none, or it cannot be one."""
+        if not self.config_path.exists():
+            raise UserError(f"{self.path} is not a run folder: it has no config.json.")
+        config = storage.read_json(self.config_path)
+        for key, kind in (("model", str), ("recipe", dict), ("seeds", int), ("first_seed", int)):
+            if not isinstance(config.get(key), kind):
+                raise UserError(f"{self.config_path} is not a run's: it needs {key!r}, as {kind.__name__}.")
+        return config
+
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write the tensors first, then the JSON that names them; whichever moment a crash picks, one pair is whole."""
+        """Write metrics and tensors first, then the JSON that names them; whichever moment a crash picks, one
+        checkpoint is whole."""
         name = f"checkpoint-{step}.safetensors"
         digest = storage.save_weights(self.path / name, tensors, {})
-        storage.write_json_atomic(
-            self.path / "checkpoint.json", {"step": step, "file": name, "sha256": digest, "state": state}
-        )
+        entry = {"step": step, "file": name, "sha256": digest, "metrics": self._sync_metrics(), "state": state}
+        storage.write_json_atomic(self.path / "checkpoint.json", entry | {"digest": _digest(entry)})
         for old in self.path.glob("checkpoint-*.safetensors"):
             if old.name != name:
                 old.unlink(missing_ok=True)
 
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """(step, tensors, state) of the last checkpoint, or None. Raises UserError if it was damaged."""
+        """(step, tensors, state) of the last checkpoint, or None.
+
+        One of an earlier version, without digest, gives a warning: damage to it would go unnoticed.
+
+        Raises:
+            UserError: it was damaged, or the metrics do not begin with what they held when it was written.
+        """
+        entry = self._entry()
+        if entry is None:
+            return None
+        if self._recorded_metrics(entry) is None:
+            warnings.warn(
+                f"{self.path / 'checkpoint.json'} carries no digest: damage to it could not be noticed.", stacklevel=2
+            )
+        tensors, _ = storage.load_weights(self.path / entry["file"], entry["sha256"])
+        return entry["step"], tensors, entry["state"]
+
+    def _entry(self) -> dict[str, Any] | None:
+        """The checked checkpoint.json, if there is one."""
         path = self.path / "checkpoint.json"
         if not path.exists():
             return None
         entry = storage.read_json(path)
-        tensors, _ = storage.load_weights(self.path / entry["file"], entry["sha256"])
-        return entry["step"], tensors, entry["state"]
+        digest = entry.pop("digest", None)
+        if digest is not None and digest != _digest(entry):
+            raise UserError(f"{path} does not match the digest that it carries: its contents were changed; restore it.")
+        whole = all(isinstance(entry.get(key), kind) for key, kind in _ENTRY.items())
+        known = _ENTRY.keys() if digest is None else {*_ENTRY, "metrics"}
+        if not whole or entry.keys() != known or entry["file"] != f"checkpoint-{entry['step']}.safetensors":
+            raise UserError(f"{path} is not a checkpoint of a run: its contents were changed; restore it.")
+        return entry
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         with self.metrics_path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def truncate_metrics(self, step: int) -> None:
-        """Forget evaluations after ``step``: a resumed run will make them again."""
-        if self.metrics_path.exists():
-            lines = [line for line in self.metrics_path.read_text().splitlines() if _line_step(line) <= step]
-            storage.write_bytes_atomic(self.metrics_path, "".join(line + "\n" for line in lines).encode())
+    def _sync_metrics(self) -> dict[str, Any]:
+        """Have the system write the metrics down, and say what they are: their size in bytes and their SHA-256."""
+        if not self.metrics_path.exists():
+            return {"bytes": 0, "sha256": storage.sha256(b"")}
+        with self.metrics_path.open("rb") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"bytes": file.tell(), "sha256": digest}
+
+    def _recorded_metrics(self, entry: dict[str, Any]) -> bytes | None:
+        """The metrics as they were when a checkpoint was written; None where it does not say (an earlier version)."""
+        if "metrics" not in entry:
+            return None
+        size = entry["metrics"]["bytes"]
+        data = storage.read_bytes(self.metrics_path)[:size] if size else b""
+        if len(data) < size or storage.sha256(data) != entry["metrics"]["sha256"]:
+            raise UserError(
+                f"{self.metrics_path} does not begin with what it held at step {entry['step']:,}, when the checkpoint "
+                "was written: it was changed; restore it."
+            )
+        return data
+
+    def rewind(self) -> None:
+        """Forget the evaluations after the last checkpoint: a resumed run will make them again."""
+        if not self.metrics_path.exists():
+            return
+        entry = self._entry()
+        kept = b"" if entry is None else self._recorded_metrics(entry)
+        if kept is None:
+            lines = [line for line in self.metrics_path.read_text().splitlines() if _line_step(line) <= entry["step"]]
+            kept = "".join(line + "\n" for line in lines).encode()
+        storage.write_bytes_atomic(self.metrics_path, kept)
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.metrics_path.read_text().splitlines()]
+        """Every evaluation so far. Raises UserError if the file is missing or was damaged."""
+        data = storage.read_bytes(self.metrics_path)
+        try:
+            return [json.loads(line) for line in data.decode().splitlines()]
+        except ValueError as error:
+            raise UserError(f"{self.metrics_path} holds a line that is not JSON ({error}); restore it.") from None
 
     def save_snapshot(self, step: int, parameters: dict[str, Tensor]) -> None:
         storage.save_weights(self.path / "snapshots" / f"{step:07d}.safetensors", parameters, {"step": str(step)})
@@ -132,6 +221,11 @@ def _line_step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (json.JSONDecodeError, KeyError):  # a line cut short by a crash
         return float("inf")
+
+
+def _digest(entry: dict[str, Any]) -> str:
+    """SHA-256 of a checkpoint's values; neither the order of keys nor white space counts."""
+    return storage.sha256(json.dumps(entry, sort_keys=True, allow_nan=False).encode())
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -17,6 +18,8 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.sequences import SequenceTask
 from models.training.counter import mix, row_keys, uniform, uniform_table
+
+LONGEST = 10_000  # digits, operands or bits that a recipe may ask for
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,17 @@ class SequenceSource(ABC):
     position_limits: tuple[int, ...] = ()  # highest id of every level; training starts at a random id below
     random_offsets: bool = True
     buckets: int = 4  # a batch is cut into so many parts of similar length, which saves half of the padding
+    #: The fields that say how long problems may be, and the least that each can be.
+    smallest: ClassVar[dict[str, int]] = {}
 
     def __post_init__(self) -> None:
-        if self.size < 2 or self.buckets < 1:
-            raise UserError("A training set has at least 2 problems and a batch at least 1 bucket.")
+        if not 2 <= self.size < 2**40 or self.buckets < 1:
+            raise UserError("A training set has 2 to 2^40 problems and a batch at least 1 bucket.")
+        if not 0 <= self.set_seed < 2**63:
+            raise UserError(f"set_seed lies between 0 and 2^63 - 1, not {self.set_seed}.")
+        for name, least in self.smallest.items():
+            if not least <= getattr(self, name) <= LONGEST:
+                raise UserError(f"{name} lies between {least} and {LONGEST:,}, not {getattr(self, name)}.")
 
     @abstractmethod
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
@@ -89,6 +99,7 @@ class AdditionSet(SequenceSource):
 
     max_digits: int = 10
     max_operands: int = 10
+    smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2}
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         m = 2 + (uniform(keys, 0) * (self.max_operands - 1)).long()
@@ -105,6 +116,7 @@ class MultiplicationSet(SequenceSource):
 
     max_first: int = 10
     max_second: int = 10
+    smallest: ClassVar[dict[str, int]] = {"max_first": 1, "max_second": 1}
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         most = torch.tensor([self.max_first, self.max_second], device=keys.device)
@@ -117,6 +129,7 @@ class ParitySet(SequenceSource):
     """Uniform bit strings of 1 to ``max_bits`` bits, each length as likely."""
 
     max_bits: int = 20
+    smallest: ClassVar[dict[str, int]] = {"max_bits": 1}
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         length = 1 + (uniform(keys, 0) * self.max_bits).long()

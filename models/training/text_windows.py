@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.characters import N_CTX, TRAINING
 from models.training.counter import row_keys, uniform
@@ -21,6 +22,10 @@ class TextWindows:
     """
 
     characters: int = TRAINING
+
+    def __post_init__(self) -> None:
+        if not N_CTX < self.characters <= TRAINING:
+            raise UserError(f"characters lies between {N_CTX + 1} and {TRAINING:,}, not {self.characters}.")
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 1"]:
         return (uniform(row_keys(seed, step, rows, device), 0) * (self.characters - N_CTX)).long()[:, None]

@@ -53,14 +53,15 @@ class VariedLengthProblems(DigitCurriculum):
         tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
         targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
         fingerprints, starts = _held_out_table()
-        kernel.varied_lengths(
-            len(seeds),
-            ctypes.c_void_p(seeds.data_ptr()),
+        refused = kernel.varied_lengths(
+            ctypes.c_int64(len(seeds)),
+            ctypes.c_void_p(seeds.contiguous().data_ptr()),
             ctypes.c_int64(step),
-            rows,
+            ctypes.c_int64(rows),
             self.max_digits_at(step),
             *(ctypes.c_void_p(array.data_ptr()) for array in (fingerprints, starts, tokens, targets)),
         )
+        assert not refused
         return tokens, targets
 
 

@@ -11,12 +11,13 @@ model's weight map and nothing else.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ from models.checkpoint import (
     write_json_atomic,
 )
 from models.errors import UserError, unknown_name
+from models.locks import locked
+from models.questions import question
 
 if TYPE_CHECKING:
     from models.evaluation import Rate
@@ -52,6 +55,7 @@ def zoo_names() -> list[str]:
     return sorted(config.parent.name for config in ZOO.glob(f"*/{CONFIG}"))
 
 
+@question
 def load(name_or_path: str | Path) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand.
 
@@ -201,9 +205,6 @@ def save_entry(
     folder = Path(folder)
     extra_files = dict(extra_files or {})
     spec = registry.get_spec(str(model.name_or_path))
-    _finish_interrupted_swap(folder)
-    if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already; nothing was overwritten.")
     for name in extra_files:
         _check_file_name(name, folder)
         if name in (CONFIG, WEIGHTS):
@@ -227,13 +228,16 @@ def save_entry(
     except (TypeError, ValueError) as error:
         raise UserError(f"training and score of {folder} must be JSON ({error}).") from None
     staging = folder.with_name(f".{folder.name}.new-{os.getpid()}")
-    try:
-        for name, data in files.items():
-            write_bytes_atomic(staging / name, data)
-        write_json_atomic(staging / CONFIG, config)
-        _swap_in(staging, folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with _alone(folder):
+        if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"{folder} exists already; nothing was overwritten.")
+        try:
+            for name, data in files.items():
+                write_bytes_atomic(staging / name, data)
+            write_json_atomic(staging / CONFIG, config)
+            _swap_in(staging, folder)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
     return folder
 
 
@@ -293,10 +297,23 @@ def _change_card(entry: str | Path, change: Callable[[str], str], extra_files: M
     )
 
 
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only one that saves ``folder``, cleared of what killed writers left beside it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} could not be written ({error.strerror}).") from error
+    with locked(folder.with_name(f".{folder.name}.lock"), folder):
+        _finish_interrupted_swap(folder)
+        for left in (*folder.parent.glob(f".{glob.escape(folder.name)}.new-*"), _aside(folder)):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
 def _swap_in(staging: Path, folder: Path) -> None:
     """Rename ``staging`` to ``folder``; an old entry is moved aside first and deleted last."""
     aside = _aside(folder)
-    shutil.rmtree(aside, ignore_errors=True)
     try:
         if folder.exists():
             folder.rename(aside)

@@ -6,6 +6,10 @@ import errno
 import os
 import resource
 import signal
+import stat
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +144,119 @@ def test_a_kill_at_any_moment_leaves_one_whole_version(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert path.read_bytes() in versions
+
+
+# ---- what must not be replaced
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "file", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    checkpoint.write_bytes_atomic(link, b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new"
+    target.unlink()
+    checkpoint.write_bytes_atomic(link, b"again")  # a link to nothing, as open() would
+    assert link.is_symlink() and target.read_bytes() == b"again"
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    checkpoint.write_bytes_atomic(path, b"new")
+    assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_that_root_replaces_stays_its_owner_s(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    os.chown(path, 12345, 23456)
+    checkpoint.write_bytes_atomic(path, b"new")
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
+
+
+def test_a_secret_is_readable_to_nobody_else_while_it_is_written(tmp_path: Path, monkeypatch) -> None:
+    path, seen = tmp_path / "file", []
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    keep = checkpoint._keep_permissions
+    monkeypatch.setattr(
+        checkpoint,
+        "_keep_permissions",
+        lambda d, *a: (seen.append(stat.S_IMODE(os.fstat(d).st_mode)), keep(d, *a)),
+    )
+    checkpoint.write_bytes_atomic(path, b"new")
+    assert seen == [0o600]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe, data = tmp_path / "pipe", bytes(range(256)) * 1000  # more than a pipe holds
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    checkpoint.write_bytes_atomic(pipe, data)
+    reader.join(30)
+    assert read == [data] and stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+def test_devices_stay_devices(tmp_path: Path) -> None:
+    """Through a link, so that a failure replaces the link and not the machine's device."""
+    null, full = tmp_path / "null", tmp_path / "full"
+    null.symlink_to("/dev/null")
+    full.symlink_to("/dev/full")
+    checkpoint.write_bytes_atomic(null, b"data")
+    with pytest.raises(UserError):
+        checkpoint.write_bytes_atomic(full, b"data")
+    assert null.is_symlink() and full.is_symlink()
+    assert all(stat.S_ISCHR(Path(f"/dev/{name}").stat().st_mode) for name in ("null", "full"))
+
+
+def test_what_this_process_prints_to_gets_both(tmp_path: Path) -> None:
+    """``--json /dev/stdout > file``: the file has what was printed before, the data and what is printed after."""
+    link, out = tmp_path / "stdout", tmp_path / "out"
+    link.symlink_to("/dev/stdout")  # so that a failure replaces the link
+    code = (
+        "import sys; from models.checkpoint import write_bytes_atomic\n"
+        f"print('before'); write_bytes_atomic({str(link)!r}, b'data\\n'); print('after')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with out.open("wb") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, env=environment, check=True)
+    assert out.read_bytes() == b"before\ndata\nafter\n" and link.is_symlink()
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+    assert piped.stdout == b"before\ndata\nafter\n"
+
+
+def test_a_reader_that_went_away_is_for_the_caller(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    opened = os.open
+
+    def open_and_lose_the_reader(path, *arguments):
+        descriptor = opened(path, *arguments)
+        if str(path) == str(pipe):
+            os.close(reader)
+        return descriptor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", open_and_lose_the_reader)
+        with pytest.raises(BrokenPipeError):
+            checkpoint.write_bytes_atomic(pipe, b"data")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "folder", "x" * 300])
+def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError):
+        checkpoint.write_bytes_atomic(tmp_path / name, b"data")
+    assert only_file_in(tmp_path) == "folder"
 
 
 # ---- JSON

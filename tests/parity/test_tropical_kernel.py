@@ -138,6 +138,21 @@ def test_a_query_that_is_not_a_number_attends_to_nothing_as_in_the_hooked_forwar
 
 
 @needs_compiler
+@pytest.mark.parametrize("top_k", [1, 4, 50])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+def test_a_key_that_is_not_finite_is_shown_as_eager_attention_shows_it(value: float, top_k: int):
+    """Queries before it do not see it; those from it on have what eager attention makes of it."""
+    q, k, v, _ = inputs(1, 2, 30, 30, 8, seed=5)
+    clean = fused_tropical_attention(q, k, v, 1.0, top_k)
+    k[0, 0, 11, 3] = value
+    z, eager = fused_tropical_attention(q, k, v, 1.0, top_k), eager_tropical_attention(q, k, v, 1.0, top_k)
+    torch.testing.assert_close(z, eager, atol=1e-5, rtol=1e-5, equal_nan=True)
+    torch.testing.assert_close(z[:, :, :11], clean[:, :, :11], atol=1e-5, rtol=1e-5)
+    assert z[0, 0, 11:].isnan().all() == math.isnan(value)
+    torch.testing.assert_close(z[0, 1], clean[0, 1], atol=1e-5, rtol=1e-5)
+
+
+@needs_compiler
 @pytest.mark.parametrize("top_k", [1, 3, 50])
 def test_it_is_the_attention_of_the_hooked_forward(top_k: int):
     """Through one Attention component: its q, k, v in, its z out."""
@@ -168,7 +183,7 @@ def test_it_is_the_attention_of_the_hooked_forward(top_k: int):
 
 def test_without_the_kernel_the_eager_form_answers(monkeypatch):
     q, k, v, _ = inputs(1, 2, 20, 20, 8, seed=6)
-    monkeypatch.setattr(tropical_kernel, "_kernel", lambda d_head: None)
+    monkeypatch.setattr(tropical_kernel, "kernel_of_width", lambda d_head: None)
     assert not fused_available()
     assert torch.equal(fused_tropical_attention(q, k, v, 1.0, 4), eager_tropical_attention(q, k, v, 1.0, 4))
 

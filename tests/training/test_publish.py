@@ -16,6 +16,7 @@ from models.training.publish import load_snapshots, publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from tests.training.edited import edit_checkpoint
 
 # A learning rate so small that planted weights stay what they are.
 STILL = Recipe(
@@ -110,10 +111,8 @@ def test_a_repeat_of_the_same_seeds_is_counted_apart_and_gives_no_weights(tmp_pa
 
 def test_of_several_perfect_seeds_the_first_to_get_there_is_taken(tmp_path: Path, run):
     folder = run("a", 0, [1, 3])
-    path = folder / "checkpoint.json"
-    entry = json.loads(path.read_text())
-    entry["state"]["seeds"][1]["first_perfect_step"] = 30  # seed 3 was there at step 10
-    path.write_text(json.dumps(entry))
+    # Seed 3 was there at step 10.
+    edit_checkpoint(folder, lambda entry: entry["state"]["seeds"][1].update(first_perfect_step=30))
     published, _ = publish([folder], tmp_path / "entry")
     made = json.loads((published / "config.json").read_text())["training"]
     assert (made["seed"], made["seeds_grokked"]) == (3, 2)
@@ -121,13 +120,14 @@ def test_of_several_perfect_seeds_the_first_to_get_there_is_taken(tmp_path: Path
 
 def test_a_seed_that_is_perfect_only_on_uniform_problems_is_taken_if_no_other_is(tmp_path: Path, run):
     folder = run("a", 0, [1, 3])
-    path = folder / "checkpoint.json"
-    entry = json.loads(path.read_text())
-    seeds = entry["state"]["seeds"]
-    assert [row["first_uniform_step"] for row in seeds] == [None, 10, None, 10]
-    for row in seeds:  # as if the carry-rich half had never been right
-        row["first_perfect_step"], row["best_exact"] = None, min(row["best_exact"], 0.99)
-    path.write_text(json.dumps(entry))
+
+    def never_on_the_carry_rich_half(entry: dict) -> None:
+        seeds = entry["state"]["seeds"]
+        assert [row["first_uniform_step"] for row in seeds] == [None, 10, None, 10]
+        for row in seeds:
+            row["first_perfect_step"], row["best_exact"] = None, min(row["best_exact"], 0.99)
+
+    edit_checkpoint(folder, never_on_the_carry_rich_half)
     published, score = publish([folder], tmp_path / "entry")
     made = json.loads((published / "config.json").read_text())["training"]
     assert made["seed"] in (1, 3) and made["first_perfect_step"] is None and score.correct == 10_010

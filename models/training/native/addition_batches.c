@@ -2,7 +2,8 @@
  * varied_length_problems.py (the references and the fallbacks).
  *
  * Compiled without value-changing optimisations: every double here is computed by one correctly rounded operation
- * from values that torch computes alike.
+ * from values that torch computes alike. Rows are counted in 64 bits. A digit count outside 1 to 10 is refused with -1
+ * before anything is written: it would index the powers of ten.
  */
 #include <math.h>
 #include <stdint.h>
@@ -49,11 +50,12 @@ static void carry_rich(uint64_t base, int max_digits, int64_t *a, int64_t *b)
 }
 
 /* One batch of one seed: tokens [33, rows], targets [12, rows]. */
-static void one_seed(int64_t seed, int64_t step, int rows, int max_digits, double share, uint8_t *tokens, uint8_t *targets)
+static void one_seed(int64_t seed, int64_t step, int64_t rows, int max_digits, double share, uint8_t *tokens,
+                     uint8_t *targets)
 {
     uint64_t stream = mix(mix((uint64_t)seed + GAMMA) + (uint64_t)step * GAMMA);
     double limit = POWER[max_digits];
-    for (int row = 0; row < rows; row++) {
+    for (int64_t row = 0; row < rows; row++) {
         uint64_t base = mix(stream + (uint64_t)(row + 1) * GAMMA);
         int64_t a = (int64_t)(U(0) * limit), b = (int64_t)(U(1) * limit);
         if (U(2) < share) carry_rich(base, max_digits, &a, &b);
@@ -66,11 +68,13 @@ static void one_seed(int64_t seed, int64_t step, int rows, int max_digits, doubl
     }
 }
 
-void batch(int seeds, const int64_t *seed, int64_t step, int rows, int max_digits, double share, uint8_t *tokens,
-           uint8_t *targets)
+int batch(int64_t seeds, const int64_t *seed, int64_t step, int64_t rows, int max_digits, double share, uint8_t *tokens,
+          uint8_t *targets)
 {
-    for (int s = 0; s < seeds; s++)
-        one_seed(seed[s], step, rows, max_digits, share, tokens + (int64_t)s * 33 * rows, targets + (int64_t)s * 12 * rows);
+    if (max_digits < 1 || max_digits > 10) return -1;
+    for (int64_t s = 0; s < seeds; s++)
+        one_seed(seed[s], step, rows, max_digits, share, tokens + s * 33 * rows, targets + s * 12 * rows);
+    return 0;
 }
 
 /* Problems that training must not meet: their fingerprints, sorted as signed numbers, and where each of 2^17 equal
@@ -98,15 +102,16 @@ static void five_digits(int n, uint32_t *x, uint8_t digit[5][CHUNK])
 
 /* Digit counts uniform up to max_digits, both operands below that power of ten; the padded format, most significant
  * digit first, + 10, = 11, EOS 13. */
-void varied_lengths(int seeds, const int64_t *seed, int64_t step, int rows, int max_digits, const int64_t *fingerprints,
-                    const int32_t *starts, uint8_t *tokens, uint8_t *targets)
+int varied_lengths(int64_t seeds, const int64_t *seed, int64_t step, int64_t rows, int max_digits,
+                   const int64_t *fingerprints, const int32_t *starts, uint8_t *tokens, uint8_t *targets)
 {
+    if (max_digits < 1 || max_digits > 10) return -1;
     uint32_t half[4][CHUNK];        /* low and high half of a, then of b */
     uint8_t digit[4][5][CHUNK];     /* the same, so that digit[0] and digit[1] make ten columns */
-    for (int s = 0; s < seeds; s++, tokens += (int64_t)33 * rows, targets += (int64_t)12 * rows) {
+    for (int64_t s = 0; s < seeds; s++, tokens += 33 * rows, targets += 12 * rows) {
         uint64_t stream = mix(mix((uint64_t)seed[s] + GAMMA) + (uint64_t)step * GAMMA);
-        for (int first = 0; first < rows; first += CHUNK) {
-            int n = rows - first < CHUNK ? rows - first : CHUNK;
+        for (int64_t first = 0; first < rows; first += CHUNK) {
+            int n = rows - first < CHUNK ? (int)(rows - first) : CHUNK;
             for (int r = 0; r < n; r++) {
                 uint64_t base = mix(stream + (uint64_t)(first + r + 1) * GAMMA);
                 double limit = POWER[1 + (int)(U(0) * max_digits)];
@@ -134,4 +139,5 @@ void varied_lengths(int seeds, const int64_t *seed, int64_t step, int rows, int 
             }
         }
     }
+    return 0;
 }

@@ -16,6 +16,8 @@ from models.microadder_continued import CONTINUED, SMALLEST, TRIED
 from models.training import train
 from models.training.loop import Trainer
 from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from tests.training.edited import edit_checkpoint
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "microadder-continued.json"
 
@@ -49,17 +51,12 @@ def test_the_seed_that_was_perfect_first_is_carried_on(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Trainer, "_make_groups", planted)
     train("microadder-57", tmp_path / "run", 3, recipe=recipe, device="cpu", compile=False, progress=False)
-    path = tmp_path / "run" / "checkpoint.json"
-    state = json.loads(path.read_text())
-    state["state"]["seeds"][1]["first_perfect_step"] = 30
-    path.write_text(json.dumps(state))
-    tensors, _ = models.checkpoint.load_weights(tmp_path / "run" / state["file"])
+    edit_checkpoint(tmp_path / "run", lambda entry: entry["state"]["seeds"][1].update(first_perfect_step=30))
+    _, tensors, _ = RunFolder(tmp_path / "run").load_checkpoint()
     found = first_perfect(tmp_path / "run", models.build("microadder-57"))
     assert found is not None
     assert torch.equal(torch.cat([p.reshape(-1) for p in found.parameters()]), tensors["best_theta"][2])
-    for seed in state["state"]["seeds"]:
-        seed["best_exact"] = 0.5
-    path.write_text(json.dumps(state))
+    edit_checkpoint(tmp_path / "run", lambda entry: [seed.update(best_exact=0.5) for seed in entry["state"]["seeds"]])
     assert first_perfect(tmp_path / "run", models.build("microadder-57")) is None
 
 

@@ -1,0 +1,270 @@
+"""Where a question is asked: its arguments are checked, and the process is in a known state meanwhile.
+
+:func:`question` wraps every public function. What a parameter's name promises (``n`` is a number of problems, ``seed``
+seeds a generator, ``model`` has hooks, ``pairs`` are problem pairs that this model can read) and what its annotation
+says is checked here once, and not in every function; what only one function can know, it checks itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.errors import UserError
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+MOST = 10**8  # problems, draws or steps that one question may be asked for
+#: Whole numbers by parameter: the least and the most that they can be.
+WHOLE: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("seed", "problem_seed", "initial_seed"), (0, 2**63 - 1)),
+    **dict.fromkeys(("n", "n_fit", "n_per_length", "runs", "steps", "batch_size", "most_variants"), (1, MOST)),
+    **dict.fromkeys(("draws", "permutations", "resamples"), (1, 10**6)),
+    **dict.fromkeys(("points", "folds"), (2, 10**4)),
+    **dict.fromkeys(("n_random", "max_ablated", "controls", "untrained", "layer", "target", "column"), (0, 10**6)),
+    **dict.fromkeys(("digits", "step"), (1, MOST)),
+}
+#: Real numbers by parameter: they lie between these two, the first of which ``OPEN`` leaves out.
+REAL: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
+    **dict.fromkeys(("width", "seconds", "period"), (0.0, math.inf)),
+}
+OPEN = ("width", "seconds", "period")
+MODELS = ("model", "a", "b", "reference")
+SEVERAL_MODELS = ("models", "untrained")
+
+
+def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
+    """``function`` with its arguments checked and in :func:`plain_state`; when called, it raises a UserError for an
+    argument that its name or annotation does not allow, in one sentence.
+
+    ``hooked`` says that its model must have hooks; else any function from tokens to logits will do.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs)
+        with plain_state():
+            for name, value in given.arguments.items():
+                default = signature.parameters[name].default
+                if value is default or signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                    continue
+                if value is not None or _hints(function).get(name, Any) is Any:  # else the annotation says if it can be
+                    value = _model(name, value) if name == "model" and not hooked else _checked(name, value, default)
+                given.arguments[name] = _of_type(name, value, function)
+            _check_fit(given.arguments)
+            return function(*given.args, **given.kwargs)
+
+    return asked
+
+
+@contextmanager
+def plain_state() -> Iterator[None]:
+    """float32 as torch's default dtype, the CPU as its default device, and no autocast, while the block runs.
+
+    What a program has set for its own computations would change what models are built of and what they compute.
+    """
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    with ExitStack() as stack:
+        if dtype != torch.float32:
+            stack.callback(torch.set_default_dtype, dtype)
+            torch.set_default_dtype(torch.float32)
+        if device.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """The argument as the function gets it. Raises UserError if its name does not allow it."""
+    if isinstance(default, bool):
+        return value
+    if name in WHOLE and _is_number(value):  # the annotation says whether it can be something else
+        return _whole(name, value, *WHOLE[name])
+    if name in REAL and _is_number(value):
+        return _real(name, value, *REAL[name])
+    if name in SEVERAL_MODELS:
+        return _models(name, value)
+    if name in MODELS:
+        return _hooked(name, value)
+    check = _OTHERS.get(name)
+    return value if check is None else check(name, value)
+
+
+@functools.cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of its parameters; what it returns may have a name that only type checkers see."""
+    said = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    return get_type_hints(SimpleNamespace(__annotations__=said), vars(inspect.getmodule(function)))
+
+
+def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
+    """``value`` if it is what the function's annotation says; of numpy's numbers and arrays, Python's.
+
+    Raises:
+        UserError: it is something else.
+    """
+    from beartype import BeartypeConf  # with its imports half a second, which a program that only reads can do without
+    from beartype.door import is_bearable
+
+    hint = _hints(function).get(name, Any)
+    plain = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+    for candidate in (value, plain):
+        if is_bearable(candidate, hint, conf=BeartypeConf(is_pep484_tower=True)):
+            return candidate
+    said = function.__annotations__[name]
+    raise UserError(f"{name} must be {said if isinstance(said, str) else said.__name__}, not {_shown(value)}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.ndim == 0)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    try:
+        whole = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
+    except (TypeError, RuntimeError, ValueError):  # torch and numpy have their own for arrays
+        raise UserError(f"{name} must be a whole number, not {_shown(value)}.") from None
+    if not least <= whole <= most:
+        raise UserError(f"{name} must be at least {least} and at most {_power(most)}, not {_shown(whole)}.")
+    return whole
+
+
+def _power(number: int) -> str:
+    return "2^63 - 1" if number == 2**63 - 1 else f"{number:,}"
+
+
+def _real(name: str, value: Any, least: float, most: float) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (OverflowError, TypeError):  # an integer of too many digits, a complex number
+        number = math.nan
+    if not least <= number <= most or not math.isfinite(number) or (name in OPEN and number == least):
+        bounds = "positive and finite" if name in OPEN else f"between {least:g} and {most:g}"
+        raise UserError(f"{name} must be {bounds}, not {_shown(value)}.")
+    return number
+
+
+def _model(name: str, value: Any) -> Any:
+    """For questions that only compute logits."""
+    if callable(value) and not isinstance(value, type):
+        return value
+    return _hooked(name, value)
+
+
+def _hooked(name: str, value: Any) -> Any:
+    if isinstance(value, nn.Module) and hasattr(value, "run_with_hooks") and hasattr(value, "cfg"):
+        return value
+    hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
+    raise UserError(f"{name} must be a model with TransformerLens hooks, not {_shown(value)}.{hint}")
+
+
+def _models(name: str, value: Any) -> Any:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise UserError(f"{name} must be a list of models, not {_shown(value)}.")
+    for entry in value:
+        _hooked(f"Every one of {name}", entry)
+    return value
+
+
+def _task(name: str, value: Any) -> Any:
+    from models.tasks.base import Task
+
+    if not isinstance(value, Task):
+        raise UserError(f"{name} must be a task of models.tasks, not {_shown(value)}.")
+    return value
+
+
+def _tasks(name: str, value: Any) -> Any:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise UserError(f"{name} must be a list of tasks, one a model, not {_shown(value)}.")
+    for entry in value:
+        if entry is not None:
+            _task(f"Every one of {name}", entry)
+    return value
+
+
+def _pairs(name: str, value: Any) -> Any:
+    from models.tasks.pairs import ProblemPairs
+
+    if not isinstance(value, ProblemPairs):
+        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {_shown(value)}.")
+    return value
+
+
+def _integers(name: str, value: Any) -> Any:
+    """Tensors and arrays of whole numbers as tensors; whatever else a task takes (texts, lists) as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        value = torch.from_numpy(value.astype(np.int64))
+    numbers = isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind not in "OUS")
+    if numbers and (not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex()):
+        raise UserError(f"{name} must be whole numbers, not of {value.dtype}.")
+    if isinstance(value, Tensor) and value.dtype == torch.bool:
+        raise UserError(f"{name} must be whole numbers, not of {value.dtype}.")
+    if not isinstance(value, (Tensor, str, Iterable)) or isinstance(value, (nn.Module, Mapping, bytes)):
+        raise UserError(f"{name} must be whole numbers in a tensor, or a list of texts, not {_shown(value)}.")
+    return value
+
+
+_OTHERS: dict[str, Callable[[str, Any], Any]] = {
+    "task": _task,
+    "tasks": _tasks,
+    "pairs": _pairs,
+    "problems": _integers,
+    "base_tokens": _integers,
+    "tokens": _integers,
+}
+
+
+def _check_fit(arguments: Mapping[str, Any]) -> None:
+    """Pairs and tokens must be some that the model can read."""
+    cfg = getattr(arguments.get("model"), "cfg", None)
+    if cfg is None:
+        return
+    pairs = arguments.get("pairs")
+    task = getattr(pairs, "task", None)
+    if task is not None and (task.d_vocab > cfg.d_vocab or task.input_length > cfg.n_ctx):
+        raise UserError(
+            f"The pairs are of {task.name}, with {task.d_vocab} tokens and {task.input_length} positions; the model "
+            f"has {cfg.d_vocab} and {cfg.n_ctx}."
+        )
+    for name in ("base_tokens", "tokens"):
+        tokens = arguments.get(name)
+        if isinstance(tokens, Tensor):
+            if tokens.ndim != 2 or not tokens.numel():
+                raise UserError(f"{name} must be [n, position] and not empty, not {list(tokens.shape)}.")
+            if tokens.min() < 0 or tokens.max() >= cfg.d_vocab or tokens.shape[1] > cfg.n_ctx:
+                raise UserError(
+                    f"{name} must be of 0 to {cfg.d_vocab - 1}, at most {cfg.n_ctx} in a row: that is what the model "
+                    "reads."
+                )
+
+
+def _shown(value: object) -> str:
+    """A value in a few words."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return f"a {type(value).__name__} of shape {list(value.shape)}"
+    if isinstance(value, nn.Module):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except Exception:  # an object that cannot be shown
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,210 @@
+"""Whatever a public question is given, it answers or says in one sentence what it cannot take."""
+
+import inspect
+import math
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from models.errors import UserError
+from models.questions import REAL, WHOLE, question
+from models.tasks import problem_pairs
+from models.tasks.addition import TenDigitAddition
+
+PUBLIC = {name: value for name in interp.__all__ if inspect.isfunction(value := getattr(interp, name))}
+NUMBERS = (-1, 2**63, 2**70, math.nan, math.inf, 10**400)
+NEVER = (object(), {1: 2}.items(), b"x", 3j)  # what no parameter takes
+PARAMETERS = [
+    (name, parameter)
+    for name, function in PUBLIC.items()
+    for parameter, said in inspect.signature(function).parameters.items()
+    if said.kind is not inspect.Parameter.VAR_KEYWORD
+]
+
+
+@pytest.fixture(scope="module")
+def adder():
+    return models.load("microadder-57")
+
+
+@pytest.fixture(scope="module")
+def pairs(adder):
+    return problem_pairs(adder.task, "carry", column=4, n=4)
+
+
+def ask(name: str, parameter: str, value: object, adder: Any, pairs: Any) -> None:
+    """The question with one bad argument, and a model, pairs and nothing else where it must have something."""
+    given: dict[str, Any] = {"model": adder, "a": adder, "b": adder, "pairs": pairs, "models": [adder, adder]}
+    needed = {
+        key: given.get(key)
+        for key, said in inspect.signature(PUBLIC[name]).parameters.items()
+        if said.default is said.empty and said.kind is not said.VAR_KEYWORD
+    }
+    PUBLIC[name](**needed | {parameter: value})
+
+
+def checked_first(parameter: str) -> bool:
+    return parameter in WHOLE or parameter in REAL
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS, ids=lambda x: x)
+def test_a_public_question_refuses_what_it_cannot_take(name: str, parameter: str, adder, pairs):
+    """Numbers out of range wherever a number is meant, and for each annotated parameter what is of no type it names."""
+    function = PUBLIC[name]
+    hint = get_type_hints(inspect.unwrap(function))[parameter]
+    default = inspect.signature(function).parameters[parameter].default
+    bad: list[object] = []
+    if checked_first(parameter) and not isinstance(default, bool) and "Tensor" not in str(hint):
+        bad += NUMBERS
+    if hint is not Any and "Any" not in str(hint):
+        bad += NEVER
+    for value in bad:
+        with pytest.raises(UserError):
+            ask(name, parameter, value, adder, pairs)
+
+
+def test_most_parameters_are_covered():
+    hints = [get_type_hints(inspect.unwrap(PUBLIC[name]))[parameter] for name, parameter in PARAMETERS]
+    assert len(PUBLIC) > 40 and sum(hint is not Any for hint in hints) > len(hints) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("attention_by_role", {"problems": torch.zeros(2, 2)}),
+        ("attention_by_role", {"problems": np.zeros((2, 2))}),
+        ("attention_by_role", {"problems": 3}),
+        ("attention_by_role", {"problems": models.load}),
+        ("attention_by_role", {"task": "addition"}),
+        ("attention_by_role", {"n": 0}),
+        ("attention_by_role", {"n": 2.5}),
+        ("attention_by_role", {"n": True}),
+        ("attention_by_role", {"n": "many"}),
+        ("attention_by_role", {"model": "microadder-57"}),
+        ("attention_by_role", {"model": torch.nn.Linear(2, 2)}),
+        ("compare_models", {"models": "microadder-57"}),
+        ("compare_models", {"models": ["microadder-57"]}),
+        ("logit_lens", {"resamples": 0}),
+        ("circle_fit", {"permutations": 0}),
+        ("activation_patching", {"pairs": [(1, 2)]}),
+        ("activation_patching", {"direction": ["denoise"]}),
+        ("which_algorithm", {"algorithms": 3}),
+    ],
+)
+def test_an_argument_that_cannot_be_is_one_sentence(name: str, bad: dict, adder, pairs):
+    given = {"circle_fit": {"points": torch.randn(10, 3)}, "activation_patching": {"model": adder, "pairs": pairs}}
+    given |= {"compare_models": {}}
+    with pytest.raises(UserError) as error:
+        PUBLIC[name](**given.get(name, {"model": adder}) | bad)
+    assert len(str(error.value).splitlines()) == 1 and len(str(error.value)) < 400
+
+
+def test_pairs_and_tokens_of_another_format_are_refused(adder, pairs):
+    small = models.load("toygpt-learned-pre")
+    with pytest.raises(UserError):
+        interp.activation_patching(small, pairs)
+    metric = lambda logits, *_: logits[:, -1, 0]  # noqa: E731
+    for tokens in (pairs.clean_tokens + 99, pairs.clean_tokens - 99, pairs.clean_tokens[0], pairs.clean_tokens.float()):
+        with pytest.raises(UserError):
+            interp.patch_sweep(adder, tokens, pairs.corrupted_tokens, metric)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
+def test_pairs_models_and_scores_are_asked_for_in_numbers_too(seed, adder):
+    with pytest.raises(UserError):
+        problem_pairs(adder.task, "carry", column=4, n=4, seed=seed)
+    with pytest.raises(UserError):
+        models.build("microadder-57", seed)
+    with pytest.raises(UserError):
+        models.score(adder, batch_size=seed)
+    with pytest.raises(UserError):
+        models.load(seed)
+
+
+def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
+    problems = torch.tensor([[1, 2], [99, 1], [555, 445]])
+    assert models.score(adder, problems.numpy()) == models.score(adder, problems)
+    one, other = (interp.attention_by_role(adder, problems=x).to_dataframe() for x in (problems.numpy(), problems))
+    assert one.equals(other)
+    one = interp.stress_suites(adder, n=50, seed=1).to_dataframe()
+    other = interp.stress_suites(adder, n=np.int64(50), seed=np.uint8(1)).to_dataframe()
+    assert one.equals(other)
+
+
+def test_a_question_keeps_its_name_text_and_signature():
+    from interp.accuracy import accuracy_by_chain as unchecked
+
+    assert interp.accuracy_by_chain is not unchecked
+    assert interp.accuracy_by_chain.__doc__ == unchecked.__doc__
+    assert inspect.signature(interp.accuracy_by_chain) == inspect.signature(unchecked)
+
+
+# ---- the state of the process
+
+
+def state() -> tuple[torch.dtype, torch.device, bool]:
+    return torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_enabled("cpu")
+
+
+@pytest.fixture(params=["float64", "float16", "meta", "autocast"])
+def elsewhere(request):
+    """A program that has set something for its own computations."""
+    if request.param in ("float64", "float16"):
+        torch.set_default_dtype(getattr(torch, request.param))
+        yield
+        torch.set_default_dtype(torch.float32)
+    elif request.param == "meta":
+        with torch.device("meta"):
+            yield
+    else:
+        with torch.autocast("cpu", torch.bfloat16):
+            yield
+
+
+def test_models_load_and_score_alike_whatever_the_program_has_set(elsewhere, adder):
+    before = state()
+    loaded, built = models.load("microadder-57"), models.build("microadder-57", seed=3)
+    for model in (loaded, built):
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        assert {p.device.type for p in model.parameters()} == {"cpu"}
+    for (_, ours), (_, theirs) in zip(loaded.named_parameters(), adder.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    score = models.score(loaded, ["1+2", "9999999999+1", "57+48"])
+    assert (score.correct, score.n) == (3, 3)
+    assert interp.accuracy_by_chain(loaded, n_per_length=20).to_dataframe()["correct"].sum() > 0
+    assert state() == before
+
+
+def test_autocast_does_not_change_what_is_said_of_a_model(adder):
+    def said() -> str:
+        return interp.attention_by_role(adder, n=64).to_dataframe().to_json()
+
+    expected = said()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert said() == expected
+
+
+def test_the_state_comes_back_after_an_error():
+    @question
+    def fails(n: int) -> None:
+        assert state() == (torch.float32, torch.device("cpu"), False)
+        raise ZeroDivisionError
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            fails(3)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_task_of_one_s_own_is_a_task(adder):
+    class Mine(TenDigitAddition):
+        pass
+
+    assert models.score(adder, ["1+2"], task=Mine()).n == 1

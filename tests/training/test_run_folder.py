@@ -1,0 +1,209 @@
+"""A run folder is one process's at a time, and damage to what it says is noticed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import models
+from models.errors import UserError
+from models.training import train
+from models.training.publish import publish
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from tests.training.edited import edit_checkpoint
+
+RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=3)
+
+
+def go_on(run: Path, **changes):
+    settings = {"seeds": 2, "recipe": RECIPE, "progress": False, "compile": False, "device": "cpu"} | changes
+    return train("microadder-57", run, **settings)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    go_on(tmp_path / "run", stop_at_step=20)
+    return tmp_path / "run"
+
+
+def theta(run: Path) -> torch.Tensor:
+    return RunFolder(run).load_checkpoint()[1]["theta"]
+
+
+# ---- one process
+
+
+def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, tmp_path: Path):
+    script = "import pathlib, sys; from tests.training.test_run_folder import go_on; go_on(pathlib.Path(sys.argv[1]))"
+    config = json.loads((run / "config.json").read_text())
+    with RunFolder(run).open(config):
+        before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        second = subprocess.run(
+            [sys.executable, "-c", script, str(run)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert second.returncode != 0 and f"process {os.getpid()} on" in second.stderr
+        with pytest.raises(UserError, match=str(os.getpid())):
+            go_on(run)
+        assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    go_on(run)
+    go_on(tmp_path / "whole")
+    assert torch.equal(theta(run), theta(tmp_path / "whole"))
+    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    assert not (run / ".lock").exists()
+
+
+def test_a_run_that_fails_lets_go_of_its_folder(run: Path):
+    with pytest.raises(UserError):
+        go_on(run, seeds=3)
+    assert go_on(run).complete
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError):
+        go_on(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+# ---- damage
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed_or_means_nothing(run: Path):
+    """Whatever bit of checkpoint.json is flipped, loading gives one sentence or the same contents."""
+    path, intact = run / "checkpoint.json", (run / "checkpoint.json").read_bytes()
+    expected = RunFolder(run).load_checkpoint()
+    random.seed(0)
+    noticed = 0
+    for bit in random.sample(range(8 * len(intact)), 400):
+        data = bytearray(intact)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            found = RunFolder(run).load_checkpoint()
+        except UserError:
+            noticed += 1
+            continue
+        assert (found[0], found[2]) == (expected[0], expected[2])
+    assert noticed > 350  # others hit white space
+
+
+def test_a_checkpoint_with_a_digest_of_something_else_is_refused(run: Path):
+    entry = json.loads((run / "checkpoint.json").read_text())
+    entry["state"]["seeds"][0]["best_exact"] = 1.0
+    (run / "checkpoint.json").write_text(json.dumps(entry))
+    for ask in (go_on, lambda run: publish([run])):
+        with pytest.raises(UserError):
+            ask(run)
+
+
+def test_a_checkpoint_names_no_file_of_another_folder(run: Path):
+    edit_checkpoint(run, lambda entry: entry.update(file="../checkpoint-20.safetensors"))
+    with pytest.raises(UserError):
+        RunFolder(run).load_checkpoint()
+
+
+@pytest.mark.parametrize("damage", ["remove", "shorten", "change"])
+def test_metrics_that_are_not_the_checkpoint_s_are_noticed_and_left_alone(run: Path, damage: str):
+    path = run / "metrics.jsonl"
+    data = path.read_bytes()
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-5] if damage == "shorten" else data.replace(b'"step": 10', b'"step": 11'))
+    left = path.read_bytes() if path.exists() else None
+    for ask in (go_on, lambda run: publish([run])):
+        with pytest.raises(UserError, match=r"metrics\.jsonl"):
+            ask(run)
+    assert (path.read_bytes() if path.exists() else None) == left
+    path.write_bytes(data)
+    assert go_on(run).complete
+
+
+def test_metrics_are_on_disk_before_the_checkpoint_that_counts_them(run: Path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda d: (synced.append(os.readlink(f"/proc/self/fd/{d}")), fsync(d))[1])
+    go_on(run)
+    names = [Path(name).name for name in synced]
+    last = max(i for i, name in enumerate(names) if name.startswith(".checkpoint.json"))
+    assert "metrics.jsonl" in names[last - 3 : last]
+
+
+def test_a_run_of_the_version_before_digests_goes_on_with_a_warning(run: Path, tmp_path: Path):
+    """Half a line at the end, too, as a crash left it then."""
+
+    def as_then(run: Path) -> None:
+        entry = json.loads((run / "checkpoint.json").read_text())
+        del entry["digest"], entry["metrics"], entry["state"]["surroundings"]
+        (run / "checkpoint.json").write_text(json.dumps(entry, indent=2))
+
+    as_then(run)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 30, "ex')
+    with pytest.warns(UserWarning, match="no digest"):
+        go_on(run)
+    go_on(tmp_path / "whole")
+    assert torch.equal(theta(run), theta(tmp_path / "whole"))
+    assert (run / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    as_then(run)
+    with pytest.warns(UserWarning, match="no digest"), pytest.raises(UserError, match="nothing to publish"):
+        publish([run], tmp_path / "entry")
+
+
+@pytest.mark.parametrize("change", [{"seeds": []}, {"seeds": [{"sed": 0}, {}]}, {"groups": [[7, 8]]}, {"losses": "x"}])
+def test_a_checkpoint_without_digest_that_holds_nonsense_is_one_sentence(run: Path, change: dict):
+    entry = json.loads((run / "checkpoint.json").read_text())
+    del entry["digest"], entry["metrics"]
+    entry["state"] |= change
+    (run / "checkpoint.json").write_text(json.dumps(entry))
+    with pytest.warns(UserWarning), pytest.raises(UserError):
+        go_on(run)
+
+
+# ---- surroundings
+
+
+def test_a_run_that_goes_on_with_other_threads_says_so_once_and_remembers(run: Path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go_on(run, stop_at_step=25)  # nothing has changed: nothing to say
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        with pytest.warns(UserWarning, match=f"threads was {threads} and is {threads + 1}"):
+            go_on(run, stop_at_step=30)
+    finally:
+        torch.set_num_threads(threads)
+    stretches = RunFolder(run).load_checkpoint()[2]["surroundings"]
+    assert [(entry["from_step"], entry["threads"]) for entry in stretches] == [(0, threads), (25, threads + 1)]
+
+
+def test_the_kernel_belongs_to_the_surroundings(run: Path, monkeypatch):
+    from models.training import native
+
+    kernels = RunFolder(run).load_checkpoint()[2]["surroundings"][0]["kernels"]
+    if not kernels:
+        pytest.skip("no C compiler here")
+    assert kernels[0].startswith("split_stream-")
+    monkeypatch.setenv("CARRYLENS_NATIVE", "0")
+    native.library.cache_clear()
+    with pytest.warns(UserWarning, match="kernels"):
+        go_on(run)
+    native.library.cache_clear()
+
+
+def test_staging_folders_of_killed_saves_are_cleared_away(tmp_path: Path):
+    for left in (".entry.new-123", ".entry.old", ".another.new-5"):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "config.json").write_text("{")
+    (tmp_path / "entry").mkdir()
+    models.save_entry(tmp_path / "entry", models.build("microadder-57"), {}, {}, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".another.new-5", "entry"]
