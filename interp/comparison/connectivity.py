@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from interp.ablation.variants import run_variants
-from interp.comparison.alignment import Alignment, align, flat
+from interp.comparison.alignment import Alignment, align, flat, parametrised
 from interp.comparison.symmetries import symmetries_of
 from interp.comparison.tables import columns_of, table_of
 from interp.controls import untrained_copy
@@ -148,6 +148,7 @@ def mode_connectivity(
         raise UserError(f"A path needs at least 3 points, both ends and one between them, not {points}.")
     require_evaluation_mode(a)
     task = resolve_task(a, task)
+    a, b = parametrised(a, task), parametrised(b, task)
     alignment = align(a, b)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     paths = {STORED: alignment.stored, ALIGNED: alignment.aligned}
