@@ -29,7 +29,7 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.problems import chunks, draw, resolve_task
+from interp.problems import chunks, digit_tokens, draw, resolve_task
 from interp.results import Provenance, Result
 from interp.stats import mean_interval
 from models.errors import UserError
@@ -342,4 +342,5 @@ def attention_by_role(
         [role.label for role in task.target_roles],
         [role.label for role in task.roles][:length],
         sample.provenance,
+        digit_tokens(task),
     )

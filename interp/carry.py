@@ -40,6 +40,7 @@ from interp.carry_measures import CAUSAL
 from interp.problems import Sample, chunks, draw, resolve_task
 from interp.results import Provenance, Result
 from models.errors import UserError
+from models.tasks.domain import base_of
 
 SEPARATES = 0.95  # auroc_apart from which a unit is called a detector
 
@@ -211,6 +212,7 @@ def compute_carry_units(
     clean: Bool[np.ndarray, "n column"],
     ablated: Mapping[tuple[int, int], Bool[np.ndarray, "n column"]],
     provenance: Provenance,
+    base: int = 10,
 ) -> CarryUnits:
     """Units against signals from activations at the query of each answer column.
 
@@ -220,6 +222,7 @@ def compute_carry_units(
         clean: whether the whole model predicts the column's digit.
         ablated: the same with (layer, unit) set to zero; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
+        base: of the digits.
 
     Raises:
         UserError: NaN activations.
@@ -228,7 +231,7 @@ def compute_carry_units(
         raise UserError("A unit's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.seed or 0
-    signals = measures.column_signals(variables, seed)
+    signals = measures.column_signals(variables, seed, base)
     labels = np.stack([values.ravel() for values in signals.values()], 1)
     problem = np.repeat(np.arange(n), columns)
     x, y = (part.reshape(n * columns, layers * units).astype(np.float64) for part in (pre, post))
@@ -302,9 +305,9 @@ def carry_units(
     right = task.targets(sample.problems)[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)
-    chosen = _most_separating(pre, variables, seed, max_ablated)
+    chosen = _most_separating(pre, variables, seed, max_ablated, base_of(task))
     ablated = {unit: _correct(model, sample, queries, right, unit) for unit in chosen}
-    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance)
+    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base_of(task))
 
 
 def _activations(
@@ -345,14 +348,14 @@ def _correct(
 
 
 def _most_separating(
-    pre: np.ndarray, variables: Mapping[str, np.ndarray], seed: int, count: int
+    pre: np.ndarray, variables: Mapping[str, np.ndarray], seed: int, count: int, base: int
 ) -> list[tuple[int, int]]:
     """The (layer, unit) pairs that separate some carry signal best, at most ``count``."""
     layers, units = pre.shape[2:]
     pairs = [(layer, unit) for layer in range(layers) for unit in range(units)]
     if len(pairs) <= count:
         return pairs
-    signals = measures.column_signals(variables, seed)
+    signals = measures.column_signals(variables, seed, base)
     labels = np.stack([signals[name].ravel() for name in measures.RIVALS], 1)
     areas = measures.auroc(pre.reshape(-1, layers * units), labels)
     return [pairs[i] for i in np.argsort(-np.nanmax(np.abs(areas - 0.5), 1))[:count]]

@@ -30,18 +30,19 @@ def signal_name(signal: str) -> str:
 
 
 def column_signals(
-    variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int
+    variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, base: int = 10
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
-    """Candidate signals of each column from a task's variables: four about carries, the rest controls."""
+    """Candidate signals of each column from a task's variables: four about carries, the rest controls. The names'
+    "10" and "9" are the base and its highest digit."""
     answer = variables["s"]
     shuffled = np.random.default_rng(seed).permutation(variables["carry_out"].ravel()).reshape(answer.shape)
     signals = {
         "carry_in": variables["carry_in"],
         "carry_out": variables["carry_out"],
-        "generate": variables["digit_sum"] >= 10,
-        "propagate": variables["digit_sum"] == 9,
+        "generate": variables["digit_sum"] >= base,
+        "propagate": variables["digit_sum"] == base - 1,
         "odd": answer % 2,
-        **{f"s={digit}": answer == digit for digit in range(10)},
+        **{f"s={digit}": answer == digit for digit in range(base)},
         "shuffled": shuffled,
     }
     return {name: values.astype(bool) for name, values in signals.items()}

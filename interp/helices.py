@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from interp.embeddings import PERMUTATIONS, all_rows
 from interp.geometry import FLAT, aligned_plane, as_table
@@ -109,8 +109,9 @@ def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUT
     grid = (
         2 * np.pi / np.geomspace(2.0 + 1 / n, 2 * n, 40 * n) if period is None else np.array([2 * np.pi / abs(period)])
     )
-    bases = np.stack([np.linalg.qr(_design(i, w))[0] for w in grid])  # [w, n, 4]
-    best = int(np.argmax(_explained(bases, table[None])[0]))
+    periods = _Periods(n, grid)
+    own = periods.explained(table, i[None])[0]
+    best = int(np.argmax(own))
     omega = float(grid[best])
     if period is None:
         from scipy.optimize import minimize_scalar
@@ -138,7 +139,8 @@ def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUT
     fitted = np.stack((in_plane[0] + amp * np.cos(turn), in_plane[1] + amp * np.sin(turn), slope * i + level), 1)
     error = float(((table - fitted @ frame) ** 2).sum())
     rng = np.random.default_rng(seed)
-    null = _explained(bases, np.stack([table[rng.permutation(n)] for _ in range(permutations)])).max(-1)
+    orders = np.stack([rng.permutation(n) for _ in range(permutations)]) if permutations else np.empty((0, n), int)
+    null = periods.explained(table, orders).max(-1)
     coords = {"row": i, "axis": ["x", "y", "ramp"]}
     norm = float(np.linalg.norm(gradient))
     return HelixFit(
@@ -152,7 +154,7 @@ def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUT
         explained=1 - error / total,
         ellipticity=_ellipticity(basis, cosine, sine),
         tilt=math.acos(min(1.0, abs(slope) / norm)) if norm > 0 else 0.0,
-        p_value=permutation_p(float(_explained(bases, table[None])[0].max()), null),
+        p_value=permutation_p(float(own.max()), null),
         points=xr.DataArray(coordinates, dims=("row", "axis"), coords=coords),
         fitted=xr.DataArray(fitted, dims=("row", "axis"), coords=coords),
         basis=basis,
@@ -187,10 +189,44 @@ def _design(i: np.ndarray, omega: float) -> np.ndarray:
     return np.stack((np.ones(len(i)), i, np.cos(omega * i), np.sin(omega * i)), 1)
 
 
-def _explained(bases: np.ndarray, tables: np.ndarray) -> Float[np.ndarray, "table period"]:
-    """Share of the variance about the mean that each period's regression explains, for each table [n, D]."""
-    centred = tables - tables.mean(1, keepdims=True)
-    found = np.empty((len(tables), len(bases)))
-    for index, q in enumerate(bases):
-        found[:, index] = ((q.T @ centred) ** 2).sum((1, 2))
-    return found / (centred**2).sum((1, 2))[:, None]
+class _Periods:
+    """What the regression on 1, i, cos(w i), sin(w i) explains, for each w of a grid.
+
+    Of a table only its inner products G count: ``cos^T G cos`` is a sum over the diagonals and the antidiagonals of G
+    times cosines of their numbers: a table costs n^2 and the grid a product of [3 n] by [w], and not n^2 for each w.
+    """
+
+    def __init__(self, n: int, grid: Float[np.ndarray, " w"]):
+        i = np.arange(n)
+        self.ramp = np.linalg.qr(_design(i, 1.0)[:, :2])[0]
+        inverse = np.stack([np.linalg.inv(np.linalg.qr(_design(i, w))[1]) for w in grid])
+        self.unit = inverse[:, 2:, 2:]  # makes cosine and sine, less their share of the ramp, orthonormal
+        self.apart, self.together = np.abs(i[:, None] - i), i[:, None] + i
+        turns = np.outer(np.arange(2 * n - 1), grid)
+        self.cos, self.sin = np.cos(turns), np.sin(turns)
+
+    def explained(
+        self, table: Float[np.ndarray, "n D"], orders: Int[np.ndarray, "order n"]
+    ) -> Float[np.ndarray, "order w"]:
+        """Share of the variance about the mean, of the rows in each order."""
+        n = len(table)
+        centred = table - table.mean(0)
+        products, q = centred @ centred.T, self.ramp
+        by_ramp, diagonals, across = (
+            np.empty(len(orders)),
+            np.empty((len(orders), n)),
+            np.empty((len(orders), 2 * n - 1)),
+        )
+        for row, order in enumerate(orders):
+            g = products[np.ix_(order, order)]
+            shared = q.T @ g
+            inner = shared @ q
+            by_ramp[row] = np.trace(inner)
+            g = g - q @ shared - shared.T @ q.T + q @ inner @ q.T
+            diagonals[row] = np.bincount(self.apart.ravel(), g.ravel())
+            across[row] = np.bincount(self.together.ravel(), g.ravel())
+        even, odd, mixed = diagonals @ self.cos[:n], across @ self.cos, across @ self.sin
+        (a, b), (_, c) = self.unit.transpose(1, 2, 0)  # upper triangular
+        cosine, sine = (even + odd) / 2, (even - odd) / 2
+        waves = a**2 * cosine + b**2 * cosine + b * c * mixed + c**2 * sine
+        return (by_ramp[:, None] + waves) / (centred**2).sum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,27 @@ from torch import Tensor, nn
 from interp.results import Provenance
 from models.errors import UserError
 from models.tasks.base import Task
+from models.tasks.domain import NoDomain, base_of, domain_of
 
 #: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come behind them.
 DIGIT_TOKENS = 10
 
-_PAIRS = np.array([(a, b) for a in range(10) for b in range(10)])
-_KIND = np.sign(_PAIRS.sum(1) - 9)  # -1 kills a carry, 0 passes it on, 1 makes one
-_PAIRS_OF_KIND = [_PAIRS[kind == _KIND] for kind in (-1, 0, 1)]
+
+@cache
+def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
+    """Pairs of digits that kill a carry, pass it on, and make one."""
+    pairs = np.indices((base, base)).reshape(2, -1).T
+    kind = np.sign(pairs.sum(1) - base + 1)
+    return [pairs[kind == one] for one in (-1, 0, 1)]
+
+
+def digit_tokens(task: Task) -> int:
+    """How many of the first tokens are digits: the base; all of them where the task does not say which problems it
+    has."""
+    try:
+        return base_of(task)
+    except NoDomain:
+        return task.d_vocab
 
 
 def resolve_task(model: Any, task: Any) -> Task:
@@ -55,29 +70,31 @@ def resolve_task(model: Any, task: Any) -> Task:
     return task
 
 
-def carry_rich(columns: int, n: int, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
+def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
     """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
-    return np.einsum("ncd,c->nd", carry_rich_digits(columns, n, rng), 10 ** np.arange(columns, dtype=np.int64))
+    digits = carry_rich_digits(columns, n, rng, base=base)
+    return np.einsum("ncd,c->nd", digits, base ** np.arange(columns, dtype=np.int64))
 
 
 def carry_rich_digits(
-    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True
+    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True, base: int = 10
 ) -> Int[np.ndarray, "n column 2"]:
     """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
 
-    A column is 9 with probability p ~ U(0, 0.95), one p a problem, else below 9 or above 9 with equal chance, and
-    its two digits are uniform among those with such a sum. Uniform digits have p = 0.1. Units come first; without
+    A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p a problem, else below or
+    above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
+    p = 0.1. Units come first; without
     ``leading_zeros`` the last column's digits are from 1 on.
     """
     passes = rng.uniform(0, 0.95, (n, 1))
     draw = rng.random((n, columns))
-    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _PAIRS_OF_KIND
+    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _pairs_of_kind
     digits = np.empty((n, columns, 2), dtype=np.int64)
-    for index, pairs in enumerate(_PAIRS_OF_KIND):
+    for index, pairs in enumerate(_pairs_of_kind(base)):
         where = kind == index
         digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
     if not leading_zeros:
-        for index, pairs in enumerate(_PAIRS_OF_KIND):
+        for index, pairs in enumerate(_pairs_of_kind(base)):
             where = kind[:, -1] == index
             without = pairs[(pairs > 0).all(1)]
             digits[where, -1] = without[rng.integers(len(without), size=int(where.sum()))]
@@ -98,7 +115,7 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
 
     Given ``problems`` are used as they are. Otherwise ``n`` are drawn: a share ``carry_heavy`` rich in carry chains
     (by the task's own ``sample_carry_rich(n, generator)`` where it has one, else :func:`carry_rich` where it adds
-    two decimal numbers, else none), the rest from the task's natural distribution.
+    two numbers of a column each or more and says its domain, else none), the rest from the task's natural distribution.
 
     Raises:
         UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
@@ -136,12 +153,17 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     probe = task.sample(2, torch.Generator().manual_seed(seed))
     if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
         return None
-    rng = np.random.default_rng(seed)
-    if probe.ndim == 3:  # problems are digits [n, operand, column], of exactly as many digits as there are columns
-        digits = carry_rich_digits(probe.shape[2], n, rng, leading_zeros=probe.shape[2] == 1)
-        return torch.from_numpy(digits).transpose(1, 2).contiguous()
-    columns = sum(1 for role in task.roles if role.kind == "operand" and role.index == 0)
-    return torch.from_numpy(carry_rich(columns, n, rng))
+    try:
+        domain, rng = domain_of(task), np.random.default_rng(seed)
+    except NoDomain:
+        return None
+    columns = {domain.width(0), domain.width(1)}
+    if len(columns) > 1 or domain.n_operands != 2:
+        return None
+    (width,) = columns
+    leading_zeros = not any(domain.lowest)
+    digits = carry_rich_digits(width, n, rng, leading_zeros, domain.base)
+    return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
 
 
 def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:

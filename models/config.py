@@ -75,6 +75,7 @@ class TransformerConfig:
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
+    d_vocab_out: int | None = None  # tokens that are predicted, where they are others than those that are read
     dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
@@ -83,6 +84,8 @@ class TransformerConfig:
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.d_vocab_out is not None and self.d_vocab_out < 1:
+            raise UserError(f"d_vocab_out must be at least 1, not {self.d_vocab_out}.")
         if self.d_mlp < 0:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
         if self.attn_top_k is not None and self.attn_top_k < 1:
@@ -125,8 +128,14 @@ class TransformerConfig:
         """Whether embeddings and sublayer outputs sum to the last residual stream (false with post-norm)."""
         return not self.has_post_norm
 
+    @property
+    def n_logits(self) -> int:
+        """How many tokens are predicted."""
+        return self.d_vocab if self.d_vocab_out is None else self.d_vocab_out
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON; ``d_vocab_out`` only where it is set, so that what was said of other models stays true of them."""
+        return {name: value for name, value in asdict(self).items() if name != "d_vocab_out" or value is not None}
 
     def replace(self, **changes: Any) -> TransformerConfig:
         return replace(self, **changes)
@@ -182,7 +191,7 @@ class RuntimeConfig:
 
     @property
     def d_vocab_out(self) -> int:
-        return self._config.d_vocab
+        return self._config.n_logits
 
     @property
     def use_attn_scale(self) -> bool:

@@ -128,6 +128,7 @@ def _shared_options(cfg: TransformerConfig) -> dict[str, Any]:
         "d_head": cfg.d_head,
         "d_mlp": cfg.d_mlp,
         "d_vocab": cfg.d_vocab,
+        "d_vocab_out": cfg.n_logits,
         "n_ctx": cfg.n_ctx,
         "act_fn": cfg.act_fn,
         "gated_mlp": cfg.gated_mlp,

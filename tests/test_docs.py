@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import models
 from models.config import TransformerConfig
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
+from tests.docs_blocks import blocks
 from tests.toy_task import ToyAddition
 
 ROOT = Path(__file__).parents[1]
@@ -24,20 +24,6 @@ DOCS = ROOT / "docs"
 
 
 # ---- how to add things
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: ``title`` names a file to write (or, of a diff, to change); without one it is to be run."""
-
-    language: str
-    title: str | None
-    text: str
-
-
-def blocks(page: str) -> list[Block]:
-    fence = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-    return [Block(match[1], match[2], match[3]) for match in fence.finditer(page)]
 
 
 def changed(text: str, diff: str) -> str:

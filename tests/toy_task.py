@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.tasks.base import Role, Task
+from models.tasks.domain import Domain
 
 TENS = 10
 
@@ -29,6 +30,7 @@ class ToyAddition(Task):
     )
     target_roles: Sequence[Role] = roles[4:]
     query_positions: Sequence[int] = (3, 4)
+    domain = Domain.of((2, 2))
 
     def as_problems(self, problems: Any) -> Tensor:
         return torch.as_tensor(problems)

@@ -41,6 +41,7 @@ from interp.results import Provenance, Result
 from interp.sites import model_name, with_writable_stream
 from interp.stats import permutation_p
 from models.errors import UserError, unknown_name
+from models.tasks.domain import base_of
 
 SIGNIFICANT = 0.05
 #: Signals of a table unless others are asked for: the four about carries, and two controls.
@@ -148,6 +149,7 @@ def compute_double_dissociation(
     draws: int = 199,
     model: str = "the model",
     method: str = "zero",
+    base: int = 10,
 ) -> DoubleDissociation:
     """The table from which columns are right with and without each unit.
 
@@ -163,7 +165,7 @@ def compute_double_dissociation(
     if not ablated:
         raise UserError("There is no unit to compare.")
     seed = provenance.seed or 0
-    everything = measures.column_signals(variables, seed)
+    everything = measures.column_signals(variables, seed, base)
     signals = [signals] if isinstance(signals, str) else list(signals)
     if not signals:
         raise UserError("There is no signal to compare units by.")
@@ -271,4 +273,5 @@ def double_dissociation(
         draws,
         model_name(model),
         method,
+        base_of(task),
     )

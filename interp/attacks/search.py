@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.attacks.moves import changed_digits, crossed, moved_digits, runs_of_nines
 from interp.attacks.programme import Programme, programme
 from interp.attacks.runs import GRADIENT_RUNS, Margins, Runner, estimates
-from interp.attacks.space import Digits, ProblemSpace, batches, unseen
+from interp.attacks.space import Digits, OtherDigits, ProblemSpace, batches, unseen
 from interp.attacks.tally import Tally
 
 START_SHARE, MOST_START = 0.2, 4_096  # of the runs, for the sample that the search starts from
@@ -169,7 +169,7 @@ def neighbours(
     row: int,
     sums: Int[Tensor, "operand column"] | None,
     rng: np.random.Generator,
-) -> Digits:
+) -> OtherDigits:
     """One parent's neighbours: all moves of it, and its crossings with the next parent."""
     own = digits[row]
     near = [changed_digits(space, own), moved_digits(space, own), crossed(own, digits[(row + 1) % len(digits)])]

@@ -1,8 +1,7 @@
 """The problems of any arithmetic task as digits that a search may change: [problem, operand, column], units first.
 
-What a digit may be is read off the task's own distribution: a digit that none of :data:`LOOKED_AT` of its problems has
-in some place (a leading zero, where a shape means numbers of exactly so many digits; anything above the shorter
-operand) is not put there, so that what is found is a problem of the task.
+What a digit may be is what the task says (:attr:`models.tasks.base.Task.domain`), so that what is found is a problem of
+the task.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 import torch
@@ -18,16 +16,15 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.problems import draw
-from models.errors import UserError
-from models.tasks.addition import to_digits
 from models.tasks.base import Task
+from models.tasks.domain import Domain, domain_of
 
-LOOKED_AT = 2_000
 CARRY_RICH = 0.5  # share of what is drawn, where a task has carries
 #: Draws that bring nothing new after which a domain counts as exhausted.
 PATIENCE = 20
 
 Digits = Int[Tensor, "n operand column"]
+OtherDigits = Int[Tensor, "k operand column"]  # as many or fewer, or more
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,35 +32,48 @@ class ProblemSpace:
     """The problems of ``task``: ``allowed`` says which digits may stand in which place."""
 
     task: Task
-    allowed: Bool[Tensor, "operand column base"]
-    from_numbers: bool  # the task's problems are integers, not digits
+    domain: Domain
+
+    @cached_property
+    def allowed(self) -> Bool[Tensor, "operand column base"]:
+        """Which digits may stand in which place: where an operand has no digit, zero alone."""
+        cells = zip(self.domain.operand, self.domain.column, strict=True)
+        allowed = torch.zeros(self.n_operands, self.n_columns, self.base, dtype=torch.bool)
+        allowed[..., 0] = True
+        for cell, (operand, column) in enumerate(cells):
+            allowed[operand, column] = torch.arange(self.base) >= self.domain.lowest[cell]
+        return allowed
 
     @property
     def n_operands(self) -> int:
-        return self.allowed.shape[0]
+        return self.domain.n_operands
 
     @property
     def n_columns(self) -> int:
-        return self.allowed.shape[1]
+        return self.domain.n_columns or 1 + max(self.domain.column)
 
     @property
     def base(self) -> int:
-        return self.allowed.shape[2]
+        return self.domain.base
 
-    @cached_property
+    @property
     def size(self) -> int:
         """How many problems there are."""
-        return prod(self.allowed.sum(2).flatten().tolist())
+        return self.domain.size
 
     def digits(self, problems: Int[Tensor, "n *operands"]) -> Digits:
         """Digits of problems as the task has them."""
-        if not self.from_numbers:
+        if self.domain.n_columns is not None:
             return problems
-        return torch.stack([to_digits(column, self.n_columns) for column in problems.unbind(1)], 1)
+        out = torch.zeros(len(problems), self.n_operands, self.n_columns, dtype=torch.int64)
+        out[:, list(self.domain.operand), list(self.domain.column)] = self.domain.digits_of(problems)
+        return out
 
     def problems(self, digits: Digits) -> Int[Tensor, "n *operands"]:
         """The task's problems of these digits."""
-        return (digits * 10 ** torch.arange(self.n_columns)).sum(2) if self.from_numbers else digits
+        if self.domain.n_columns is not None:
+            return digits
+        return (digits * self.base ** torch.arange(self.n_columns)).sum(2)
 
     def contains(self, digits: Digits) -> Bool[Tensor, " n"]:
         """Whether every digit is one that may stand where it stands."""
@@ -73,7 +83,7 @@ class ProblemSpace:
 
     def keys(self, digits: Digits) -> list[bytes]:
         """What tells problems apart."""
-        rows = digits.flatten(1).to(torch.uint8).numpy()
+        rows = digits.flatten(1).to(self.domain.dtype).numpy()
         return [row.tobytes() for row in rows]
 
     def digit_sums(self, digits: Digits) -> Digits | None:
@@ -109,7 +119,7 @@ class ProblemSpace:
         return torch.cat(kept) if kept else torch.zeros(0, self.n_operands, self.n_columns, dtype=torch.int64)
 
 
-def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> Digits:
+def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> OtherDigits:
     """Those that were not seen, each once, in their order."""
     taken: set[bytes] = set()
     rows = []
@@ -124,24 +134,11 @@ def problem_space(task: Task) -> ProblemSpace:
     """The space of a task's problems.
 
     Raises:
-        UserError: a task without operands, or whose sequences have no fixed places.
+        UserError: a task that does not say which problems it has, or whose sequences have no fixed places.
     """
-    columns = [role.column for role in task.roles if role.kind == "operand" and role.column is not None]
-    if not columns:
-        raise UserError(f"The attack changes the digits of operands, and problems of {task.name} have none.")
-    problems = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
-    base, from_numbers = getattr(task, "base", 10), problems.ndim == 2
-    if problems.ndim not in (2, 3):
-        raise UserError(f"Problems of {task.name} are neither integers [n, operand] nor digits [n, operand, column].")
-    n_columns = 1 + max(columns) if from_numbers else problems.shape[2]
-    space = ProblemSpace(task, torch.ones(problems.shape[1], n_columns, base, dtype=torch.bool), from_numbers)
-    digits = space.digits(problems)
-    if not torch.equal(space.problems(digits), problems):
-        raise UserError(f"The operands of {task.name} have more digits than its roles say.")
-    allowed = torch.zeros_like(space.allowed)
-    for digit in range(base):
-        allowed[..., digit] = (digits == digit).any(0)
-    return ProblemSpace(task, allowed, from_numbers)
+    space = ProblemSpace(task, domain_of(task))
+    task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # refuses formats without fixed places
+    return space
 
 
 def batches(n: int, size: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 
@@ -44,7 +44,7 @@ def wrong_answer(model: Any, task: Task, problem: Tensor) -> WrongAnswer | None:
     if torch.equal(predicted, expected):
         return None
     first = int((predicted != expected)[0].long().argmax())
-    text = ProblemSpace.of(task).text(problem)
+    text = problem_text(task, task.numbers(problem)[0])
     label = task.target_roles[first].label
     return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
 

@@ -138,11 +138,8 @@ class ExhaustiveCertificate(Verdict):
 
 
 def problem_space(task: Task) -> ProblemSpace:
-    """The problems of the task's shape. Raises UserError if they are too many to run, or not made of digits."""
-    try:
-        space = ProblemSpace.of(task)
-    except UserError:
-        raise UserError(f"The problems of {task.name} are no finite set that could be run one by one.") from None
+    """The problems of the task's shape. Raises UserError if they are too many to run, or the task does not say."""
+    space = ProblemSpace.of(task)
     if space.size > LARGEST_SPACE:
         size = f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
         raise UserError(
@@ -338,7 +335,7 @@ def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any =
     if certificate.status == "refuted":
         assert certificate.counterexample is not None
         problem = certificate.counterexample.problem
-        if wrong_answer(model, task, task.as_problems([problem])) is None:
+        if wrong_answer(model, task, problem_space(task).find(problem)) is None:
             raise UserError(f"This certificate does not hold: the model answers {problem} rightly.")
         if certificate.score.correct >= certificate.score.n:
             raise UserError("This certificate does not hold: it counts no wrong answer.")

@@ -27,7 +27,7 @@ PROBLEMS = 1000
 
 def compare_models(
     models: Sequence[Any],
-    tasks: Sequence[Any] | None = None,
+    tasks: Task | Sequence[Any] | None = None,
     questions: Sequence[str] | None = None,
     n: int = PROBLEMS,
     seed: int = 0,
@@ -37,8 +37,8 @@ def compare_models(
 
     Args:
         models: models with TransformerLens hooks.
-        tasks: what each one's tokens mean, None for its own; a model's own unless given, sums of many operands with two
-            (so that every format adds two numbers).
+        tasks: what each one's tokens mean, None for its own, or one task for all; a model's own unless given, sums of
+            many operands with two (so that every format adds two numbers).
         questions: names of the questions to ask; all that are registered unless given.
         n: problems of a sampled question (interchange, resampling and corrupted digits take fewer and say how many).
         seed: draws problems, untrained twins and shuffles.
@@ -52,6 +52,7 @@ def compare_models(
     models = list(models)
     if not models:
         raise UserError("There is no model to compare: the list is empty.")
+    tasks = [tasks] * len(models) if isinstance(tasks, Task) else tasks
     if tasks is not None and len(tasks) != len(models):
         raise UserError(f"Give one task a model (or None for its own): {len(models)} models and {len(tasks)} tasks.")
     if n < 20:

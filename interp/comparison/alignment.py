@@ -25,8 +25,11 @@ from torch import Tensor
 
 from interp.comparison.symmetries import Parameters, symmetries_of
 from interp.comparison.symmetries.base import tensor_weight
+from interp.problems import resolve_task
 from interp.sites import model_name
 from models.errors import UserError
+from models.importers.stock import from_transformer_lens
+from models.transformer import ArithmeticTransformer
 
 #: Component by the beginning of a parameter's name, behind "blocks/LAYER/".
 _COMPONENTS = {
@@ -65,14 +68,28 @@ class Alignment:
         return pd.DataFrame(rows, columns=["component", "numbers", "before", "after"])
 
 
-def align(a: Any, b: Any) -> Alignment:
+def parametrised(model: Any, task: Any = None) -> Any:
+    """The model, or for a stock TransformerLens one a copy whose parameters are its weights.
+
+    Raises:
+        UserError: a stock model without a task, or that cannot be copied.
+    """
+    if isinstance(model, ArithmeticTransformer) or not hasattr(model, "hook_dict"):
+        return model
+    return from_transformer_lens(model, resolve_task(model, task))
+
+
+def align(a: Any, b: Any, task: Any = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
+
+    ``task`` is for stock TransformerLens models, which do not say what theirs is.
 
     Cost: a few seconds for some hundred parameters; for a million (d_model 128, four layers), up to half a minute.
 
     Raises:
         UserError: models of different architectures, or of one whose symmetries are not known.
     """
+    a, b = parametrised(a, task), parametrised(b, task)
     require_one_architecture(a, b)
     symmetries = symmetries_of(a)
     stored = tuple(_parameters(model) for model in (a, b))

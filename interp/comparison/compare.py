@@ -39,7 +39,7 @@ from interp.comparison.result import Comparison
 from interp.comparison.units import correlations, matched_units, sign_free, unit_distances, varying
 from interp.controls import copies_to_draw
 from interp.parameters import parameters_beside
-from interp.problems import draw, resolve_task
+from interp.problems import digit_tokens, draw, resolve_task
 from interp.sites import model_name
 from interp.stats import mean_interval, permutation_p
 from models.errors import UserError
@@ -132,7 +132,7 @@ def compare(
         still=(_still(left.reading), _still(right.reading)),
         roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
         unit_means=(_unit_means(left.reading, at), _unit_means(right.reading, at)),
-        digits=digit_points(left.reading.model.W_E, right.reading.model.W_E),
+        digits=digit_points(left.reading.model.W_E, right.reading.model.W_E, digit_tokens(task)),
         parameters=parameters_beside(a, b),
         names=names,
         control=((names[0] if of_a else names[1]) if copies else "", len(copies)),

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from interp.ablation.variants import run_variants
-from interp.comparison.alignment import Alignment, align, flat
+from interp.comparison.alignment import Alignment, align, flat, parametrised
 from interp.comparison.symmetries import symmetries_of
 from interp.comparison.tables import columns_of, table_of
 from interp.controls import untrained_copy
@@ -152,6 +152,7 @@ def mode_connectivity(
     task = resolve_task(a, task)
     for model in (a, b):
         require_unaltered(model, "A path between parameters")
+    a, b = parametrised(a, task), parametrised(b, task)
     alignment = align(a, b)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     paths = {STORED: alignment.stored, ALIGNED: alignment.aligned}

@@ -27,12 +27,12 @@ class DigitPoints:
     share: float
 
 
-def digit_points(a: Any, b: Any) -> tuple[DigitPoints, DigitPoints]:
+def digit_points(a: Any, b: Any, base: int = DIGIT_TOKENS) -> tuple[DigitPoints, DigitPoints]:
     """Both models' digits from ``W_E`` [d_vocab, d_model], b's turned (or mirrored) to lie nearest to a's.
 
     Circles are used if both have one, so that both are drawn alike.
     """
-    tables = [as_table(table, DIGIT_TOKENS, 1, "A plane of digits")[:DIGIT_TOKENS] for table in (a, b)]
+    tables = [as_table(table, base, 1, "A plane of digits")[:base] for table in (a, b)]
     circles = [_circle(table) for table in tables]
     on_circles = all(circle is not None for circle in circles)
     found = []

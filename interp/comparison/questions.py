@@ -28,7 +28,7 @@ from interp.comparison.unit_signals import unit_signals
 from interp.embeddings import circle_fit
 from interp.hand_set import certified_at_best
 from interp.interchange import InterchangeAccuracy, Site, interchange, which_algorithm
-from interp.problems import DIGIT_TOKENS, draw
+from interp.problems import draw
 from interp.results import Rung
 from interp.sites import require_hook, with_writable_stream
 from interp.stats import mean_interval
@@ -37,6 +37,7 @@ from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
+from models.tasks.domain import base_of
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 UNTRAINED = "an untrained twin"
@@ -357,11 +358,12 @@ def reads_output(subject: Subject) -> Answer:
     "radii",
 )
 def circle(subject: Subject) -> Answer:
-    table = subject.model.W_E[:DIGIT_TOKENS]
-    fit, blank = circle_fit(table, seed=subject.seed), circle_fit(subject.twin.W_E[:DIGIT_TOKENS], permutations=1)
+    base = base_of(subject.task)
+    fit, blank = (
+        circle_fit(subject.model.W_E[:base], seed=subject.seed),
+        circle_fit(subject.twin.W_E[:base], permutations=1),
+    )
     p = min(1.0, 2 * min(fit.order_p, fit.evenness_p))  # two looks
     distance = [math.hypot(each.residual, each.off_plane) / each.radius for each in (fit, blank)]
     note = f"order of the digits p = {p:.2g}; {fit.planarity:.0%} of their variance in the plane"
-    return Answer(
-        distance[0], n=DIGIT_TOKENS, rung="exhaustive", control=distance[1], control_note=UNTRAINED, note=note
-    )
+    return Answer(distance[0], n=base, rung="exhaustive", control=distance[1], control_note=UNTRAINED, note=note)

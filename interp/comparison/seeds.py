@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.comparison.alignment import align
+from interp.comparison.alignment import align, parametrised
 from interp.comparison.tables import columns_of, table_of
 from interp.controls import untrained_copy
 from interp.problems import chunks, draw, resolve_task
@@ -149,6 +149,7 @@ def seed_distances(
     for model in models:
         require_evaluation_mode(model)
     task = resolve_task(models[0], task)
+    models = [parametrised(model, task) for model in models]
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     rows, words = [], ()
     for i, j in combinations(range(len(models)), 2):

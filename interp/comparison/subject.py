@@ -71,7 +71,7 @@ class Subject:
     @cached_property
     def variables(self) -> Mapping[str, Int[Tensor, "n column"]]:
         """Of ripple carry, in every column of the sample."""
-        return RIPPLE.run(self.layout.inputs(self.sample.tokens))
+        return self.layout.run(RIPPLE, self.sample.tokens)
 
     @cached_property
     def inner(self) -> list[int]:

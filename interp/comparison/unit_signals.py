@@ -71,7 +71,10 @@ def unit_signals(subject: Subject, signal: str) -> Answer:
 def _labels(subject: Subject) -> Bool[np.ndarray, "n column signal"]:
     values = {name: value[:, subject.inner].numpy() for name, value in subject.variables.items()}
     found = {"carry_in": values["carry_in"], "carry_out": values["carry_out"]}
-    found |= {"generate": values["digit_sum"] >= 10, "propagate": values["digit_sum"] == 9}
+    found |= {
+        "generate": values["digit_sum"] >= subject.layout.base,
+        "propagate": values["digit_sum"] == subject.layout.base - 1,
+    }
     return np.stack([found[name].astype(bool) for name in RIVALS], -1)
 
 

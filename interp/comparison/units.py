@@ -31,7 +31,9 @@ def varying(units: Units) -> Bool[np.ndarray, " unit"]:
     return flat.std(0) > _STILL * max(float(np.abs(flat).max(initial=0.0)), 1e-30)
 
 
-def correlations(left: Units, right: Units) -> Float[np.ndarray, "left right"]:
+def correlations(
+    left: Float[np.ndarray, "n target left"], right: Float[np.ndarray, "n target right"]
+) -> Float[np.ndarray, "left right"]:
     """Pearson correlation of every pair over problems and targets; both sides must vary."""
     x, y = (_standard(part.reshape(-1, part.shape[-1])) for part in (left, right))
     return (x.T @ y).clip(-1, 1)

@@ -35,12 +35,13 @@ from interp import carry_measures
 from interp.attention import attention_by_role
 from interp.embeddings import circle_fit
 from interp.lens.reading import digit_targets, read, variable_of
-from interp.problems import DIGIT_TOKENS, Sample, draw, right_tokens
+from interp.problems import Sample, draw, right_tokens
 from interp.stats import clopper_pearson, mean_interval
 from models.errors import UserError, unknown_name
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
+from models.tasks.domain import base_of
 
 _LEAST_OF_A_LENGTH = 20  # problems, for tasks whose chains are not planted but found
 _NAN = float("nan")
@@ -185,17 +186,17 @@ def _attention_gap(model: Any, questions: Questions) -> dict[str, Reading]:
     return {"": Reading(value, low, high)}
 
 
-def _circle(model: Any) -> Any:
-    return circle_fit(model.W_E[:DIGIT_TOKENS], permutations=0)
+def _circle(model: Any, questions: Questions) -> Any:
+    return circle_fit(model.W_E[: base_of(questions.task)], permutations=0)
 
 
 def _arc_residual(model: Any, questions: Questions) -> dict[str, Reading]:
-    fit = _circle(model)
+    fit = _circle(model, questions)
     return {"": Reading(math.hypot(fit.residual, fit.off_plane) / fit.radius)}
 
 
 def _arc_radius(model: Any, questions: Questions) -> dict[str, Reading]:
-    return {"": Reading(_circle(model).radius)}
+    return {"": Reading(_circle(model, questions).radius)}
 
 
 def _unit_separation(model: Any, questions: Questions) -> dict[str, Reading]:
@@ -213,7 +214,7 @@ def _unit_separation(model: Any, questions: Questions) -> dict[str, Reading]:
     }
     signals = {
         name: values
-        for name, values in carry_measures.column_signals(columns, sample.provenance.seed or 0).items()
+        for name, values in carry_measures.column_signals(columns, sample.provenance.seed or 0, base_of(task)).items()
         if name in carry_measures.RIVALS
     }
     hooks = [f"blocks.{layer}.mlp.hook_pre" for layer in range(model.cfg.n_layers)]

@@ -19,7 +19,7 @@ from models.errors import UserError
 from models.zoo import load
 
 
-def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "zero") -> Any:
+def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "zero", task: Any = None) -> Any:
     """A view of one model or two in Jupyter: type a problem, step through the answer, ablate heads and units.
 
     Attention, units, streams and logits of both models move together by answer digit, whatever their formats; a click
@@ -27,9 +27,10 @@ def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "ze
     adders (``python -m benchmarks explorer``). Weights are read when the view is made.
 
     Args:
-        a, b: models with a task of numbers or bits, or their names.
+        a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too.
         problem: what to start with, such as "57+48".
         method: how to ablate: "zero", or "mean" over uniform problems; the view can change it.
+        task: what the tokens of a model mean that does not say so itself.
 
     Returns:
         the widget; as the last line of a cell it is shown.
@@ -45,7 +46,8 @@ def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "ze
             raise
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
     models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
-    return Explorer(Session([Subject(model) for model in models], problem, method))
+    subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
+    return Explorer(Session(subjects, problem, method))
 
 
 __all__ = ["Frame", "Session", "Subject", "assets", "explore", "frame", "static_view", "write_explorer"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from interp.lens.reading import variable_index
 from models.tasks.base import Role, Task
+from models.tasks.domain import base_of
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,10 @@ def _truth(task: Task, role: Role, values: dict[str, Any], token: int) -> Truth:
         a, b, digit_sum, out = (value(name) for name in ("a", "b", "digit_sum", "carry_out"))
         assert digit_sum is not None
         total = digit_sum + carry
-        passes = ", passed on from below" if out and digit_sum == 9 else ""
-        return Truth(carry, f"{a} + {b} + carry {carry} = {total}: write {total % 10}, carry {out or 0}{passes}.")
+        passes = ", passed on from below" if out and digit_sum == base_of(task) - 1 else ""
+        return Truth(
+            carry, f"{a} + {b} + carry {carry} = {total}: write {total % base_of(task)}, carry {out or 0}{passes}."
+        )
     if "parity" in values:
         if not getattr(task, "scratchpad", True):
             return Truth(None, f"The parity of all bits is {task.token_text([token])}.")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from interp.explorer.frames import Frame, describe, frame
 from interp.explorer.subject import METHODS, Subject
 from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 
 #: Problems that a view of adders starts with and offers, and what each shows.
@@ -51,11 +55,22 @@ def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
         known = [*ADDITIONS, *(e for e in SMALL_ADDITIONS if e not in ADDITIONS)]
         if any(subject.task.input_length < 20 for subject in subjects if not isinstance(subject.task, SequenceTask)):
             known = list(SMALL_ADDITIONS)
-    found = [example for example in known if all(_takes(subject, example[0]) for subject in subjects)]
+    taken = lambda known: [e for e in known if all(_takes(subject, e[0]) for subject in subjects)]  # noqa: E731
+    found = taken(known) or taken(_drawn(subjects[0].task))
     if not found:
         names = " and ".join(subject.name for subject in subjects)
-        raise UserError(f"There is no problem that {names} both take; they are about different tasks.")
+        raise UserError(
+            f"There is no problem that {names} both take; they are about different tasks."
+            if len(subjects) > 1
+            else f"The task {subjects[0].task.name} reads no problem from text, as it would be typed."
+        )
     return found[: len(ADDITIONS)]
+
+
+def _drawn(task: Task) -> list[tuple[str, str]]:
+    """Some problems of a task of one's own, as text."""
+    problems = task.sample(len(ADDITIONS), torch.Generator().manual_seed(0))
+    return list(dict.fromkeys((problem_text(task, numbers), "") for numbers in task.numbers(problems)))
 
 
 def _takes(subject: Subject, problem: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from models.errors import UserError, unknown_name
 from models.evaluation import most_likely
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
 from models.unaltered import alterations
 
@@ -49,6 +51,13 @@ def component(name: str) -> Part:
         )
     layer, index = int(match[1]), int(match[3])
     return Head(layer, index) if match[2] == "H" else Neuron(layer, index)
+
+
+def problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
+    """The problem that a text means: as the task writes it where its problems are numbers, else as it reads it."""
+    with suppress(UserError):
+        return ProblemSpace.of(task).find(text)
+    return task.as_problems([text])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +117,7 @@ class Subject:
         task = self.task.for_problems([problem])
         if isinstance(task, SequenceTask):
             task = self._tasks.setdefault(task.shape, task)  # a shape's layout is worked out once
-        parsed = task.as_problems([problem])
+        parsed = problem_of(task, problem)
         if task.input_length > MOST_TOKENS:
             raise UserError(f"{problem!r} takes {task.input_length} tokens; the explorer shows at most {MOST_TOKENS}.")
         if self.model.position_limits:

@@ -56,7 +56,8 @@ from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.stats import Proportion, clopper_pearson
 from models.errors import UserError, unknown_name
-from models.tasks.algorithms import Algorithm, column_layout, resolve_algorithm
+from models.tasks.algorithms import Algorithm
+from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
 CONTROLS = ("random labels", "untrained model", "random subspace")
@@ -176,7 +177,7 @@ class _Experiment:
     place: Place
     queries: Sequence[int]
     read: Sequence[int]
-    algorithm: Algorithm
+    algorithm: Any
     variable: str
     column: int
     subspace: Any  # None, a number of directions, or directions
@@ -184,7 +185,7 @@ class _Experiment:
     steps: int
 
     def answers(self, pairs: InterchangePairs, values: Int[Tensor, " n"]) -> Int[Tensor, "n read"]:
-        return pairs.counterfactual(self.algorithm, self.variable, self.column, values)[:, list(self.read)]
+        return pairs.counterfactual(self.algorithm, self.variable, self.column, values, self.read)
 
     def control_basis(self, pairs: InterchangePairs, values: Int[Tensor, " n"], seed: int) -> Tensor | None:
         """The same for a control, where the site may hold nothing that varies: then random directions."""
@@ -243,7 +244,7 @@ def interchange(
     variable: str,
     site: Site | str,
     column: int,
-    algorithm: str | Algorithm = "chained",
+    algorithm: str | Algorithm | TaskVariables | None = None,
     subspace: Any = None,
     method: str = "das",
     n: int = 500,
@@ -259,6 +260,9 @@ def interchange(
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
+        algorithm: the causal model: "chained", "ripple", "look-ahead", an :class:`~models.tasks.algorithms.Algorithm`,
+            or :class:`~models.tasks.task_variables.TaskVariables`, which any task has; "chained" unless given where
+            the task adds column by column, else the task's variables.
         site: a :class:`Site`, or the name of a hook point, read at the query.
         subspace: None for the whole site; directions [width, k], orthonormalised; or a number of directions k to be
             found on ``n_train`` training pairs by ``method`` ("das", "least squares", "means") or drawn ("random").
@@ -276,9 +280,8 @@ def interchange(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = resolve_algorithm(algorithm), column_layout(task, step)
-    algorithm.require_variable(variable)
-    layout.require_column(column)
+    algorithm, layout = causal_model(task, algorithm, step)
+    layout.require_variable(algorithm, variable, layout.require_column(column))
     asked = column if read is None else read
     columns = tuple(layout.require_column(k) for k in ([asked] if isinstance(asked, int) else asked))
     if not columns:
@@ -314,7 +317,7 @@ def interchange(
         other = control_basis(held.shape[1], basis, generator)
         predicted["random subspace"] = own.predict(test, basis, other, False)
         counterfactual |= dict.fromkeys(("untrained model", "random subspace"), wanted)
-    base_answers = algorithm.answer(test.base_inputs)[:, list(columns)].numpy()
+    base_answers = test.base_answers(algorithm)[:, list(columns)].numpy()
     _, logits = read_places(model, test.base, [place], queries)
     clean = (logits.argmax(-1).cpu().numpy() == base_answers).all(1)
     return InterchangeAccuracy(

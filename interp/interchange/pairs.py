@@ -6,9 +6,10 @@ or as a source, so that pairs are independent and the binomial interval holds fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from interp.problems import draw
 from models.errors import UserError
-from models.tasks.algorithms import Algorithm, ColumnLayout
+from models.tasks.algorithms import ColumnLayout
 
 #: Half of the problems are rich in carry chains, where the task knows how: a uniform sum hardly has long ones.
 CARRY_HEAVY = 0.5
@@ -29,25 +30,45 @@ class InterchangePairs:
     """``base[i]`` receives what ``source[i]`` has."""
 
     layout: ColumnLayout
-    base: Int[Tensor, "n pos"]
-    source: Int[Tensor, "n pos"]
+    base_problems: Int[Tensor, "n *operand"]
+    source_problems: Int[Tensor, "n *operand"]
 
     def __len__(self) -> int:
-        return len(self.base)
+        return len(self.base_problems)
 
     @cached_property
-    def base_inputs(self) -> Mapping[str, Tensor]:
-        return self.layout.inputs(self.base)
+    def base(self) -> Int[Tensor, "n pos"]:
+        return self.layout.task.encode(self.base_problems)
 
-    def source_values(self, algorithm: Algorithm, variable: str, column: int) -> Int[Tensor, " n"]:
+    @cached_property
+    def source(self) -> Int[Tensor, "n pos"]:
+        return self.layout.task.encode(self.source_problems)
+
+    def source_values(self, algorithm: Any, variable: str, column: int) -> Int[Tensor, " n"]:
         """The variable's values in the sources."""
-        return algorithm.run(self.layout.inputs(self.source))[variable][:, column]
+        return self.layout.values(algorithm, self.source_problems)[variable][:, column]
+
+    def base_answers(self, algorithm: Any) -> Int[Tensor, "n column"]:
+        """The causal model's answers to the bases."""
+        return self.layout.values(algorithm, self.base_problems)["answer"]
 
     def counterfactual(
-        self, algorithm: Algorithm, variable: str, column: int, values: Int[Tensor, " n"]
-    ) -> Int[Tensor, "n column"]:
-        """The algorithm's answers to the bases with the variable set to ``values``."""
-        return algorithm.answer(self.base_inputs, {(variable, column): values})
+        self, algorithm: Any, variable: str, column: int, values: Int[Tensor, " n"], read: Sequence[int]
+    ) -> Int[Tensor, "n read"]:
+        """The causal model's answers to the bases with the variable set to ``values``, in the columns read.
+
+        Raises:
+            UserError: the model does not say them.
+        """
+        found = self.layout.values(algorithm, self.base_problems, {(variable, column): values})
+        answers = found["answer"][:, list(read)]
+        if unknown := int((answers < 0).any(1).sum()):
+            raise UserError(
+                f"Where {variable} of column {column} is set to another value, {algorithm.name} do not determine the "
+                f"answer in {unknown:,} of {len(self):,} pairs; name what else it depends on, as in "
+                "TaskVariables(given=('b',)), or choose another variable."
+            )
+        return answers
 
 
 def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n *operand"]:
@@ -82,6 +103,6 @@ def draw_pairs(layout: ColumnLayout, sizes: tuple[int, ...], seed: int) -> tuple
     """
     if min(sizes) < 1:
         raise UserError(f"An experiment needs at least one pair in every split, not {min(sizes)}.")
-    tokens = layout.task.encode(distinct_problems(layout, 2 * sum(sizes), seed))
-    parts = tokens.split([2 * size for size in sizes])
+    problems = distinct_problems(layout, 2 * sum(sizes), seed)
+    parts = problems.split([2 * size for size in sizes])
     return tuple(InterchangePairs(layout, part[: len(part) // 2], part[len(part) // 2 :]) for part in parts)

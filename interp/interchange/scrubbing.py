@@ -49,7 +49,8 @@ from interp.problems import resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode, with_writable_stream
 from models.errors import UserError
-from models.tasks.algorithms import Algorithm, ColumnLayout, column_layout, resolve_algorithm
+from models.tasks.algorithms import Algorithm, ColumnLayout
+from models.tasks.task_variables import TaskVariables, causal_model
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 RESAMPLES, CONFIDENCE = 1000, 0.95
@@ -176,7 +177,7 @@ def partners(
 def causal_scrubbing(
     model: Any,
     claims: Claim | Sequence[Claim],
-    algorithm: str | Algorithm = "chained",
+    algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
     n: int = 1000,
     seed: int = 0,
@@ -189,7 +190,9 @@ def causal_scrubbing(
         model: any model with TransformerLens hooks, in evaluation mode.
         claims: what each site holds; places such as "query" and "own digits" are those of the column predicted. A claim
             about a place that a column does not have (the last one has no digits) is left out there.
-        columns: answer columns; all from the second on unless given (the units have no column before).
+        algorithm: the causal model, as of :func:`interp.interchange.interchange`.
+        columns: answer columns; all unless given, from the second on where numbers are added column by column (the
+            units have no column before).
         n: problems, half of them rich in carry chains where the task knows how.
 
     Cost: three runs a column over the problems.
@@ -201,23 +204,28 @@ def causal_scrubbing(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = resolve_algorithm(algorithm), column_layout(task, step)
+    algorithm, layout = causal_model(task, algorithm, step)
     claims = [claims] if isinstance(claims, Claim) else list(claims)
     if not claims:
         raise UserError("Give at least one claim; a hypothesis that says nothing is not scrubbed.")
     for claim in claims:
         for variable in claim.names:
-            algorithm.require_variable(variable)
+            layout.require_variable(algorithm, variable)
     name, model = model_name(model), with_writable_stream(model, task, [claim.site.hook for claim in claims])
-    asked = range(1, len(layout)) if columns is None else [columns] if isinstance(columns, int) else columns
+    first = min(1, len(layout) - 1) if isinstance(algorithm, Algorithm) else 0
+    asked = range(first, len(layout)) if columns is None else [columns] if isinstance(columns, int) else columns
     chosen = [layout.require_column(k) for k in asked]
+    for claim in claims:
+        for variable in claim.names:
+            for column in chosen:
+                layout.require_variable(algorithm, variable, column)
     if not chosen or n < 2:
         raise UserError(
             f"Scrubbing needs a column to predict and two or more problems, not {len(chosen)} columns and n = {n}."
         )
     problems = distinct_problems(layout, n, seed)
     tokens, targets = task.encode(problems), task.targets(problems)
-    variables = algorithm.run(layout.inputs(tokens))
+    variables = layout.values(algorithm, problems)
     generator = torch.Generator().manual_seed(seed)
     losses, right, alone, moved = [], [], [], False
     for column in chosen:

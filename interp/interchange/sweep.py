@@ -23,7 +23,8 @@ from interp.problems import resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode, with_writable_stream
 from models.errors import UserError
-from models.tasks.algorithms import Algorithm, column_layout, resolve_algorithm
+from models.tasks.algorithms import Algorithm
+from models.tasks.task_variables import TaskVariables, causal_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ def interchange_sweep(
     model: Any,
     variable: str,
     column: int,
-    algorithm: str | Algorithm = "chained",
+    algorithm: str | Algorithm | TaskVariables | None = None,
     hooks: Sequence[str] | None = None,
     positions: Sequence[int | str] | None = None,
     n: int = 200,
@@ -104,6 +105,7 @@ def interchange_sweep(
     """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
 
     Args:
+        algorithm: the causal model, as of :func:`interp.interchange.interchange`.
         hooks: hook points; the residual stream at every depth unless given.
         positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; all up to the query unless
             given.
@@ -116,9 +118,9 @@ def interchange_sweep(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = resolve_algorithm(algorithm), column_layout(task, step)
-    algorithm.require_variable(variable)
+    algorithm, layout = causal_model(task, algorithm, step)
     query = layout.queries[layout.require_column(column)]
+    layout.require_variable(algorithm, variable, column)
     labels = [role.label for role in task.roles]
     if positions is None:  # delimiters may share a label: those go by their number
         positions = [label if labels.count(label) == 1 else str(at) for at, label in enumerate(labels[: query + 1])]
@@ -129,8 +131,8 @@ def interchange_sweep(
     called, model = model_name(model), with_writable_stream(model, task, names)
     (pairs,) = draw_pairs(layout, (n,), seed)
     values = pairs.source_values(algorithm, variable, column)
-    wanted = pairs.counterfactual(algorithm, variable, column, values)[:, column]
-    changed = wanted != algorithm.answer(pairs.base_inputs)[:, column]
+    wanted = pairs.counterfactual(algorithm, variable, column, values, [column])[:, 0]
+    changed = wanted != pairs.base_answers(algorithm)[:, column]
     if not changed.any():
         raise UserError(f"Setting {variable} changes the answer digit of column {column} in none of {n:,} pairs.")
     base, source, wanted = pairs.base[changed], pairs.source[changed], wanted[changed]

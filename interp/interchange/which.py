@@ -48,7 +48,6 @@ from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
-OCCURRING = (-1, 0, 9, 10)  # the differences of uncorrupted sequences
 _POOLS = 12  # draws of n problems among which examples are looked for
 
 
@@ -62,6 +61,7 @@ class WhichAlgorithm(Result):
     model: str
     examples: xr.Dataset
     provenance: Provenance
+    base: int = 10
 
     def disagree(self, corruption: str = "plausible") -> np.ndarray:
         """Which examples the algorithms do not all answer alike."""
@@ -95,7 +95,8 @@ class WhichAlgorithm(Result):
         if changed_by != "model":
             counted &= kind.answer_before.sel(algorithm=algorithm).values != answer
         if within is not None:
-            counted &= np.abs(kind.difference.values[:, None] - np.array(OCCURRING)).min(1) <= within
+            occurring = np.array((-1, 0, self.base - 1, self.base))
+            counted &= np.abs(kind.difference.values[:, None] - occurring).min(1) <= within
         return proportion((kind.after.values == answer)[counted])
 
     def clean(self, corruption: str = "plausible") -> Proportion:
@@ -130,9 +131,10 @@ class WhichAlgorithm(Result):
 
     def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
         """A row a difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
-        digit sum plus it; "other" is the rest. (A digit fits one of them at most.)"""
+        digit sum plus it; "other" is the rest. A digit fits one of them at most: in bases below 4, one from 0 on."""
         kind = self._kind(corruption)
-        implied = (kind.after.values - kind.digit_sum.values + 1) % 10 - 1
+        least = -1 if self.base >= 4 else 0
+        implied = (kind.after.values - kind.digit_sum.values - least) % self.base + least
         rows = []
         for difference in np.unique(kind.difference.values):
             here = implied[kind.difference.values == difference]
@@ -241,6 +243,11 @@ def which_algorithm(
     if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
         raise UserError("Give two or more different algorithms to choose between.")
     layout = column_layout(task, step)
+    if len(layout) < 3:
+        raise UserError(
+            f"which_algorithm puts a wrong digit before a query, where a carry could have come in, and the task "
+            f"{task.name!r} writes {len(layout)} digit{'s' * (len(layout) != 1)} and needs 3."
+        )
     twin = untrained_twin(model, task, seed)
     kinds = []
     for offset, corruption in enumerate(CORRUPTIONS):
@@ -252,6 +259,7 @@ def which_algorithm(
         model_name(model),
         examples,
         Provenance(n, seed, "problems of each corruption, half of them rich in carry chains"),
+        layout.base,
     )
     if not any(result.disagree(corruption).any() for corruption in CORRUPTIONS):
         raise UserError(
@@ -275,14 +283,14 @@ def _drawn(layout: ColumnLayout, corruption: str, n: int, seed: int) -> tuple[In
         if corruption == "any":
             possible[:, 1:] = True
         else:  # a carry into column k - 1 exists for k >= 2 only
-            possible[:, 2:] = (inputs["a"] + inputs["b"])[:, 1:-1] == 9
+            possible[:, 2:] = (inputs["a"] + inputs["b"])[:, 1:-1] == layout.base - 1
         usable = possible.any(1)
         if (found := int(usable.sum())) >= n:
             weights = possible[usable][:n].float()
             return pool[usable][:n], torch.multinomial(weights, 1, generator=generator)[:, 0]
     raise UserError(
         f"{found:,} problems of the task {layout.task.name!r} were found with a column between the units and the last "
-        f"that adds up to 9, fewer than n = {n:,}; ask for fewer."
+        f"that adds up to {layout.base - 1}, fewer than n = {n:,}; ask for fewer."
     )
 
 
@@ -291,8 +299,8 @@ def _corrupt(
 ) -> Int[Tensor, "n pos"]:
     rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
     written = tokens[rows, at]
-    other = torch.randint(1, 10, written.shape, generator=generator)
-    new = 9 - written if corruption == "plausible" else (written + other) % 10
+    other = torch.randint(1, layout.base, written.shape, generator=generator)
+    new = layout.base - 1 - written if corruption == "plausible" else (written + other) % layout.base
     return tokens.index_put((rows, at), new)
 
 
@@ -312,18 +320,16 @@ def _examples(
         logits = patched_logits(which, sequences, [], layout.queries)
         return logits.argmax(-1).cpu()[rows, column].numpy()
 
-    inputs = layout.inputs(corrupted)
-    values = ALGORITHMS["chained"].run(inputs)
-    clean = layout.inputs(tokens)
+    values = layout.run(ALGORITHMS["chained"], corrupted)
     answers, before = (
-        np.stack([algorithm.answer(which)[rows, column].numpy() for algorithm in algorithms])
-        for which in (inputs, clean)
+        np.stack([layout.answer(algorithm, which)[rows, column].numpy() for algorithm in algorithms])
+        for which in (corrupted, tokens)
     )
     data: dict[str, Any] = {
         "column": column.numpy(),
         "digit_sum": values["digit_sum"][rows, column].numpy(),
         "difference": values["difference"][rows, column].numpy(),
-        "right": ALGORITHMS["ripple"].answer(clean)[rows, column].numpy(),
+        "right": layout.answer(ALGORITHMS["ripple"], tokens)[rows, column].numpy(),
         "before": digits(model, tokens),
         "after": digits(model, corrupted),
         "untrained": digits(twin, corrupted),

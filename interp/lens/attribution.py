@@ -198,7 +198,7 @@ def logit_attribution(
     sample = draw(task, problems, n, seed)
     targets = digit_targets(task, columns=isinstance(rival, str) and rival == "carry")
     right = task.targets(sample.problems)[:, targets]
-    coefficients, over = choose_rivals(task, sample.problems, targets, right, rival)
+    coefficients, over = choose_rivals(task, sample.problems, targets, right, rival, model.config.n_logits)
     with torch.no_grad():
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from interp.attention import visible_roles
 from interp.lens.reading import carry_flipped
-from interp.problems import DIGIT_TOKENS, chunks
+from interp.problems import chunks
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
+from models.tasks.domain import base_of
 from models.transformer import ArithmeticTransformer
 
 #: Columns of the table of parts.
@@ -28,25 +29,32 @@ RIVALS = {
 
 
 def choose_rivals(
-    task: Task, problems: Any, targets: Sequence[int], right: Int[Tensor, "n target"], rival: Any
+    task: Task,
+    problems: Any,
+    targets: Sequence[int],
+    right: Int[Tensor, "n target"],
+    rival: Any,
+    n_logits: int | None = None,
 ) -> tuple[Float[Tensor, "n target d_vocab"], str]:
     """(what each logit counts in the lead, the rival in words): +1 for the right digit, -1 shared by its rivals.
 
     Raises:
         UserError: an unknown name (with the closest), tokens of another shape, or a rival that is the right digit.
     """
-    one_hot = torch.nn.functional.one_hot(right, task.d_vocab).float()
-    digit = (torch.arange(task.d_vocab) < getattr(task, "base", DIGIT_TOKENS)).float()  # 2 for bits
+    n_logits = task.d_vocab if n_logits is None else n_logits
+    one_hot = torch.nn.functional.one_hot(right, n_logits).float()
     if isinstance(rival, str):
         if rival not in RIVALS:
             raise unknown_name("rival", rival, RIVALS)
         if rival == "all":
-            return one_hot - 1 / task.d_vocab, RIVALS[rival]
+            return one_hot - 1 / n_logits, RIVALS[rival]
         if rival == "others":
-            others = digit * (1 - one_hot)
+            others = (torch.arange(n_logits) < base_of(task)).float() * (1 - one_hot)
             return one_hot - others / others.sum(-1, keepdim=True), RIVALS[rival]
         variables = task.variables(problems)
-        tokens = torch.stack([carry_flipped(variables, task.target_roles[target]) for target in targets], 1)
+        tokens = torch.stack(
+            [carry_flipped(variables, task.target_roles[target], base_of(task)) for target in targets], 1
+        )
         over = RIVALS[rival]
     else:
         tokens, over = torch.as_tensor(rival).cpu(), "the given rival"
@@ -54,11 +62,11 @@ def choose_rivals(
             raise UserError(
                 f"Rivals are one token an example and digit, {list(right.shape)}, not {list(tokens.shape)}."
             )
-        if tokens.min() < 0 or tokens.max() >= task.d_vocab:
-            raise UserError(f"Rivals are tokens from 0 to {task.d_vocab - 1}.")
+        if tokens.min() < 0 or tokens.max() >= n_logits:
+            raise UserError(f"Rivals are tokens from 0 to {n_logits - 1}.")
     if same := int((tokens == right).sum()):
         raise UserError(f"{same:,} rivals are the right digit itself, over which it cannot lead.")
-    return one_hot - torch.nn.functional.one_hot(tokens.long(), task.d_vocab).float(), over
+    return one_hot - torch.nn.functional.one_hot(tokens.long(), n_logits).float(), over
 
 
 def attributed(

@@ -34,7 +34,6 @@ SIGNALS = {
     "digit_sum": "the sum of the digits",
 }
 COUNTED = ("digit_sum",)  # signals that are numbers; the others are yes or no
-_PAIRS = [(a, b) for a in range(10) for b in range(a, 10)]  # unordered
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +44,7 @@ class Labels:
     value: Int[np.ndarray, " n"]
     pair: Int[np.ndarray, " n"]
     type: Int[np.ndarray, " n"]
+    base: int = 10
 
     @property
     def counted(self) -> bool:
@@ -64,7 +64,9 @@ class Labels:
         return rng.permutation(self.value[first])[member]
 
 
-def column_labels(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, signal: str) -> Labels | None:
+def column_labels(
+    variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, signal: str, base: int = 10
+) -> Labels | None:
     """The labels of a signal in the column of one digit; None where the task's algorithm has none (no column below)."""
     shape = variables["digit_sum"].shape
     below = Role(role.kind, role.label, role.column - 1, role.index) if role.column else None
@@ -75,18 +77,21 @@ def column_labels(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role,
     a, b, total, carry_in, carry_out = (
         variables[name][(slice(None), *index)].numpy() for name in ("a", "b", "digit_sum", "carry_in", "carry_out")
     )
-    pair = np.minimum(a, b) * 10 + np.maximum(a, b)
-    value = {"digit_sum": total, "nine": (total == 9).astype(total.dtype)}.get(signal, carry_out)
+    pair = np.minimum(a, b) * base + np.maximum(a, b)
+    value = {"digit_sum": total, "nine": (total == base - 1).astype(total.dtype)}.get(signal, carry_out)
     by_carry = signal in ("carry_in", "carry_out")
-    return Labels(signal, value, pair, 2 * pair + (carry_in * (total == 9) if by_carry else 0))
+    return Labels(signal, value, pair, 2 * pair + (carry_in * (total == base - 1) if by_carry else 0), base)
 
 
-def pair_folds(pair: Int[np.ndarray, " n"], folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+def pair_folds(
+    pair: Int[np.ndarray, " n"], folds: int, rng: np.random.Generator, base: int = 10
+) -> Int[np.ndarray, " n"]:
     """The fold of each row: pairs in the order of their sums, equal sums in random order, dealt out in turn."""
-    order = sorted(_PAIRS, key=lambda digits: (sum(digits), rng.random()))
-    fold = np.full(100, -1)
+    unordered = [(a, b) for a in range(base) for b in range(a, base)]
+    order = sorted(unordered, key=lambda digits: (sum(digits), rng.random()))
+    fold = np.full(base**2, -1)
     for place, (a, b) in enumerate(order):
-        fold[10 * a + b] = place % folds
+        fold[base * a + b] = place % folds
     return fold[pair]
 
 

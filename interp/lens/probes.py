@@ -39,6 +39,7 @@ from interp.sites import model_name, require_evaluation_mode
 from interp.stats import auroc, clustered_proportion
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
+from models.tasks.domain import base_of
 
 ALL = "all"  # the rows of all columns together
 DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
@@ -134,7 +135,7 @@ def compute_linear_probes(
             rng = np.random.default_rng(
                 [provenance.seed or 0, i, list(SIGNALS).index(found.signal)]
             )  # alike at all sites
-            fold = pair_folds(found.pair, folds, rng)
+            fold = pair_folds(found.pair, folds, rng, found.base)
             if not _answerable(found, fold):
                 left_out.setdefault(found.signal, []).append(columns[i])
                 continue
@@ -192,7 +193,7 @@ def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
     """One row of the table from the probes of one or several columns: rows pooled, scores averaged."""
     right = np.concatenate([one["accuracy"] for one in each])
     problem = np.concatenate([np.arange(len(one["accuracy"])) for one in each])
-    pair = np.concatenate([100 * i + one["pair"] for i, one in enumerate(each)])
+    pair = np.concatenate([(1 + one["pair"].max()) * i + one["pair"] for i, one in enumerate(each)])
     by_problem, by_pair = clustered_proportion(right, problem), clustered_proportion(right, pair)
     means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in ("control", "memorised")}
     scores = {key: float(np.mean([one[key] for one in each])) for key in ("majority", "score", "control_score")}
@@ -280,8 +281,8 @@ def linear_probes(
     places = {target: found for target, found in places.items() if found}
     width = max((len(found) for found in places.values()), default=0)
     targets = [target for target, found in places.items() if len(found) == width]
-    roles = [task.target_roles[target] for target in targets]
-    labels = [[x for s in signals if (x := column_labels(variables, role, s)) is not None] for role in roles]
+    roles, base = [task.target_roles[target] for target in targets], base_of(task)
+    labels = [[x for s in signals if (x := column_labels(variables, role, s, base)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
     found = _read_all(model, task.encode(chosen), named, [places[target] for target in targets])

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.problems import DIGIT_TOKENS, chunks
+from interp.problems import chunks
 from interp.sites import require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.base import Role, Task
@@ -75,14 +75,14 @@ def variable_of(variables: Mapping[str, Int[Tensor, "n *column"]], name: str, ro
     return variables[name][(slice(None), *index)]
 
 
-def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role) -> Int[Tensor, " n"]:
+def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, base: int = 10) -> Int[Tensor, " n"]:
     """The digit that would stand in a column if its carry in were the other one: one less with a carry, else one more.
 
     Raises:
         UserError: the task's algorithm has no carry there.
     """
     carry, digit = (variable_of(variables, name, role) for name in ("carry_in", "s"))
-    return (digit + 1 - 2 * carry) % DIGIT_TOKENS
+    return (digit + 1 - 2 * carry) % base
 
 
 def read(

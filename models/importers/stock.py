@@ -7,9 +7,11 @@ model. A copy is compared with the original on random tokens before it is handed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from math import sqrt
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -40,12 +42,14 @@ _NORMS: dict[str | None, Literal["LN", "RMS"] | None] = {
 #: What the checked copy may differ by, relative to the largest logit. A bridge's norms compute in float32.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _CHECK_ROWS = 4
+_COPIES: MutableMapping[Any, ArithmeticTransformer] = WeakKeyDictionary()
 
 
 def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
     """An :class:`ArithmeticTransformer` of free weights with the logits of a stock TransformerLens model.
 
-    A model of this project is returned as it is. Cost: a copy of the weights and two runs on four random sequences.
+    A model of this project is returned as it is. The copy is kept while the model lives, and handed out again if its
+    weights and logits are still the model's. Cost: a copy of the weights and two runs on four random sequences.
 
     Raises:
         UserError: a part that this project's transformer does not have, a hook or the like that a copy would not have,
@@ -54,14 +58,39 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
     if isinstance(model, ArithmeticTransformer):
         return model
     require_unaltered(model, f"A copy of this {type(model).__name__}")
+    if (kept := _kept(model, task)) is not None:
+        return kept
     for cfg in _configs(model.cfg):
         copy = _copy(model, task, cfg)
         if (error := _difference(model, copy)) <= TOLERANCE.get(copy.dtype, 1e-2):
+            with suppress(TypeError):  # what has no weak references is copied every time
+                _COPIES[model] = copy
             return copy
     raise UserError(
         f"A copy of this {type(model).__name__} gives other logits (by {error:.1e} of the largest): it has a part that "
         "this project's transformer does not know."
     )
+
+
+@torch.no_grad()
+def _kept(model: Any, task: Task) -> ArithmeticTransformer | None:
+    """The copy made before, if it is still one: for this task, with every weight and the logits of the model."""
+    try:
+        copy = _COPIES.get(model)
+    except TypeError:
+        return None
+    if copy is None or copy.task is not task or copy.training:
+        return None
+    if copy.dtype != model.W_E.dtype or copy.device != model.W_E.device:
+        return None
+    for name, parameter in copy.weight_map.named_parameters():
+        value = _weight(model, name.replace("/", "."))
+        if value is None:
+            if parameter.any():
+                return None
+        elif value.numel() != parameter.numel() or not torch.equal(value.reshape(parameter.shape), parameter):
+            return None
+    return copy if _difference(model, copy) <= TOLERANCE.get(copy.dtype, 1e-2) else None
 
 
 def _copy(model: Any, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
@@ -85,7 +114,6 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         "rotary_dim": positions == "rotary" and (getattr(cfg, "rotary_dim", None) or cfg.d_head) != cfg.d_head,
         "parallel_attn_mlp": bool(getattr(cfg, "parallel_attn_mlp", False)),
         "n_key_value_heads": (getattr(cfg, "n_key_value_heads", None) or cfg.n_heads) != cfg.n_heads,
-        "d_vocab_out": getattr(cfg, "d_vocab_out", None) not in (None, -1, cfg.d_vocab),
         "attention_dir": getattr(cfg, "attention_dir", "causal") != "causal",
         "use_local_attn": bool(getattr(cfg, "use_local_attn", False)),
         "use_normalization_before_and_after": bool(getattr(cfg, "use_normalization_before_and_after", False)),
@@ -93,6 +121,7 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
     for switch, refused in unknown.items():
         if refused:
             raise UserError(f"This project's transformer cannot express {switch}={getattr(cfg, switch)!r}.")
+    predicted = getattr(cfg, "d_vocab_out", None)
     config = TransformerConfig(
         n_layers=cfg.n_layers,
         d_model=cfg.d_model,
@@ -100,6 +129,7 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
         d_head=cfg.d_head,
         d_mlp=0 if getattr(cfg, "attn_only", False) else (cfg.d_mlp or 0),
         d_vocab=cfg.d_vocab,
+        d_vocab_out=None if predicted in (None, -1, cfg.d_vocab) else predicted,
         n_ctx=cfg.n_ctx,
         act_fn=_ACTIVATIONS.get(cfg.act_fn, "gelu"),
         gated_mlp=bool(getattr(cfg, "gated_mlp", False)),

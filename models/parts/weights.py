@@ -46,7 +46,7 @@ def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
             shapes |= {f"{block}.mlp.W_out": (M, D), f"{block}.mlp.b_out": (D,)}
     if cfg.has_final_norm:
         shapes |= {f"ln_final.{key}": shape for key, shape in norm.items()}
-    return shapes | {"unembed.W_U": (D, V), "unembed.b_U": (V,)}
+    return shapes | {"unembed.W_U": (D, cfg.n_logits), "unembed.b_U": (cfg.n_logits,)}
 
 
 def _norm_names(cfg: TransformerConfig) -> list[str]:

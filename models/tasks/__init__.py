@@ -3,6 +3,7 @@
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Role, Task
 from models.tasks.characters import CharacterLanguage
+from models.tasks.domain import Domain
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
@@ -12,11 +13,13 @@ from models.tasks.pairs import ProblemPairs
 from models.tasks.parity import Parity
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
+from models.tasks.task_variables import TaskVariables
 from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
     "AdditionFormat",
     "CharacterLanguage",
+    "Domain",
     "MultiOperandAddition",
     "Multiplication",
     "Parity",
@@ -25,6 +28,7 @@ __all__ = [
     "Role",
     "SequenceTask",
     "Task",
+    "TaskVariables",
     "TenDigitAddition",
     "TokenSequences",
     "TwoDigitAddition",

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role, Task
+from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
 
 DIGITS = 10
@@ -88,9 +89,9 @@ def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[
     return quotient[:-1] - base * quotient[1:]
 
 
-def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS) -> Int[Tensor, "n width"]:
-    """Decimal digits of numbers in [0, 2^53), least significant first."""
-    return digit_rows(numbers, width).long().T
+def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS, base: int = 10) -> Int[Tensor, "n width"]:
+    """Digits of numbers in [0, 2^53), least significant first."""
+    return digit_rows(numbers, width, base).long().T
 
 
 class FixedWidthAddition(Task):
@@ -99,6 +100,7 @@ class FixedWidthAddition(Task):
     input_length = 33
     plus_token, equals_token, eos_token = 0, 0, 0
     most_significant_first = False  # the operands; the answer never is
+    domain = Domain.of((DIGITS, DIGITS))
 
     @cached_property
     def roles(self) -> Sequence[Role]:

@@ -4,21 +4,22 @@ An :class:`Algorithm` runs on a teacher-forced sequence: two digits a column and
 token that stands before it, right or corrupted. It can be run with variables *set* to values (an intervention) and
 gives the answer digits that follow. Columns count from the units; everything is vectorised over n problems.
 
-    ripple        carry_in[k] = carry_out[k-1]; total = digit_sum + carry_in; carry_out = total >= 10
-    look-ahead    carry_in[k] = some column j < k generates (a + b >= 10) and all between propagate (a + b = 9)
-    chained       carry_in[k] = the whole number nearest to difference / 10, where
+    ripple        carry_in[k] = carry_out[k-1]; total = digit_sum + carry_in; carry_out = total >= base
+    look-ahead    carry_in[k] = some column j < k generates (a + b >= base) and all between propagate (a + b = base - 1)
+    chained       carry_in[k] = the whole number nearest to difference / base, where
                   difference[k] = digit_sum[k-1] - previous[k], the output token z' before
 
-All three give the same answers on every uncorrupted sequence: there the difference is 10 carry_out - carry_in of the
-column before, so -1 or 0 without a carry and 9 or 10 with one. They differ in what they read (ripple and look-ahead
-ignore outputs, and are one function of their inputs) and in what an intervention does: a carry_in that is set goes on
-to later columns in ripple, and not in the other two.
+All three give the same answers on every uncorrupted sequence. What follows is said in base ten: there the difference is
+10 carry_out - carry_in of the column before, so -1 or 0 without a carry and 9 or 10 with one. They differ in what they
+read (ripple and look-ahead ignore outputs, and are one function of their inputs) and in what an intervention does: a
+carry_in that is set goes on to later columns in ripple, and not in the other two.
 
 The chained rule is the one that MicroAdder's attention scalar spells, ``(10 (x + y) + x' + y' - z') / 10``. For a
 corrupted z' the difference takes any value from -9 to 18, the carry is -1, 0, 1 or 2, and the answer the digit of the
 total nearest within 0..19, which is all that a column can hold. The rounding is ours: with ``threshold`` t the carry is
-``floor((difference + 10 - t) / 10)``, so 1 from t on; every t from 1 to 9 adds correctly, and 5 puts the border halfway
-between the differences that occur. The hand-built Position Coupling transformer has t = 6 by construction.
+``floor((difference + 10 - t) / 10)``, so 1 from t on; every t from 1 to 9 adds correctly, and 5 (half the base) puts
+the border halfway between the differences that occur. The hand-built Position Coupling transformer has t = 6 by
+construction.
 """
 
 from __future__ import annotations
@@ -33,16 +34,19 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
+from models.tasks.domain import base_of
 
 INPUTS = ("a", "b", "previous")
+CHECKED = 64  # problems on which ripple carry must give a task's targets
 #: What a run with interventions sets: (variable, column) -> its values, [n] or one for all.
 Interventions = Mapping[tuple[str, int], Tensor | int]
 
 
 class Columns:
-    """Values of variables while a run is under way: ``v(name, column)``, zeros below the units column."""
+    """Values of variables while a run is under way: ``v(name, column)``, zeros below the units column; ``v.base``."""
 
-    def __init__(self, n: int, device: torch.device | None = None):
+    def __init__(self, n: int, base: int, device: torch.device | None = None):
+        self.base = base
         self._known: dict[tuple[str, int], Tensor] = {}
         self._zeros = torch.zeros(n, dtype=torch.int64, device=device)
 
@@ -71,13 +75,17 @@ class Algorithm:
         return (*INPUTS, *(name for name, _ in self.mechanisms))
 
     def run(
-        self, inputs: Mapping[str, Int[Tensor, "n column"]], interventions: Interventions | None = None
+        self,
+        inputs: Mapping[str, Int[Tensor, "n column"]],
+        interventions: Interventions | None = None,
+        base: int = 10,
     ) -> dict[str, Int[Tensor, "n column"]]:
         """Every variable in every column, with some of them set.
 
         Args:
             inputs: "a", "b" and "previous", as :meth:`ColumnLayout.inputs` reads them off a sequence.
             interventions: (variable, column) -> value for each problem, or one for all.
+            base: of the digits.
 
         Raises:
             UserError: an input is missing, a variable or column that there is not, or a value of another length or that
@@ -88,7 +96,7 @@ class Algorithm:
                 raise UserError(f"The algorithm {self.name!r} needs the inputs {', '.join(INPUTS)}; {name} is missing.")
         n, columns = inputs["a"].shape
         setting = self._checked(interventions or {}, n, columns, inputs["a"].device)
-        values = Columns(n, inputs["a"].device)
+        values = Columns(n, base, inputs["a"].device)
         for column in range(columns):
             for name in INPUTS:
                 values.set(name, column, setting.get((name, column), inputs[name][:, column]))
@@ -98,10 +106,13 @@ class Algorithm:
         return {name: torch.stack([values(name, k) for k in range(columns)], 1) for name in self.variables}
 
     def answer(
-        self, inputs: Mapping[str, Int[Tensor, "n column"]], interventions: Interventions | None = None
+        self,
+        inputs: Mapping[str, Int[Tensor, "n column"]],
+        interventions: Interventions | None = None,
+        base: int = 10,
     ) -> Int[Tensor, "n column"]:
         """The answer digits of :meth:`run`."""
-        return self.run(inputs, interventions)["answer"]
+        return self.run(inputs, interventions, base)["answer"]
 
     def require_variable(self, name: str) -> str:
         """``name``, if the algorithm has such a variable. Raises UserError with the closest if not."""
@@ -137,7 +148,7 @@ def _carried_below(v: Columns, column: int) -> Tensor:
 
 _DIGIT_SUM = ("digit_sum", lambda v, k: v("a", k) + v("b", k))
 _TOTAL = ("total", lambda v, k: v("digit_sum", k) + v("carry_in", k))
-_ANSWER = ("answer", lambda v, k: v("total", k) % 10)
+_ANSWER = ("answer", lambda v, k: v("total", k) % v.base)
 
 RIPPLE = Algorithm(
     "ripple",
@@ -145,7 +156,7 @@ RIPPLE = Algorithm(
         _DIGIT_SUM,
         ("carry_in", lambda v, k: v("carry_out", k - 1)),
         _TOTAL,
-        ("carry_out", lambda v, k: (v("total", k) >= 10).long()),
+        ("carry_out", lambda v, k: (v("total", k) >= v.base).long()),
         _ANSWER,
     ),
     reads_outputs=False,
@@ -154,8 +165,8 @@ LOOK_AHEAD = Algorithm(
     "look-ahead",
     (
         _DIGIT_SUM,
-        ("generate", lambda v, k: (v("digit_sum", k) >= 10).long()),
-        ("propagate", lambda v, k: (v("digit_sum", k) == 9).long()),
+        ("generate", lambda v, k: (v("digit_sum", k) >= v.base).long()),
+        ("propagate", lambda v, k: (v("digit_sum", k) == v.base - 1).long()),
         ("carry_in", _carried_below),
         _TOTAL,
         _ANSWER,
@@ -164,32 +175,36 @@ LOOK_AHEAD = Algorithm(
 )
 
 
-def chained(threshold: int = 5, zero_or_one: bool = False) -> Algorithm:
+def chained(threshold: int | None = None, zero_or_one: bool = False) -> Algorithm:
     """The carry read off the column before and the output that was written there; see the module.
 
+    The threshold is half the base (5) unless given.
     With ``zero_or_one`` the carry is 1 from the threshold on and else 0, as in a model that learned no others.
 
     Raises:
-        UserError: a threshold outside 1..9, which would not add.
+        UserError: a threshold below 1, which would not add; when it is run, one above the highest digit.
     """
-    if not 1 <= threshold <= 9:
-        raise UserError(f"The chained algorithm adds with thresholds from 1 to 9, not {threshold}.")
-    options = [f"threshold {threshold}"] * (threshold != 5) + ["carry 0 or 1"] * zero_or_one
+    if threshold is not None and threshold < 1:
+        raise UserError(f"The chained algorithm adds with thresholds from 1 on, not {threshold}.")
+    options = [f"threshold {threshold}"] * (threshold not in (None, 5)) + ["carry 0 or 1"] * zero_or_one
     lowest, highest = (0, 1) if zero_or_one else (-1, 2)
+
+    def carry(v: Columns, column: int) -> Tensor:
+        border = v.base // 2 if threshold is None else threshold
+        if border >= v.base:
+            raise UserError(f"In base {v.base} the chained algorithm adds with thresholds up to {v.base - 1}.")
+        difference = v("difference", column) + v.base - border
+        return torch.div(difference, v.base, rounding_mode="floor").clamp(lowest, highest)
+
     return Algorithm(
         f"chained ({', '.join(options)})" if options else "chained",
         (
             _DIGIT_SUM,
             ("previous_sum", lambda v, k: v("digit_sum", k - 1)),
             ("difference", lambda v, k: v("previous_sum", k) - v("previous", k)),
-            (
-                "carry_in",
-                lambda v, k: torch.div(v("difference", k) + 10 - threshold, 10, rounding_mode="floor").clamp(
-                    lowest, highest
-                ),
-            ),
+            ("carry_in", carry),
             _TOTAL,
-            ("answer", lambda v, k: v("total", k).clamp(0, 19) % 10),
+            ("answer", lambda v, k: v("total", k).clamp(0, 2 * v.base - 1) % v.base),
         ),
         reads_outputs=True,
     )
@@ -214,7 +229,7 @@ class ColumnLayout:
 
     ``operands[k]``: positions of column k's two digits (fewer where an operand has none there); ``queries[k]``: the
     position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
-    the task's targets it is. ``step`` is the running sum, for additions of many operands.
+    the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` the digits'.
     """
 
     task: Task
@@ -222,6 +237,29 @@ class ColumnLayout:
     queries: tuple[int, ...]
     targets: tuple[int, ...]
     step: int | None = None
+    base: int = 10
+
+    def run(
+        self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
+    ) -> dict[str, Int[Tensor, "n column"]]:
+        """Every variable of an algorithm on sequences, as :meth:`Algorithm.run`."""
+        return algorithm.run(self.inputs(tokens), interventions, self.base)
+
+    def answer(
+        self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
+    ) -> Int[Tensor, "n column"]:
+        """The answer digits of :meth:`run`."""
+        return self.run(algorithm, tokens, interventions)["answer"]
+
+    def values(
+        self, algorithm: Algorithm, problems: Any, interventions: Interventions | None = None
+    ) -> dict[str, Int[Tensor, "n column"]]:
+        """Every variable of an algorithm on the true sequences of problems, "answer" among them."""
+        return self.run(algorithm, self.task.encode(problems), interventions)
+
+    def require_variable(self, algorithm: Algorithm, name: str, column: int | None = None) -> str:
+        """``name``, if the algorithm has such a variable (in this column). Raises UserError with the closest if not."""
+        return algorithm.require_variable(name)
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -247,7 +285,7 @@ class ColumnLayout:
             "previous": torch.stack(previous, 1),
         }
         for name, values in found.items():
-            if ((values < 0) | (values > 9)).any():
+            if ((values < 0) | (values >= self.base)).any():
                 raise UserError(f"The sequence holds a token that is no digit where the algorithm reads {name!r}.")
         return found
 
@@ -268,8 +306,8 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
             a step that there is not.
     """
     refused = UserError(
-        f"The task {task.name!r} does not add two decimal numbers column by column, units first, so that the symbolic "
-        "algorithms have nothing to read there."
+        f"The task {task.name!r} does not add two numbers column by column, units first, with digits for tokens, so "
+        "that the symbolic algorithms have nothing to read there."
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})
@@ -299,12 +337,16 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         tuple(task.query_positions[asked[k]] for k in columns),
         tuple(asked[k] for k in columns),
         step,
+        base_of(task),
     )
     before = [roles[query] for query in layout.queries]
     if any((role.kind, role.index, role.column) != (targets[asked[k]].kind, step, k - 1) for k, role in _above(before)):
         raise refused
-    problems = task.sample(8, torch.Generator().manual_seed(0))
-    answer = RIPPLE.answer(layout.inputs(task.encode(problems)))
+    problems = task.sample(CHECKED, torch.Generator().manual_seed(0))
+    try:
+        answer = layout.answer(RIPPLE, task.encode(problems))
+    except UserError:  # tokens that are no digits
+        raise refused from None
     if not torch.equal(answer, task.targets(problems)[:, list(layout.targets)]):
         raise refused
     return layout

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.tasks.domain import Domain, NoDomain
 
 
 @dataclass(frozen=True)
@@ -40,25 +41,61 @@ class Task(ABC):
     input_length: int
     #: What models of this task are selected and compared by: "accuracy" of whole answers, or the "loss".
     compared_by: str = "accuracy"
+    #: What stands between the operands of a problem's text.
+    operator: str = "+"
+
+    # What a task sets in its class, in ``__init__``, or as a property:
 
     @property
-    @abstractmethod
     def roles(self) -> Sequence[Role]:
         """The role of every position, including those that are only ever targets."""
+        return self._said("roles")
+
+    @roles.setter
+    def roles(self, value: Sequence[Role]) -> None:
+        self.__dict__["roles"] = value
 
     @property
-    @abstractmethod
     def query_positions(self) -> Sequence[int]:
         """Position whose logits predict each target, in order."""
+        return self._said("query_positions")
+
+    @query_positions.setter
+    def query_positions(self, value: Sequence[int]) -> None:
+        self.__dict__["query_positions"] = value
 
     @property
-    @abstractmethod
     def target_roles(self) -> Sequence[Role]:
         """The role of each target, in the order of ``query_positions``."""
+        return self._said("target_roles")
+
+    @target_roles.setter
+    def target_roles(self, value: Sequence[Role]) -> None:
+        self.__dict__["target_roles"] = value
+
+    def _said(self, name: str) -> Any:
+        if name not in self.__dict__:
+            raise UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
+        return self.__dict__[name]
 
     @abstractmethod
     def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
         """Problems as an int64 tensor, from whatever the task takes. Raises UserError on anything else."""
+
+    @property
+    def domain(self) -> Domain:
+        """Which problems there are. A task need not say it; then nothing goes through all of them.
+
+        Raises:
+            NoDomain: a task that does not say.
+        """
+        if "domain" not in self.__dict__:
+            raise NoDomain(self.name)
+        return self.__dict__["domain"]
+
+    @domain.setter
+    def domain(self, value: Domain) -> None:
+        self.__dict__["domain"] = value
 
     def for_problems(self, problems: Any) -> Task:
         """This task in the shape that these problems need; itself, where a task has one shape."""

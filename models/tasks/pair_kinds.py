@@ -2,7 +2,8 @@
 
 Draws are uniform over the pairs of a kind (two pairs are one if they differ in order alone), so that few of them are a
 fair sample of all; where carries are both made and passed on, each gets half. Columns count from the units, 0; the
-carry into column k is made in column k - 1, or passed on by it.
+carry into column k is made in column k - 1, or passed on by it. Where this says ten and nine, another base has itself
+and its highest digit.
 
     carry_pairs     the carry into a column, its own digits and all above equal
     digit_pairs     one operand digit, every carry equal
@@ -23,29 +24,33 @@ from torch import Tensor
 from models.errors import UserError, unknown_name
 from models.questions import question
 from models.tasks.base import Task
+from models.tasks.domain import Domain, domain_of
 from models.tasks.pair_promise import Promise, changed_variables
-from models.tasks.pair_space import Block, Cells, require_count
+from models.tasks.pair_space import Block, require_count
 from models.tasks.pair_variables import draw_pairs, variable_pairs
 from models.tasks.pairs import ProblemPairs
 
 
-def _addition(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Cells, int]:
-    """(cells, target of the column) of a task that adds two numbers in one step.
+def _addition(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int]:
+    """(domain, target of the column) of a task that adds two numbers in one step.
 
     Raises:
         UserError: another task, or a column that has no such pair.
     """
-    cells = Cells.of(task)
-    if cells.n_operands != 2 or cells.width(0) != cells.width(1) or not _adds(task):
+    domain = domain_of(task)
+    answers = {role.column: i for i, role in enumerate(task.target_roles) if role.kind == "answer"}
+    answers.pop(None, None)
+    if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or not _adds(task):
         raise UserError(
             f"These pairs are for tasks that add two numbers in one step and know their carries, and {task.name} is "
             "none; variable_pairs takes any variable of any task."
         )
-    answers = {role.column: i for i, role in enumerate(task.target_roles) if role.kind == "answer"}
-    top = min(cells.width(), max(k for k in answers if k is not None)) if highest is None else highest
+    top = min(domain.width(), max(answers)) if highest is None else highest
+    if lowest > top:
+        raise UserError(f"The task {task.name} has too few columns for such pairs.")
     if isinstance(column, bool) or not isinstance(column, int) or not lowest <= column <= top:
         raise UserError(f"Such pairs exist for columns {lowest} to {top} of {task.name}, not for {column!r}.")
-    return cells, answers[column]
+    return domain, answers[column]
 
 
 def _adds(task: Task) -> bool:
@@ -86,7 +91,7 @@ def carry_pairs(
         UserError: a task that does not add two numbers, a column without such pairs, an own token that the kind cannot
             have, or fewer pairs than ``n``.
     """
-    cells, target = _addition(task, column, 2 if made is False else 1)
+    domain, target = _addition(task, column, 2 if made is False else 1)
     require_count(n)
     Promise(own_token=own_token)  # which refuses other rules
     if made is not None:
@@ -96,7 +101,7 @@ def carry_pairs(
             raise UserError(f"Where a carry is passed on by a nine, the digit written there always {state}.")
         if made and not flipped and rule == "different":
             raise UserError("The controls of made carries have equal sums, and so equal digits written.")
-        return _carry_kind(cells, target, column, n, seed, made, flipped, rule, stops)
+        return _carry_kind(task, domain, target, column, n, seed, made, flipped, rule, stops)
     kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token)]
     if not kinds:
         raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
@@ -111,7 +116,7 @@ def carry_pairs(
     ]
     order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
     clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
-    promise = _carry_promise(column, cells.width(), None, flipped, own_token, stops)
+    promise = _carry_promise(column, domain, None, flipped, own_token, stops)
     what = _carry_what(column, None, flipped)
     return _built(task, clean, corrupted, target, what, seed, promise, all(pairs.exhaustive for pairs in each))
 
@@ -131,9 +136,9 @@ def _carry_what(column: int, made: bool | None, flipped: bool) -> str:
 
 
 def _carry_promise(
-    column: int, width: int, made: bool | None, flipped: bool, own_token: str | None, stops: bool
+    column: int, domain: Domain, made: bool | None, flipped: bool, own_token: str | None, stops: bool
 ) -> Promise:
-    """What carry pairs promise; ``width`` is an operand's, so that the last column has no digits of its own."""
+    """What carry pairs promise."""
     below = column - 1
     keep = [f"{name}[{column}:]" for name in "ab"]
     differ, values = [], {}
@@ -147,14 +152,19 @@ def _carry_promise(
     if made is False:
         keep += [f"a[{below}]", f"b[{below}]"]
         keep += [] if flipped else [f"carry_in[{below}]"]
-        values[f"digit_sum[{below}]"] = (9, 9)
+        values[f"digit_sum[{below}]"] = (domain.base - 1, domain.base - 1)
     if stops and flipped:
         keep += [f"carry_out[{column}:]"]
     return Promise(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
 
 
+def _same(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return (a == c) & (b == d)
+
+
 def _carry_kind(
-    cells: Cells,
+    task: Task,
+    domain: Domain,
     target: int,
     column: int,
     n: int | None,
@@ -167,24 +177,29 @@ def _carry_kind(
     """Pairs of one of the two kinds."""
     below = column - 1
 
-    def allowed(a: int, b: int, c: int, d: int) -> bool:
+    base = domain.base
+
+    def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         one, other = a + b, c + d
         if not flipped:
-            return one == other and a != c
+            return (one == other) & (a != c)
         if own_token == "equal":
-            return abs(one - other) == 10
-        return (one - other) % 10 != 0  # which of them carry depends on what arrives: the promise decides
+            return (one - other).abs() == base
+        return (one - other) % base != 0  # which of them carry depends on what arrives: the promise decides
+
+    def nine(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        return (a + b == base - 1) & _same(a, b, c, d)
 
     if made:
-        blocks = [Block.column(cells, below, allowed)]
+        blocks = [Block.column(domain, below, allowed)]
     else:
-        lower = [cells.cell(i, k) for k in range(below) for i in (0, 1)]
-        blocks = [Block.cell(cells, cell) for cell in lower]
-        blocks.append(Block.column(cells, below, lambda a, b, c, d: a + b == 9 and (a, b) == (c, d)))
-    if stops and column < cells.width():
-        blocks.append(Block.column(cells, column, lambda a, b, c, d: a + b != 9 and (a, b) == (c, d)))
-    promise = _carry_promise(column, cells.width(), made, flipped, own_token, stops)
-    return draw_pairs(cells, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
+        lower = [domain.cell(i, k) for k in range(below) for i in (0, 1)]
+        blocks = [Block.cell(domain, cell) for cell in lower]
+        blocks.append(Block.column(domain, below, nine))
+    if stops and column < domain.width():
+        blocks.append(Block.column(domain, column, lambda a, b, c, d: (a + b != base - 1) & _same(a, b, c, d)))
+    promise = _carry_promise(column, domain, made, flipped, own_token, stops)
+    return draw_pairs(task, domain, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
 
 
 @question
@@ -196,18 +211,20 @@ def digit_pairs(task: Task, column: int, n: int | None, seed: int = 0, operand: 
     Raises:
         UserError: as :func:`carry_pairs`; or another operand.
     """
-    width = Cells.of(task).width()
-    cells, target = _addition(task, column, 0, width - 1)
+    width = domain_of(task).width()
+    domain, target = _addition(task, column, 0, width - 1)
     if operand not in (None, 0, 1) or isinstance(operand, bool):
         raise UserError(f"The operand is 0, 1 or None (either), not {operand!r}.")
     keep = ["carry_in", "carry_out", f"s[:{column}]", f"s[{column + 1}:]"]
     for i, name in enumerate("ab"):
         keep += [f"{name}[:{column}]", f"{name}[{column + 1}:]"] + ([name] if operand == 1 - i else [])
     operands = (0, 1) if operand is None else (operand,)
-    products = [[Block.cell(cells, cells.cell(i, column), different=True)] for i in operands]
+    products = [[Block.cell(domain, domain.cell(i, column), different=True)] for i in operands]
     which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
     promise = Promise((f"s[{column}]",), tuple(keep), {}, None, "different")
-    return draw_pairs(cells, products, promise, target, n, seed, f"{which} in column {column}, with every carry kept")
+    return draw_pairs(
+        task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every carry kept"
+    )
 
 
 @question
@@ -225,7 +242,7 @@ def chain_pairs(
     Raises:
         UserError: as :func:`carry_pairs`; or lengths that are equal or reach below the units.
     """
-    cells, target = _addition(task, column, 1)
+    domain, target = _addition(task, column, 1)
     if (
         not isinstance(lengths, Sequence)
         or len(lengths) != 2
@@ -237,23 +254,26 @@ def chain_pairs(
     changed = column - (short or long)
     swap = lengths[0] > lengths[1]
 
-    def start(a: int, b: int, c: int, d: int) -> bool:
-        one, other = (c + d, a + b) if swap else (a + b, c + d)  # of the shorter and the longer chain
-        return other - one == 10 if not short else one >= 10 and other == 9
+    base = domain.base
 
-    nine = lambda a, b, c, d: a + b == 9 and (a, b) == (c, d)  # noqa: E731
-    blocks = [Block.column(cells, changed, start)]
-    blocks += [Block.column(cells, k, nine) for k in range(column - long + 1, column) if k != changed]
+    def start(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        one, other = (c + d, a + b) if swap else (a + b, c + d)  # of the shorter and the longer chain
+        return other - one == base if not short else (one >= base) & (other == base - 1)
+
+    def nine(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+        return (a + b == base - 1) & _same(a, b, c, d)
+
+    blocks = [Block.column(domain, changed, start)]
+    blocks += [Block.column(domain, k, nine) for k in range(column - long + 1, column) if k != changed]
     if short:
-        makes = lambda a, b, c, d: a + b >= 10 and (a, b) == (c, d)  # noqa: E731
-        blocks.append(Block.column(cells, column - long, makes))
+        blocks.append(Block.column(domain, column - long, lambda a, b, c, d: (a + b >= base) & _same(a, b, c, d)))
     keep = [f"{name}[{part}]" for name in "ab" for part in (f":{changed}", f"{changed + 1}:")]
     keep += ["carry_in", "carry_out", f"s[{column}:]"] if short else [f"carry_in[:{changed + 1}]"]
     differ = () if short else (f"carry_in[{column}]",)
     values = {f"chain[{column}]": (lengths[0], lengths[1])}
     promise = Promise(differ, tuple(keep), values, None, "equal" if short else "different")
     what = f"the length of the carry chain into column {column}, {lengths[0]} or {lengths[1]}"
-    return draw_pairs(cells, [blocks], promise, target, n, seed, what)
+    return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
 def _built(

@@ -14,38 +14,49 @@ import torch
 from models.errors import UserError, unknown_name
 from models.questions import question
 from models.tasks.base import Task
+from models.tasks.domain import Domain, domain_of
 from models.tasks.pair_promise import Promise, changed_variables, place, spelt
-from models.tasks.pair_space import Block, Cells, PairSpace
+from models.tasks.pair_space import Block, PairSpace
 from models.tasks.pairs import ProblemPairs
 
 PROBES = 512  # one-digit pairs that tell which target a variable shows in
 
 
-def _products(cells: Cells, mutate: str) -> list[list[Block]]:
+#: What may differ at all -> what such pairs are called.
+AMONG = {
+    "digit": ", of those with one different digit",
+    "column": ", of those with one different column",
+    "all": "",
+}
+
+
+def _products(domain: Domain, mutate: str) -> list[list[Block]]:
     """The pairs of problems among which one may look."""
     if mutate == "digit":
-        return [[Block.cell(cells, cell, different=True)] for cell in range(len(cells))]
+        return [[Block.cell(domain, cell, different=True)] for cell in range(len(domain))]
     if mutate == "column":  # which are disjoint once equal problems are dropped
-        columns = sorted(set(cells.column))
-        held = [[cell for cell, k in enumerate(cells.column) if k == column] for column in columns]
-        return [[Block.cell(cells, cell) for cell in group] for group in held]
+        columns = sorted(set(domain.column))
+        held = [[cell for cell, k in enumerate(domain.column) if k == column] for column in columns]
+        return [[Block.cell(domain, cell) for cell in group] for group in held]
     if mutate == "all":
-        return [[Block.cell(cells, cell) for cell in range(len(cells))]]
-    raise unknown_name("mutation", mutate, ("digit", "column", "all"))
+        return [[Block.cell(domain, cell) for cell in range(len(domain))]]
+    raise unknown_name("mutation", mutate, AMONG)
 
 
 def draw_pairs(
-    cells: Cells,
+    task: Task,
+    domain: Domain,
     products: Sequence[Sequence[Block]],
     promise: Promise,
     target: int,
     n: int | None,
     seed: int,
     what: str,
+    among: str = "",
 ) -> ProblemPairs:
     """``n`` pairs (None: all) of a space that keep a promise, recorded and checked."""
-    task = cells.task
-    space = PairSpace(cells, products, lambda one, other: promise.holds(task, one, other, target), what)
+    accept = lambda one, other: promise.holds(task, one, other, target)  # noqa: E731
+    space = PairSpace(task, domain, products, accept, what, among)
     clean, corrupted, exhaustive = space.draw(n, seed)
     changed = changed_variables(task, clean, corrupted)
     return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
@@ -83,7 +94,7 @@ def variable_pairs(
         UserError: a variable (with the closest), column, place or target that does not exist, or fewer pairs than
             ``n`` (none, where the value cannot differ without the kept ones).
     """
-    cells = Cells.of(task)
+    domain = domain_of(task)
     index = (column,) if isinstance(column, int) else tuple(column)
     probe = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
     if variable not in probe:
@@ -99,7 +110,7 @@ def variable_pairs(
             raise UserError(f"{text!r} has no column in it, so that nothing would be kept equal.")
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
     if target is None:
-        target = _target_of(task, cells, variable, index)
+        target = _target_of(task, domain, variable, index)
     elif isinstance(target, bool) or not isinstance(target, int) or not 0 <= target < len(task.query_positions):
         raise UserError(f"There is no target {target!r}; there are {len(task.query_positions)}, counted from 0.")
     promise = Promise((where,), kept, {}, own_token, answer)
@@ -107,10 +118,10 @@ def variable_pairs(
     wanted += [f"the query's own token {own_token}"] if own_token else []
     wanted += [f"the answer {answer}"] if answer else []
     what = where + (f", with {' and '.join(wanted)}" if wanted else "")
-    return draw_pairs(cells, _products(cells, mutate), promise, target, n, seed, what)
+    return draw_pairs(task, domain, _products(domain, mutate), promise, target, n, seed, what, AMONG[mutate])
 
 
-def _target_of(task: Task, cells: Cells, variable: str, index: tuple[int, ...]) -> int:
+def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:
     """The target that a variable is asked about; see :func:`variable_pairs`."""
     written = [(i, role) for i, role in enumerate(task.target_roles) if role.kind in ("answer", "scratchpad")]
     found = [(i, role) for i, role in written if role.column == index[-1]]
@@ -120,7 +131,7 @@ def _target_of(task: Task, cells: Cells, variable: str, index: tuple[int, ...]) 
     if len(found) > 1:
         where = spelt(variable, index)
         candidates = PairSpace(
-            cells, _products(cells, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
+            task, domain, _products(domain, "digit"), lambda a, b: Promise((where,)).holds(task, a, b, 0), where
         )
         clean, corrupted, _ = candidates.draw(None if candidates.size <= PROBES else PROBES, 0)
         changes = (task.targets(clean) != task.targets(corrupted)).sum(0).tolist()

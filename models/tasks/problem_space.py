@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from models.errors import UserError
 from models.tasks.base import Task
-from models.tasks.pair_space import Cells
+from models.tasks.domain import Domain, domain_of
 from models.tasks.sequences import SequenceTask
 
 
@@ -24,46 +24,54 @@ class ProblemSpace:
     has number 100 a + b.
     """
 
-    cells: Cells
+    task: Task
+    domain: Domain
 
     @classmethod
     def of(cls, task: Task) -> ProblemSpace:
-        """The space of a task. Raises UserError if its problems are not made of digits."""
-        return cls(Cells.of(task))
-
-    @property
-    def task(self) -> Task:
-        return self.cells.task
+        """The space of a task. Raises UserError if it does not say which problems it has."""
+        return cls(task, domain_of(task))
 
     @cached_property
     def _order(self) -> list[int]:
         """Cells, slowest first; a parity's bits are written from the left, so its first one is the highest."""
         rising = isinstance(self.task, SequenceTask) and self.task.base == 2
-        worth = [column if rising else -column for column in self.cells.column]
-        return sorted(range(len(self.cells)), key=lambda i: (self.cells.operand[i], worth[i]))
+        worth = [column if rising else -column for column in self.domain.column]
+        return sorted(range(len(self.domain)), key=lambda i: (self.domain.operand[i], worth[i]))
 
-    @cached_property
+    @property
     def size(self) -> int:
         """How many problems there are."""
-        return prod(len(self.cells.digits(cell)) for cell in range(len(self.cells)))
+        return self.domain.size
 
     @property
     def what(self) -> str:
         """What the problems are, in the plural: "pairs", "strings of 8 bits", "problems T_M(2 x 3 digits)"."""
         if not isinstance(self.task, SequenceTask):
-            return "pairs" if self.cells.n_operands == 2 else "problems"
+            return "pairs" if self.domain.n_operands == 2 else "problems"
         if self.task.base == 2:
-            return f"strings of {self.cells.width()} bits"
+            return f"strings of {self.domain.width()} bits"
         return f"problems {self.task.shape_text}"
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
         """The problems of these numbers, from 0 to ``size - 1``, as the task takes them."""
-        digits = torch.empty(len(index), len(self.cells), dtype=torch.uint8)
+        digits = torch.empty(len(index), len(self.domain), dtype=torch.int64)
         for cell in reversed(self._order):
-            allowed = self.cells.digits(cell)
-            digits[:, cell] = (index % len(allowed) + allowed.start).to(torch.uint8)
+            allowed = self.domain.digits(cell)
+            digits[:, cell] = index % len(allowed) + allowed.start
             index = index // len(allowed)
-        return self.cells.problems(digits)
+        return self.domain.problems(digits)
+
+    def find(self, text: str) -> Int[Tensor, "1 *operands"]:
+        """The problem that :meth:`text` writes so. Raises UserError if none of the domain is."""
+        if isinstance(self.task, SequenceTask):
+            return self.task.as_problems([text])
+        parts = [part.strip() for part in text.split(self.task.operator)]
+        if len(parts) == self.domain.n_operands and all(part.isascii() and part.isdigit() for part in parts):
+            problem = torch.tensor([[min(int(part), 2**62) for part in parts]])
+            if self.domain.holds(problem).all():
+                return self.task.as_problems(problem)
+        raise UserError(f"{text!r} is no problem of {self.task.name}.")
 
     def text(self, problem: Int[Tensor, "1 *operands"]) -> str:
         """How a problem is written: "47 + 85", "0101"."""
@@ -71,6 +79,5 @@ class ProblemSpace:
 
 
 def problem_text(task: Task, numbers: tuple[Any, ...]) -> str:
-    """A problem of these operands (of a parity: bits) as text, as :meth:`Task.as_problems` reads it."""
-    operator = task.operator if isinstance(task, SequenceTask) else "+"
-    return (f" {operator} " if operator else "").join(str(number) for number in numbers)
+    """A problem of these operands (of a parity: bits) as text."""
+    return (f" {task.operator} " if task.operator else "").join(str(number) for number in numbers)

@@ -7,20 +7,22 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-def schoolbook(a: Int[Tensor, "*n column"], b: Int[Tensor, "*n column"]) -> dict[str, Int[Tensor, "*n column"]]:
-    """Every intermediate value of adding two numbers given as digits, least significant first.
+def schoolbook(
+    a: Int[Tensor, "*n column"], b: Int[Tensor, "*n column"], base: int = 10
+) -> dict[str, Int[Tensor, "*n column"]]:
+    """Every intermediate value of adding two numbers given as digits of a base, least significant first.
 
-    a, b: digits. digit_sum: a + b. carry_in, carry_out: 0 or 1. s: answer digit. generate: a + b >= 10;
-    propagate: a + b = 9. chain: number of columns that the carry into a column has travelled (0 without one).
+    a, b: digits. digit_sum: a + b. carry_in, carry_out: 0 or 1. s: answer digit. generate: a + b >= base;
+    propagate: a + b = base - 1. chain: number of columns that the carry into a column has travelled (0 without one).
     A carry out of the last column is not lost only if the last column leaves room for it.
     """
     digit_sum = a + b
-    generate, propagate = (digit_sum >= 10).long(), (digit_sum == 9).long()
+    generate, propagate = (digit_sum >= base).long(), (digit_sum == base - 1).long()
     carry, travelled = [torch.zeros_like(digit_sum[..., 0])], [torch.zeros_like(digit_sum[..., 0])]
     for column in range(digit_sum.shape[-1]):
         past_nine = (travelled[-1] + 1) * carry[-1]
         travelled.append(torch.where(propagate[..., column] == 1, past_nine, generate[..., column]))
-        carry.append((digit_sum[..., column] + carry[-1] >= 10).long())
+        carry.append((digit_sum[..., column] + carry[-1] >= base).long())
     carry_in, carry_out = torch.stack(carry[:-1], -1), torch.stack(carry[1:], -1)
     return {
         "a": a,
@@ -28,7 +30,7 @@ def schoolbook(a: Int[Tensor, "*n column"], b: Int[Tensor, "*n column"]) -> dict
         "digit_sum": digit_sum,
         "carry_in": carry_in,
         "carry_out": carry_out,
-        "s": (digit_sum + carry_in) % 10,
+        "s": (digit_sum + carry_in) % base,
         "generate": generate,
         "propagate": propagate,
         "chain": torch.stack(travelled[:-1], -1),

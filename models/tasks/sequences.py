@@ -24,6 +24,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role, Task
+from models.tasks.domain import Domain
 from models.tasks.segments import Segments, TokenSequences, compose, to_digits, to_number
 
 SPECIAL = "$"  # BOS, EOS and padding
@@ -136,6 +137,11 @@ class SequenceTask(Task):
     @abstractmethod
     def shape_text(self) -> str:
         """The distribution of :meth:`sample` in the paper's notation."""
+
+    @property
+    def domain(self) -> Domain:
+        """Operands of exactly this shape's digits; the highest of several is not zero, but for bits."""
+        return Domain.of(self.operand_lengths, self.base, leading_zeros=self.base == 2, n_columns=self.n_digits)
 
     # ---- sequences
 

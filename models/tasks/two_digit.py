@@ -18,6 +18,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.addition import as_problems, digit_rows, to_digits
 from models.tasks.base import Role, Task
+from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
 
 LIMIT = 100
@@ -57,6 +58,7 @@ class TwoDigitAddition(Task):
     name = "two-digit-addition"
     d_vocab = 10
     input_length = 6
+    domain = Domain.of((2, 2))
 
     @cached_property
     def roles(self) -> Sequence[Role]:

@@ -4,7 +4,9 @@ The seed is chosen without looking at the test set: of the seeds whose selected 
 problem and every problem of a second, larger validation set, the one that was perfect first. Half of these problems
 are harder than the task's natural distribution, and a small model may grok without ever answering all of them; where no
 seed does, the one is taken that is right most often on the second set, among those that once answered every problem of
-the natural distribution. The test set is then scored for every seed that passed validation in either sense.
+the natural distribution; and where there is none of these either, the one that is best on validation. The test set is
+then scored for every seed that passed validation in either sense and for the one chosen, and the entry's score is what
+came out, whatever it is.
 
 Seeds that a run's judge accepted (:mod:`models.training.judging`) come before all others, the one accepted first before
 the rest; the entry keeps the judge's evidence, and its card the judge's line.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
+from models.training.load_run import best_row
 from models.training.objective import ParameterLayout
 from models.training.provenance import begun, check_once, finished, how_made, made_by
 from models.training.publish_sequences import publish_sequences
@@ -76,7 +79,7 @@ def publish(
         the entry's folder and the chosen seed's score on the task's test set.
 
     Raises:
-        UserError: unfinished runs, runs of different models or recipes, seeds tried twice, no seed that passes.
+        UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     if not folders:
         raise UserError("Name the run folders to publish, for example runs/microadder-57.")
@@ -107,7 +110,7 @@ def publish(
         (row for row in rows if row.state["best_exact"] == 1.0), key=lambda row: row.state["first_perfect_step"]
     )
     grokked_rows = [row for row in rows if _once_perfect(row.state)]
-    second = model.task.validation_problems(SECOND_VALIDATION, seed=1)
+    second = second_validation(model.task)
     accepted = [row for row in rows if row.state.get("accepted") is not None]
     chosen = min(accepted, key=lambda row: (row.state["best_step"], row.seed), default=None)
     if chosen is None:
@@ -115,7 +118,10 @@ def publish(
     if chosen is None:
         chosen = max(grokked_rows, key=lambda row: _exact(model, layout, row.theta, second), default=None)
     if chosen is None:
-        raise UserError(f"None of the {len(rows)} seeds answers every validation problem; there is nothing to publish.")
+        at = best_row([row.state for row in rows])
+        if rows[at].state["best_step"] < 0:
+            raise UserError(f"None of the {len(rows)} seeds was measured before it failed, so none can be published.")
+        chosen = rows[at] = replace(rows[at], exact_on_test=_exact(model, layout, rows[at].theta, None))
     layout.load_into(model, chosen.theta)
     result = score(model)
     grokked = _grok_rate(rows, result.n)
@@ -126,6 +132,8 @@ def publish(
         "seed": chosen.seed,
         "step": chosen.state["best_step"],
         "first_perfect_step": chosen.state["first_perfect_step"],
+        "once_perfect": _once_perfect(chosen.state),
+        "validation_exact": chosen.state["best_exact"],
         "seeds_tried": grokked.n,
         "seeds_grokked": grokked.correct,
         "seeds_once_perfect": once.correct,
@@ -145,6 +153,23 @@ def publish(
         "card.md": card.encode(),
     }
     return save_entry(out or ZOO / name, model, training, result.to_dict(), files, overwrite), result
+
+
+def second_validation(task: Task) -> Tensor:
+    """Validation problems of another seed than training's: :data:`SECOND_VALIDATION`, or half as many as often as it
+    takes until the task has them.
+
+    Raises:
+        UserError: a task without validation problems.
+    """
+    n = SECOND_VALIDATION
+    while True:
+        try:
+            return task.validation_problems(n, seed=1)
+        except UserError:
+            if n == 1:
+                raise
+            n //= 2
 
 
 def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]:
@@ -265,7 +290,9 @@ def _card(
         for rate in repeated
     )
     reached = f"first perfect on validation at step {training['first_perfect_step'] or 0:,}."
-    if training["first_perfect_step"] is None:
+    if training["first_perfect_step"] is None and not training["once_perfect"]:
+        reached = f"at best {100 * training['validation_exact']:.1f}% of the validation problems right."
+    elif training["first_perfect_step"] is None:
         reached = "never perfect on the carry-rich half of validation, but once on the uniform half."
     there = " from that start, no independent ones," if training.get("start") else ""
     once_low, once_high = once.interval

@@ -56,22 +56,29 @@ def zoo_names() -> list[str]:
 
 
 @question
-def load(name_or_path: str | Path) -> ArithmeticTransformer:
+def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransformer:
     """A trained model, or one whose numbers are set by hand.
 
     Args:
         name_or_path: a name of the zoo ("microadder-57"), the name of a constructed model ("microadder-57-by-hand";
             :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
-            ``Path``): an entry's folder, a weight file of ours (``.safetensors``, e.g. a snapshot of a run) or a
-            published checkpoint (``.pt``).
+            ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
+            ours (``.safetensors``: an entry's, a run's checkpoint or snapshot) or a published checkpoint (``.pt``).
+        seed: which seed of a run; the one that is best on its validation problems unless given.
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
-            not fit the model they are said to be of.
+            not fit the model they are said to be of, a seed of what is no run.
     """
-    if isinstance(name_or_path, str) and name_or_path in registry.constructed():
+    if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
     path = resolve(name_or_path, registry.constructed())
+    from models.training.load_run import load_run  # which needs the registry and the transformer
+
+    if (of_a_run := load_run(path, seed)) is not None:
+        return of_a_run
+    if seed is not None:
+        raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
     if path.suffix in (".pt", ".pth"):
         from models.importers import load_published
 

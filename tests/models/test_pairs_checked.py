@@ -156,5 +156,5 @@ def test_what_cannot_be_is_refused_in_one_sentence(make: Any, message: str, with
 
 
 def test_a_text_task_has_no_digits_to_pair():
-    with pytest.raises(UserError, match="no operand digits"):
+    with pytest.raises(UserError):
         variable_pairs(CharacterLanguage(), "x", 0, 5)

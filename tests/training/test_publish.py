@@ -138,10 +138,58 @@ def test_a_seed_that_is_perfect_only_on_uniform_problems_is_taken_if_no_other_is
     assert curves["uniform"][1].tolist() == [1.0] * 4
 
 
+def test_a_model_that_is_wrong_is_published_with_its_score(tmp_path: Path, run):
+    folder = run("a", 0, [])
+    published, found = publish([folder], tmp_path / "entry")
+    config = models.zoo.read_entry(published)
+    loaded = models.load(published)
+    assert config["score"]["correct"] == found.correct == models.score(loaded).correct < 100
+    made = config["training"]
+    assert made["seeds_grokked"] == made["seeds_once_perfect"] == 0
+    rows = json.loads((folder / "checkpoint.json").read_text())["state"]["seeds"]
+    assert made["validation_exact"] == max(row["best_exact"] for row in rows)
+    seeds = json.loads((published / "seeds.json").read_text())
+    assert [row["exact_on_test"] is not None for row in seeds] == [row["seed"] == made["seed"] for row in seeds]
+
+
+def test_a_run_loads_with_its_seeds_checkpoint_and_snapshots(tmp_path: Path, run, perfect):
+    folder = run("a", 3, [2], stop_at_step=20)  # seeds 3 to 6, the perfect one is 5; not finished
+    layout = ParameterLayout(models.build("microadder-57"))
+    assert torch.allclose(layout.flatten(models.load(folder)), perfect, atol=1e-6)
+    assert torch.equal(layout.flatten(models.load(str(folder))), layout.flatten(models.load(folder, seed=5)))
+    other = models.load(folder, seed=4)
+    assert not torch.allclose(layout.flatten(other), perfect, atol=1e-2)
+    (checkpoint,) = folder.glob("checkpoint-*.safetensors")
+    snapshots = sorted((folder / "snapshots").glob("*.safetensors"))
+    assert len(snapshots) > 1
+    tensors, _ = models.checkpoint.load_weights(snapshots[0])
+    for file in (checkpoint, *snapshots):
+        assert torch.allclose(layout.flatten(models.load(file)), perfect, atol=1e-6)  # the best seed's
+        assert not torch.allclose(layout.flatten(models.load(file, seed=3)), perfect, atol=1e-2)
+    first = dict(models.load(snapshots[0], seed=6).weight_map.named_parameters())
+    assert all(torch.equal(first[name], value[3]) for name, value in tensors.items())
+    for seed in (2, 7):
+        with pytest.raises(UserError):
+            models.load(folder, seed=seed)
+    with pytest.raises(UserError):
+        models.load("microadder-57", seed=5)
+    (folder / "checkpoint.json").unlink()
+    with pytest.raises(UserError):
+        models.load(folder)
+    assert models.load(snapshots[0], seed=6) is not None  # snapshots need no checkpoint
+
+
 def test_runs_that_cannot_be_published_are_refused_and_nothing_is_written(tmp_path: Path, run):
     failed = run("failed", 0, [])
-    with pytest.raises(UserError, match="None of the 4 seeds answers every validation problem"):
+    path = failed / "checkpoint.json"
+    entry = json.loads(path.read_text())
+    for row in entry["state"]["seeds"]:
+        row["status"], row["best_step"], row["best_exact"] = "failed", -1, -1.0
+    whole = path.read_text()
+    path.write_text(json.dumps(entry))
+    with pytest.raises(UserError):
         publish([failed], tmp_path / "entry")
+    path.write_text(whole)
     unfinished = run("unfinished", 4, [0], stop_at_step=20)
     with pytest.raises(UserError, match="is not finished"):
         publish([unfinished], tmp_path / "entry")

@@ -108,7 +108,7 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     place, queries = find_place(adder, layout, Site(hook), 4), [layout.queries[4]]
     (source,), _ = read_places(adder, pairs.source, [place], queries)
     values = pairs.source_values(CHAINED, "total", 4)
-    answers = pairs.counterfactual(CHAINED, "total", 4, values)[:, [4]]
+    answers = pairs.counterfactual(CHAINED, "total", 4, values, [4])
     start = random_basis(5, 2, torch.Generator().manual_seed(2))
     descend = lambda steps, lr: das_basis(  # noqa: E731
         adder, place, pairs.base, source, answers, queries, [start], torch.Generator().manual_seed(0), steps, lr

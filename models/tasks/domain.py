@@ -1,0 +1,157 @@
+"""Which problems a task has: every combination of digits that may stand in its operands.
+
+The domain belongs to the task (:attr:`models.tasks.base.Task.domain`): what goes through all problems, changes one
+digit, or draws pairs of problems asks for it here, and nothing is assumed where a task says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int, Integer
+from torch import Tensor
+
+from models.errors import UserError
+
+if TYPE_CHECKING:
+    from models.tasks.base import Task
+
+LOOKED_AT = 512  # problems of the task's own distribution that must lie in what it calls its domain
+
+
+class NoDomain(UserError):
+    """A task that does not say which problems it has."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"The task {name} does not say which problems it has; set domain in its class, such as "
+            "Domain.of((1, 1), base=113) for two residues modulo 113."
+        )
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The product of what its *cells* may hold. Cell i is the digit of operand ``operand[i]`` that counts
+    ``base ** column[i]``; it goes from ``lowest[i]`` to ``base - 1``.
+
+    ``n_columns`` None: problems are numbers, [n, operand]; else they are digits, [n, operand, n_columns]. A number that
+    is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
+    """
+
+    base: int
+    operand: tuple[int, ...]
+    column: tuple[int, ...]
+    lowest: tuple[int, ...]
+    n_columns: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        lengths: Sequence[int],
+        base: int = 10,
+        leading_zeros: bool = True,
+        lowest: int = 0,
+        n_columns: int | None = None,
+    ) -> Domain:
+        """Operands of ``lengths`` digits.
+
+        Args:
+            leading_zeros: whether the highest of several digits may be zero.
+            lowest: the least digit everywhere, such as 1 where an operand must not be zero.
+            n_columns: for problems that are digits: how many their tensors have.
+
+        Raises:
+            UserError: no operand, or no digit, or a base without two digits.
+        """
+        if not lengths or min(lengths) < 1:
+            raise UserError(f"A domain has one operand or more, each of one digit or more, not {tuple(lengths)}.")
+        if not 0 <= lowest < base - 1:
+            raise UserError(f"Digits from {lowest} to {base - 1} are not two or more.")
+        cells = [(i, column) for i, length in enumerate(lengths) for column in range(length)]
+        least = tuple(
+            lowest if leading_zeros or column + 1 < lengths[i] or not column else max(1, lowest) for i, column in cells
+        )
+        return cls(base, tuple(i for i, _ in cells), tuple(column for _, column in cells), least, n_columns)
+
+    def __len__(self) -> int:
+        return len(self.operand)
+
+    @property
+    def n_operands(self) -> int:
+        return max(self.operand) + 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The smallest integers that hold a digit."""
+        return torch.uint8 if self.base <= 256 else torch.int32
+
+    @cached_property
+    def size(self) -> int:
+        """How many problems there are."""
+        return prod(len(self.digits(cell)) for cell in range(len(self)))
+
+    def width(self, operand: int = 0) -> int:
+        """How many digits an operand has."""
+        return self.operand.count(operand)
+
+    def cell(self, operand: int, column: int) -> int:
+        return next(
+            i for i, place in enumerate(zip(self.operand, self.column, strict=True)) if place == (operand, column)
+        )
+
+    def digits(self, cell: int) -> range:
+        return range(self.lowest[cell], self.base)
+
+    def problems(self, digits: Integer[Tensor, "n cell"]) -> Int[Tensor, "n *operands"]:
+        """Problems of these digits as the task takes them."""
+        digits = digits.long()
+        if self.n_columns is not None:
+            out = torch.zeros(len(digits), self.n_operands, self.n_columns, dtype=torch.int64)
+            out[:, list(self.operand), list(self.column)] = digits
+            return out
+        worth = torch.tensor([self.base**column for column in self.column])
+        out = torch.zeros(len(digits), self.n_operands, dtype=torch.int64)
+        return out.index_add_(1, torch.tensor(self.operand), digits * worth)
+
+    def digits_of(self, problems: Int[Tensor, "n *operands"]) -> Int[Tensor, "n cell"]:
+        """The digits of problems as the task has them: what :meth:`problems` makes of them again, if they have no
+        others."""
+        if self.n_columns is not None:
+            return problems[:, list(self.operand), list(self.column)]
+        worth = torch.tensor([self.base**column for column in self.column])
+        return problems[:, list(self.operand)] // worth % self.base
+
+    def holds(self, problems: Int[Tensor, "n *operands"]) -> Bool[Tensor, " n"]:
+        """Which problems are of this domain."""
+        shape = (self.n_operands,) if self.n_columns is None else (self.n_operands, self.n_columns)
+        if tuple(problems.shape[1:]) != shape:
+            return torch.zeros(len(problems), dtype=torch.bool)
+        digits = self.digits_of(problems)
+        inside = (digits >= torch.tensor(self.lowest)) & (digits < self.base)
+        return inside.all(1) & (self.problems(digits) == problems).flatten(1).all(1)
+
+
+def domain_of(task: Task) -> Domain:
+    """What the task says its domain is, held against problems that it draws.
+
+    Raises:
+        UserError: a task that says nothing, or draws a problem that its domain does not have.
+    """
+    domain = task.domain
+    drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
+    if not (inside := domain.holds(drawn)).all():
+        raise UserError(
+            f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
+            f"{domain.size:,} of what it says its domain is."
+        )
+    return domain
+
+
+def base_of(task: Task) -> int:
+    """The base of the task's digits, which are its tokens from 0 to base - 1. Raises UserError if it does not say."""
+    return task.domain.base

@@ -1,0 +1,80 @@
+"""A training run as a model: its best seed's best parameters, or a snapshot.
+
+Which seed is the best is the run's own validation's business: one that a judge accepted, then the lowest loss or the
+largest share of validation problems answered, then the lowest seed. No test problem is looked at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from models import checkpoint as storage
+from models.errors import UserError
+from models.registry import build
+from models.training.objective import ParameterLayout
+from models.training.run_folder import RunFolder
+from models.transformer import ArithmeticTransformer
+
+
+def run_config(folder: Path) -> dict[str, Any] | None:
+    """The config of a run folder; None where the folder holds no run."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    config = storage.read_json(path)
+    return config if isinstance(config, dict) and {"model", "recipe", "seeds"} <= config.keys() else None
+
+
+def best_row(states: list[dict[str, Any]]) -> int:
+    """Which of a run's seeds, as its checkpoint has them, is the best on validation."""
+
+    def key(row: int) -> tuple[bool, float, int]:
+        state = states[row]
+        loss = state.get("best_loss")
+        return state.get("accepted") is None, -state["best_exact"] if loss is None else loss, state["seed"]
+
+    return min(range(len(states)), key=key)
+
+
+def load_run(path: Path, seed: int | None = None) -> ArithmeticTransformer | None:
+    """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
+
+    Args:
+        seed: which of the run's seeds; the best unless given.
+
+    Returns:
+        None where the path is no run's.
+
+    Raises:
+        UserError: a run that has saved nothing yet, a seed that it has not, a damaged file, an unregistered model.
+    """
+    folder = next((at for at in (path, path.parent, path.parent.parent) if run_config(at) is not None), None)
+    if folder is None or (path != folder and path.suffix != ".safetensors"):
+        return None
+    config = run_config(folder)
+    assert config is not None
+    loaded = RunFolder(folder).load_checkpoint()
+    if loaded is None and path == folder:
+        raise UserError(f"The run {folder} has saved no checkpoint yet; go on with its training, or load a snapshot.")
+    seeds = [config["first_seed"] + row for row in range(config["seeds"])]
+    if loaded is not None:
+        seeds = [state["seed"] for state in loaded[2]["seeds"]]
+    if seed is not None and seed not in seeds:
+        raise UserError(f"The run {folder} has the seeds {seeds[0]} to {seeds[-1]}, and not {seed}.")
+    row = seeds.index(seed) if seed is not None else best_row(loaded[2]["seeds"]) if loaded is not None else 0
+    model = build(config["model"])
+    layout = ParameterLayout(model)
+    tensors = loaded[1] if loaded is not None and path == folder else storage.load_weights(path)[0]
+    theta = tensors.get("best_theta" if path == folder else "theta")
+    parameters = {name: value[row] for name, value in tensors.items()} if theta is None else _named(layout, theta, row)
+    storage.assign_parameters(model.weight_map, parameters, path)
+    return model
+
+
+def _named(layout: ParameterLayout, theta: Tensor, row: int) -> dict[str, Tensor]:
+    if theta.ndim != 2 or theta.shape[1] != layout.n:
+        raise UserError(f"The checkpoint holds {theta.shape[-1]:,} numbers a seed, and the model has {layout.n:,}.")
+    return layout.unflatten(theta[row])

@@ -1,0 +1,225 @@
+"""Every public question about tasks whose digits are not decimal: a right result, or one sentence that refuses it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from interp.certificates.exhaustive import check_exhaustive
+from interp.interchange import Claim, Site, interchange
+from models.errors import UserError
+from models.importers.stock import from_transformer_lens
+from models.tasks import TaskVariables, problem_pairs
+from models.transformer import ArithmeticTransformer
+from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
+
+TASKS = {
+    "residues modulo 113": modular_addition(113),
+    "residues modulo 12": modular_addition(12),
+    "bits": ColumnAddition(2, 5),
+    "base 7": ColumnAddition(7),
+    "base 12": ColumnAddition(12),
+}
+N = 40
+
+
+def pairs(model: Any) -> Any:
+    return problem_pairs(model.task, "variable", variable="s", column=0, n=16)
+
+
+#: A question of every public name that asks one, of a model and another one of its task.
+QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "compare": lambda a, b: interp.compare(a, b, n=N),
+    "compare_models": lambda a, b: interp.compare_models([a, b], n=N),
+    "explore": lambda a, b: interp.explore(a),
+    "align": interp.align,
+    "mode_connectivity": lambda a, b: interp.mode_connectivity(a, b, n=N),
+    "seed_distances": lambda a, b: interp.seed_distances([a, b], n=N),
+    "swap_components": lambda a, b: interp.swap_components(a, b, n=16),
+    "certify": lambda a, b: interp.certify(a),
+    "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
+    "attack": lambda a, b: interp.attack(a, runs=200),
+    "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
+    "component_ablation": lambda a, b: interp.component_ablation(a, n=N),
+    "parameter_ablation": lambda a, b: interp.parameter_ablation(a),
+    "double_dissociation": lambda a, b: interp.double_dissociation(a, n=N, draws=19),
+    "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),
+    "path_patching": lambda a, b: interp.path_patching(a, pairs(a)),
+    "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
+        a, Claim(Site("blocks.0.attn.hook_v", "own digits"), ("digit_sum",)), n=N
+    ),
+    "interchange_sweep": lambda a, b: interp.interchange_sweep(a, "digit_sum", 0, n=12),
+    "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),
+    "linear_probes": lambda a, b: interp.linear_probes(a, n=250),
+    "logit_attribution": lambda a, b: interp.logit_attribution(a, n=N),
+    "logit_attribution by carry": lambda a, b: interp.logit_attribution(a, n=N, rival="carry"),
+    "logit_lens": lambda a, b: interp.logit_lens(a, n=N, resamples=50),
+    "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), "resid_pre"),
+    "exact_match_grid": lambda a, b: interp.exact_match_grid(a),
+    "offset_sweep": lambda a, b: interp.offset_sweep(a, (2, 2)),
+    "greedy_agreement": lambda a, b: interp.greedy_agreement(a, [(2, 2)]),
+    "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
+    "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
+    "carry_units": lambda a, b: interp.carry_units(a, n=N, max_ablated=2),
+    "circle_fit": lambda a, b: interp.circle_fit(a.W_E, permutations=19),
+    "helix_fit": lambda a, b: interp.helix_fit(a.W_E, permutations=19),
+    "fourier_spectrum": lambda a, b: interp.fourier_spectrum(a.W_E, permutations=19),
+    "named_stream": lambda a, b: interp.named_stream(a, "1+1"),
+    "sum_units": lambda a, b: interp.sum_units(a),
+    "needed_attention": lambda a, b: interp.needed_attention(a),
+    "head_roles": lambda a, b: interp.head_roles(a),
+    "pattern_substitution": lambda a, b: interp.pattern_substitution(a),
+    "first_errors": lambda a, b: interp.first_errors(a),
+    "attended_growth": lambda a, b: interp.attended_growth(a),
+    "coupled_comparison": lambda a, b: interp.coupled_comparison(a),
+    "head_writes": lambda a, b: interp.head_writes(a),
+    "stress_suites": lambda a, b: interp.stress_suites(a, n=100),
+    "score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
+}
+#: Names that ask nothing of a model, or of another one's folder.
+NO_QUESTION = {"patch_sweep", "chained_claims", "grokking_curves", "training_dynamics"}
+
+
+def test_every_public_question_is_asked_here():
+    public = {name for name in interp.__all__ if name[0].islower() and not name.startswith("compute_")}
+    assert public - set(QUESTIONS) == NO_QUESTION
+
+
+@pytest.fixture(scope="module")
+def adders() -> Callable[[str], tuple[ArithmeticTransformer, ArithmeticTransformer]]:
+    """An exact adder of a task, and another one with a little noise on every parameter."""
+    made: dict[str, Any] = {}
+
+    def of(name: str) -> Any:
+        if name not in made:
+            made[name] = exact_adder(TASKS[name]), exact_adder(TASKS[name])
+            generator = torch.Generator().manual_seed(1)
+            with torch.no_grad():
+                for parameter in made[name][1].parameters():
+                    parameter.add_(1e-3 * torch.randn(parameter.shape, generator=generator))
+        return made[name]
+
+    return of
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("name", ["residues modulo 113", "residues modulo 12", "bits", "base 7"])
+def test_a_result_or_one_sentence(adders: Any, name: str, question: str):
+    try:
+        found = QUESTIONS[question](*adders(name))
+        if isinstance(found, interp.Result):
+            assert found.sentence() and len(found.to_dataframe())
+    except UserError as refused:
+        assert str(refused)
+
+
+# ---- right results
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
+    model = adders(name)[0]
+    verdict = interp.certify(model)
+    operands = {"residues modulo 113": 113, "residues modulo 12": 12, "bits": 32, "base 7": 49, "base 12": 144}[name]
+    assert verdict.status == "certified" and verdict.score.n == verdict.score.correct == operands**2
+    check_exhaustive(verdict, model)
+
+
+@pytest.mark.parametrize(("p", "right"), [(113, 100), (12, 100)])
+def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int, right: int):
+    model = exact_adder(modular_addition(p))
+    with torch.no_grad():  # a residue from 10 on counts as the residue itself and 37 more
+        dict(model.weight_map.named_parameters())["embed/W_E"][10:p, p + 1] += 37 % p + (p == 37)
+    verdict = interp.certify(model)
+    assert verdict.status == "refuted" and verdict.score.n == p * p
+    assert right <= verdict.score.correct < p * p
+    a, b = map(int, verdict.counterexample.problem.split("+"))
+    assert max(a, b) >= 10 and int(verdict.counterexample.predicted) != (a + b) % p
+    check_exhaustive(verdict, model)
+    found = interp.attack(model, runs=300)
+    assert found.wrong and all(max(wrong.problem) >= 10 for wrong in found.wrong)
+
+
+def test_a_task_that_does_not_say_its_domain_is_not_certified():
+    task = modular_addition(113)
+    del task.__dict__["domain"]
+    model = exact_adder(modular_addition(113))
+    model.task = task
+    for question in (interp.certify, interp.attack):
+        with pytest.raises(UserError):
+            question(model)
+
+
+@pytest.mark.parametrize("name", ["base 7", "base 12", "bits"])
+def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str):
+    found = interp.which_algorithm(adders(name)[0], n=40)
+    assert set(found.winner(found.deciding) or ()) == {"ripple", "look-ahead"}
+    assert found.accuracy("ripple", "any").value == 1.0 and found.clean().value == 1.0
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_the_sum_is_where_it_was_put(adders: Any, name: str):
+    model = adders(name)[0]
+    n = 20 if name == "residues modulo 12" else 60  # of its 78 sums
+    found = interchange(model, "total", "blocks.0.hook_resid_mid", 0, n=n)
+    assert found.accuracy().value == 1.0 and found.accuracy("untrained model").high < 1.0
+    swept = interp.interchange_sweep(model, "a", 0, n=n, positions=["a" if "residues" in name else "a0"])
+    assert float(swept.accuracy.sel(hook="blocks.0.hook_resid_pre").squeeze()) == 1.0  # where a's digit goes in
+    assert float(swept.accuracy.sel(hook="blocks.0.hook_resid_mid").squeeze()) < 0.5  # read already
+
+
+@pytest.mark.parametrize(("name", "variable"), [("residues modulo 113", "answer"), ("base 7", "digit_sum")])
+def test_scrubbing_keeps_the_loss_of_a_hypothesis_that_holds(adders: Any, name: str, variable: str):
+    model = adders(name)[0]
+    site = Site("blocks.0.hook_resid_mid")  # holds the whole sum, of which the units read what the variable says
+    right = interp.causal_scrubbing(model, Claim(site, (variable,)), "ripple", columns=0, n=400)
+    wrong = interp.causal_scrubbing(model, Claim(site), "ripple", columns=0, n=400)
+    assert right.recovered()[0] == pytest.approx(1.0, abs=0.02) and right.unmatched < 0.5
+    assert wrong.recovered()[0] < 0.3
+
+
+@pytest.mark.parametrize("name", ["residues modulo 113", "residues modulo 12"])
+def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
+    model = adders(name)[0]
+    site, rest = "blocks.0.hook_resid_mid", {"controls": False, "n": 30}
+    found = interchange(model, "digit_sum", site, 0, TaskVariables(), **rest)
+    assert found.accuracy().value == 1.0 and found.algorithm == "the task's variables"
+    operand = interchange(model, "a", Site("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(("b",)), **rest)
+    assert operand.accuracy().value == 1.0
+    with pytest.raises(UserError):  # the answer is no function of a alone
+        interchange(model, "a", Site("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(), **rest)
+    with pytest.raises(UserError):  # there is no such problem
+        interchange(model, "carry_out", site, 0, TaskVariables(("digit_sum",)), **rest)
+    scrubbed = interp.causal_scrubbing(model, Claim(Site(site), "s"), TaskVariables(), n=70)
+    assert scrubbed.recovered()[0] == pytest.approx(1.0, abs=0.02)
+
+
+def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):
+    model = adders("residues modulo 113")[0]
+    for question in (interp.which_algorithm, interp.carry_units, interp.double_dissociation):
+        with pytest.raises(UserError):
+            question(model)
+    with pytest.raises(UserError):
+        interp.interchange_sweep(model, "carries", 0)
+
+
+@pytest.mark.parametrize("name", ["base 7", "base 12"])
+def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
+    model = adders(name)[0]
+    base, task = model.task.base, model.task
+    units = interp.carry_units(model, n=200, max_ablated=1).table
+    problems = interp.problems.draw(task, None, 200, 0, 0.5).problems
+    carried = task.variables(problems)["digit_sum"][:, :2] >= base
+    assert int(units.n.sel(signal="generate", present=True)) == int(carried.sum())
+    assert f"s={base - 1}" in units.signal.values and f"s={base}" not in units.signal.values
+    rival = interp.logit_attribution(model, n=N, rival="carry")
+    assert np.allclose(rival.lead.values, 1.0, atol=1e-2) if hasattr(rival, "lead") else rival.sentence()
+
+
+def test_a_copy_of_a_task_with_its_own_vocabulary_is_itself(adders: Any):
+    model = adders("residues modulo 12")[0]
+    assert from_transformer_lens(model, model.task) is model
