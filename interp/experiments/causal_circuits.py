@@ -189,8 +189,8 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
 # ---- how did training bring it about?
 
 DYNAMICS = """Every measure over the snapshots of the seed that the entry was taken from. A change is dated by the first
-snapshot at which half of it is made; snapshots are log-spaced, so that late ones lie far apart. One seed: the order
-need not be that of another, and a measure that turns back later is dated by its first crossing."""
+snapshot from which on half of it is made; snapshots are log-spaced, so that late ones lie far apart. One seed: the
+order need not be that of another."""
 
 
 def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:

@@ -200,7 +200,7 @@ def test_the_stored_probes_of_two_digit_adders_are_found_again():
 
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
     found = carry_probes(models.load(stored["model"]))
-    assert found.stream("b0").untrained.max() > 0.95  # random features let the carry be read as well
+    assert 0.75 < found.table.untrained.max() < 1  # the carry is read from random features too
     for now, then in zip(records(found.table, 5), stored["probes"], strict=True):
         assert {name: now[name] for name in ("site", "position", "n")} == {
             k: then[k] for k in ("site", "position", "n")
