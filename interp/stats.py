@@ -110,8 +110,8 @@ def widened(
 
     Both distances are multiplied by ``t(n - 1) / z sqrt(n / (n - 1))``: the bootstrap's variance divides by n in place
     of n - 1, and its percentiles are a normal's. For the mean of normal values this is Student's interval; the skew
-    that the bootstrap found is kept. (Hesterberg 2015, American Statistician 69, 371-386, section 4.1, widens the levels
-    instead, which cannot lead beyond the examples.) The interval of a single example is infinite.
+    that the bootstrap found is kept. (Hesterberg 2015, American Statistician 69, 371-386, section 4.1, widens the
+    levels instead, which cannot lead beyond the examples.) The interval of a single example is infinite.
     """
     if n < 2:
         return value - np.inf, value + np.inf

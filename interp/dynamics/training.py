@@ -2,9 +2,8 @@
 
 For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
 from which on it always has made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. It lies between that snapshot
-and the one before: both are given. A crossing that is taken back, such as a loss that falls, rises and falls again, does
-not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap,
-has none.
+and the one before: both are given. A crossing that is taken back, as by a loss that falls, rises and falls again, does
+not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap, has none.
 
 Limits. One seed: what comes first in one need not in another. Snapshots are log-spaced, so that late events are dated
 coarsely, and what happens between two of them is not seen.
