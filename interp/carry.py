@@ -53,7 +53,8 @@ class CarryUnits(Result):
     * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
       other half of the problems; ``majority``: accuracy of always giving the commoner answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
-      ``gap`` between the two ranges of the input, positive where they do not overlap
+      ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
+      ``squashed``, what the output says of two states (:func:`interp.carry_measures.ranges`)
     * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
     * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
     * ``effect``, ``effect_low``, ``effect_high``: drop with minus drop without the signal
@@ -80,7 +81,8 @@ class CarryUnits(Result):
         """What one unit carries.
 
         ``signal`` (None if nothing passes) and ``kind``: "switch" (its ranges with and without the signal do not
-        overlap in the sample), "detector", "correlate" (separates but ablation shows no effect of its own),
+        overlap in the sample, and one state is saturated: :func:`interp.carry_measures.is_switch`), "detector",
+        "correlate" (separates but ablation shows no effect of its own),
         "not ablated", or "none".
         """
         table = self._unit(layer, unit)
@@ -95,7 +97,8 @@ class CarryUnits(Result):
             if bool(effects.isnull().all()):
                 found["kind"] = "not ablated"
             elif candidates[int(np.argmax(effects.fillna(0).values))] == signal and float(row.effect_apart) >= CAUSAL:
-                found["kind"] = "switch" if bool(row.gap > 0) else "detector"
+                ranges = {name: float(row[name]) for name in ("gap", "flat", "band", "squashed")}
+                found["kind"] = "switch" if measures.is_switch(**ranges) else "detector"
             else:
                 found["kind"] = "correlate"
         return found | {"signal": None if found["kind"] == "none" else signal}

@@ -13,6 +13,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from interp.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
 
 CAUSAL = 0.1  # effect_apart from which a detector is called causal
+#: What earns a unit the name of a switch, beside ranges of its input that do not overlap. Its two states can be read
+#: off its output to a tenth of the output's range: one state moves by no more, no less lies empty between the two. And
+#: it is the unit that holds still, not its input: there it passes on at most half of what it does over its whole range.
+FLAT, EMPTY, SQUASHED = 0.1, 0.1, 0.5
 RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with one another: each is held fixed in turn
 NAMES = {
     "carry_in": "carry in",
@@ -46,6 +50,11 @@ def column_signals(
         "shuffled": shuffled,
     }
     return {name: values.astype(bool) for name, values in signals.items()}
+
+
+def is_switch(gap: float, flat: float, band: float, squashed: float) -> bool:
+    """Whether a unit's ranges (:func:`ranges`) are those of a switch: two states, one of them saturated."""
+    return gap > 0 and flat <= FLAT and band >= EMPTY and squashed <= SQUASHED  # false where one is NaN
 
 
 def _apart(marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +108,10 @@ def ranges(
 ) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
     """Smallest and largest unit input (pre) and output (post) with and without each signal.
 
-    ``gap`` is the distance between the two ranges of the input: positive where they do not overlap.
+    ``gap`` is the distance between the two ranges of the input: positive where they do not overlap. Of the output:
+    ``flat``, the smaller of the two states' ranges; ``band``, the distance between them; both as shares of the whole
+    range. ``squashed``: how far the output moves for what the input moves in the flatter state, as a share of the same
+    over both states: 1 for a linear unit, NaN where the input does not move.
     """
     shape = (x.shape[1], labels.shape[1], 2)
     found = {f"{part}_{end}": np.full(shape, np.nan) for part in ("pre", "post") for end in ("min", "max")}
@@ -111,7 +123,16 @@ def ranges(
                     found[f"{part}_min"][:, signal, present] = values.min(0)
                     found[f"{part}_max"][:, signal, present] = values.max(0)
     low, high = found["pre_min"], found["pre_max"]
-    return found | {"gap": np.maximum(low[..., 1] - high[..., 0], low[..., 0] - high[..., 1])}
+    found["gap"] = np.maximum(low[..., 1] - high[..., 0], low[..., 0] - high[..., 1])
+    least, most = found["post_min"], found["post_max"]
+    whole, moved = most.max(-1) - least.min(-1), high.max(-1) - low.min(-1)
+    flatter = (most - least).argmin(-1)[..., None]
+    state, moving = (np.take_along_axis(part, flatter, -1)[..., 0] for part in (most - least, high - low))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["flat"] = state / whole
+        found["band"] = np.maximum(least[..., 1] - most[..., 0], least[..., 0] - most[..., 1]) / whole
+        found["squashed"] = np.where(moving > 0, (state / moving) / (whole / moved), np.nan)
+    return found
 
 
 def ablations(

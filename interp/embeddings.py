@@ -10,7 +10,12 @@ in that basis of the plane which lies closest to coordinate axes, in their order
 ``atan2(x_j, x_i)``.
 
 The fits use all rows of the table and nothing else, so there is no sampling error to put an interval on. The control
-relabels the rows at random: it gives the chance that an unordered table of the same points looks as ordered.
+relabels the rows at random: it gives the chance that an unordered table of the same points looks as ordered. Every p
+belongs to one statistic, and is named with it.
+
+A circle can be drawn through any bend. "An arc" is said only where the circle beats the best line and the best parabola
+by ``STRONG`` units of the Bayesian information criterion, ``n ln(S / n) + k ln n`` with S the sum of squared distances
+and k = 2, 3, 4 numbers for line, circle and parabola.
 """
 
 from __future__ import annotations
@@ -22,15 +27,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from interp.geometry import as_labels, as_table, cut_angles, geometric_circle, principal_plane, wrap
+from interp.geometry import (
+    FLAT,
+    as_labels,
+    as_table,
+    cut_angles,
+    geometric_circle,
+    line_distances,
+    parabola_distances,
+    principal_plane,
+    wrap,
+)
 from interp.results import Provenance, Result
 from interp.stats import permutation_p
 from models.errors import UserError
 
 PERMUTATIONS = 2000
 POOR = 0.05  # distance from the circle, in radii, from which it is not called one
+STRONG = 6.0  # difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773)
+LOOKS = 2  # order and evenness are two looks at one question: each p is held against 0.05 / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +59,12 @@ class CircleFit(Result):
     from the circle in the plane, ``off_plane`` from the plane, both in the points' units. ``planarity``: share of the
     variance in the plane.
 
-    ``order``: Spearman correlation of label and angle along the arc (best rotation if the points go all the way
-    round), ``order_p`` its permutation p-value; ``evenness``: mean resultant length of the angles about the even
-    spacing, 1 if the stride is uniform, ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
+    ``line`` and ``parabola``: root mean square distance from the best line and the best parabola, in the plane.
+
+    ``order``: circular rank correlation of label and angle (:func:`circular_rank_correlation`), 1 or -1 where the
+    labels follow one another around the circle in one or the other direction, wherever they begin; ``order_p`` the
+    permutation p-value of its size. ``evenness``: mean resultant length of the angles about the even spacing, 1 if the
+    stride is uniform, ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
 
     ``points`` [label, axis] are coordinates in the plane, ``angle`` [label] their angles about the centre, ``basis``
     [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
@@ -56,6 +76,8 @@ class CircleFit(Result):
     stride: float
     arc: float
     residual: float
+    line: float
+    parabola: float
     off_plane: float
     planarity: float
     order: float
@@ -69,23 +91,61 @@ class CircleFit(Result):
     origin: Float[np.ndarray, " D"]
     provenance: Provenance
 
-    def sentence(self) -> str:
-        n, relative = self.points.sizes["label"], self.residual / self.radius
-        text = (
-            f"The {n} points lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius "
-            f"{self.radius:.4f} (root mean square distance {relative:.1e} of the radius)"
-        )
+    @property
+    def advantage(self) -> dict[str, float]:
+        """BIC of the best line and of the best parabola, minus the circle's: above 0 the circle is the better curve."""
+        n, least = self.points.sizes["label"], float(np.abs(self.points.values).max()) * FLAT
+        fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers they have
+        return {
+            name: 2 * n * math.log(max(rms, least) / max(self.residual, least)) + more * math.log(n)
+            for name, (rms, more) in fits.items()
+        }
+
+    @property
+    def is_arc(self) -> bool:
+        """Whether the points lie near a circle and on no line or parabola instead."""
+        return self.residual <= POOR * self.radius and min(self.advantage.values()) >= STRONG
+
+    @property
+    def shape(self) -> str:
+        """What the points lie on, in a clause without its subject."""
+        relative = self.residual / self.radius
         if relative > POOR:
-            text = f"The nearest circle misses the {n} points by {relative:.2f} of its radius, root mean square"
+            return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
+        if not self.is_arc:
+            other = min(self.advantage, key=lambda name: self.advantage[name])
+            return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
+        return (
+            f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
+            f"square distance {relative:.1e} of the radius)"
+        )
+
+    @property
+    def ordered(self) -> bool:
+        return self.order_p * LOOKS < 0.05
+
+    @property
+    def even(self) -> bool:
+        return self.evenness_p * LOOKS < 0.05
+
+    @property
+    def order_text(self) -> str:
+        return f"circular rank correlation {self.order:.2f}, p = {self.order_p:.2g}"
+
+    def sentence(self) -> str:
+        text = f"The {self.points.sizes['label']} points {self.shape}"
         if self.planarity < 0.999:
             text += f", in a plane that holds {self.planarity:.2f} of their variance"
-        p = min(1.0, 2 * min(self.order_p, self.evenness_p))  # two looks
-        if p >= 0.05:
-            return f"{text}; their order is that of random labels (Spearman {self.order:.2f}, p = {p:.2g})."
+        evenness = f"evenness {self.evenness:.2f}, p = {self.evenness_p:.2g}"
+        if not self.ordered and not self.even:
+            return f"{text}; their order around it is that of random labels ({self.order_text}; {evenness})."
+        order = "run" if self.ordered else "do not run"
+        text += f"; the labels {order} around it in order ({self.order_text})"
+        if not self.even:
+            return f"{text}, at uneven distances ({evenness})."
         return (
-            f"{text}; label 0 is at {math.degrees(self.start):.2f} degrees and each next one "
-            f"{math.degrees(self.stride):.3f} degrees on, to {math.degrees(self.stride_rms):.1e} degrees (Spearman of "
-            f"label and angle {self.order:.2f}, p = {p:.2g})."
+            f"{text}, label 0 at {math.degrees(self.start):.2f} degrees and each next one "
+            f"{math.degrees(self.stride):.3f} degrees on, to {math.degrees(self.stride_rms):.1e} degrees ({evenness})."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -97,12 +157,14 @@ class CircleFit(Result):
             ("stride", self.stride, "rad"),
             ("arc", self.arc, "rad"),
             ("residual", self.residual, "table units"),
+            ("line", self.line, "table units"),
+            ("parabola", self.parabola, "table units"),
             ("off_plane", self.off_plane, "table units"),
             ("planarity", self.planarity, "share of variance"),
-            ("order", self.order, "Spearman"),
-            ("order_p", self.order_p, "permutation p"),
+            ("order", self.order, "circular rank correlation"),
+            ("order_p", self.order_p, "permutation p of order"),
             ("evenness", self.evenness, "resultant length"),
-            ("evenness_p", self.evenness_p, "permutation p"),
+            ("evenness_p", self.evenness_p, "permutation p of evenness"),
             ("stride_rms", self.stride_rms, "rad"),
         ]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
@@ -144,7 +206,7 @@ def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS
     deviation = wrap(angle - start - stride * label)
     rng = np.random.default_rng(seed)
     shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(permutations))])
-    order, evenness = _order(angle, label, shuffles), _evenness(angle, label, shuffles)
+    order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
     return CircleFit(
         radius=radius,
@@ -153,6 +215,8 @@ def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS
         stride=stride,
         arc=2 * math.pi - cut_angles(angle)[1],
         residual=residual,
+        line=float(np.sqrt((line_distances(flat) ** 2).mean())),
+        parabola=float(np.sqrt((parabola_distances(flat) ** 2).mean())),
         off_plane=off_plane,
         planarity=planarity,
         order=float(order[0]),
@@ -198,26 +262,21 @@ def _evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Flo
     return _spectrum(np.exp(1j * angle)[shuffles], label).max(-1)
 
 
-def _order(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[np.ndarray, " draw"]:
-    """Spearman correlation of label and angle, for each shuffle of the angles.
+def circular_rank_correlation(
+    label: Float[np.ndarray, " n"] | Int[np.ndarray, " n"], angle: Float[np.ndarray, "*draw n"]
+) -> Float[np.ndarray, "*draw"]:
+    """How far angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
 
-    The circle is opened at its largest gap. Points that go all the way round (no gap above twice the even one) have
-    no natural beginning; there the rotation with the largest correlation counts, for every shuffle alike.
+    With ranks turned into angles, ``u = 2 pi rank(label) / n`` and ``v = 2 pi rank(angle) / n``, it is the larger of
+    ``|mean exp(i (v - u))|`` and ``|mean exp(i (v + u))|``, the second with a minus sign. Each is the largest mean
+    cosine over all rotations, one for each direction: 1 or -1 exactly if the labels follow one another, wherever the
+    circle is opened. Its square is Mardia's statistic (Mardia 1975, J. R. Stat. Soc. B 37, 349, section 5).
     """
     from scipy.stats import rankdata
 
-    n = len(angle)
-    along, gap = cut_angles(angle)
-    rank, label_rank = rankdata(along)[shuffles], rankdata(label)
-    closed = gap <= 2 * (2 * np.pi / n)
-    shifts = np.arange(n) if closed else np.zeros(1)
-    rotated = (rank[:, None] - 1 + shifts[None, :, None]) % n + 1  # [draw, shift, n]
-    centred = rotated - rotated.mean(-1, keepdims=True)
-    target = label_rank - label_rank.mean()
-    scale = np.sqrt((centred**2).sum(-1) * (target**2).sum())
-    rho = (centred @ target) / scale
-    best = np.abs(rho).argmax(1)
-    return rho[np.arange(len(rho)), best]
+    u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
+    forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
+    return np.where(forward >= backward, forward, -backward)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,6 +122,38 @@ def geometric_circle(points: Float[np.ndarray, "n 2"]) -> tuple[Float[np.ndarray
     return best[:2] * scale, float(abs(best[2]) * scale)
 
 
+def line_distances(points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
+    """Distances from the line that minimises the sum of their squares."""
+    centred = points - points.mean(0)
+    return np.abs(centred @ np.linalg.svd(centred, full_matrices=False)[2][1])
+
+
+def parabola_distances(points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
+    """Distances from the best parabola with an axis of any direction.
+
+    For each direction the parabola is regressed along its axis; the distance across the curve is the regression's
+    residual over ``sqrt(1 + slope^2)`` (Sampson 1982, to first order in the residual), and the direction with the least
+    sum of squares is refined from the best of 180.
+    """
+    from scipy.optimize import minimize_scalar
+
+    scale = float(np.ptp(points, axis=0).max())
+    centred = (points - points.mean(0)) / scale
+
+    def distances(turn: float) -> np.ndarray:
+        x, y = centred @ np.array([np.cos(turn), np.sin(turn)]), centred @ np.array([-np.sin(turn), np.cos(turn)])
+        curve = np.polynomial.Polynomial.fit(x, y, 2)
+        return (y - curve(x)) / np.sqrt(1 + curve.deriv()(x) ** 2)
+
+    def cost(turn: float) -> float:
+        return float((distances(turn) ** 2).sum())
+
+    step = np.pi / 180
+    best = min(np.arange(0, np.pi, step), key=cost)
+    refined = minimize_scalar(cost, bounds=(best - step, best + step), method="bounded", options={"xatol": 1e-10})
+    return np.abs(distances(float(refined.x))) * scale
+
+
 def wrap(angle: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Angles in [-pi, pi)."""
     return (angle + np.pi) % (2 * np.pi) - np.pi

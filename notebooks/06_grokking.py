@@ -17,6 +17,9 @@
 # Training looks like nothing for a long time, and then like everything at once. The stored models keep snapshots along
 # the way, and learning curves of every seed that was tried, the failed ones too. So the same questions that are asked
 # of a trained adder can be asked of it while it becomes one.
+#
+# "Grokking" here means success that is late and sudden. Training draws fresh problems at every step, so that there is no
+# training set to learn by heart, and no gap between training and test that would close later.
 
 # %%
 import numpy as np
@@ -87,8 +90,8 @@ dynamics["adder-456"].figure()
 # %% [markdown]
 # ## 3. In which order?
 #
-# For each measure, the two snapshots between which it made half of its change. What comes before the accuracy could
-# have announced it.
+# For each measure, the two snapshots between which it made half of its change for good: a fall that is taken back, as
+# the early one of MicroAdder's loss, does not count. What comes before the accuracy could have announced it.
 
 # %%
 frames = [found.half_way().dropna(subset=["by"]).assign(model=name) for name, found in dynamics.items()]
@@ -114,7 +117,7 @@ for (name, rows), colour, symbol in zip(
         name=f"{name}, seed {dynamics[name].seed}",
     )
 figure.update_xaxes(
-    type="log", dtick=1, title="step by which half of the change is made (bars: since the snapshot before)"
+    type="log", dtick=1, title="step by which half of the change is made for good (bars: since the snapshot before)"
 )
 figure.update_yaxes(categoryorder="array", categoryarray=readings, autorange="reversed")
 figure.update_layout(legend={"orientation": "h", "y": -0.25})

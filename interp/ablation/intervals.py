@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.stats import clustered_proportion
+from interp.stats import clustered_proportion, widened
 
 RESAMPLES = 1000
 _AT_ONCE = 2**22  # numbers
@@ -15,7 +15,7 @@ _TAILS = (0.025, 0.975)
 def bootstrap_ratio(
     values: Float[np.ndarray, "*cell n read"], mask: Bool[np.ndarray, "n read"], seed: int, resamples: int = RESAMPLES
 ) -> Float[np.ndarray, "*cell 3"]:
-    """Mean over the masked entries with its 95% percentile bootstrap interval: (value, low, high), one a cell.
+    """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one a cell.
 
     Problems are resampled, each with all of its entries, those without an entry left out; the mean is the ratio of two
     sums, both taken anew in every draw. All cells get the same draws. With one entry a problem it is
@@ -36,7 +36,7 @@ def bootstrap_ratio(
     draws = [
         np.quantile(total[i : i + step] @ share / (weight @ share), _TAILS, axis=1) for i in range(0, len(total), step)
     ]
-    low, high = np.concatenate(draws, 1)
+    low, high = widened(value, *np.concatenate(draws, 1), n)
     return np.stack((value, low, high), -1).reshape(*values.shape[:-2], 3)
 
 

@@ -56,7 +56,7 @@ class Attack(Result):
             where no problem was tried; ``tried`` [search, chain_length], how many problems.
         history: of each search, (runs, smallest margin so far) wherever it fell.
         worst: of each search, the problem with the smallest margin. worst_target: of the attack's, the target.
-        n_wrong: of each search, distinct problems with a negative margin (teacher-forced).
+        n_wrong: of each search, distinct problems with a margin of zero (a tie) or below (teacher-forced).
         wrong: of the attack's: the first and those with the smallest margins, each replayed with greedy decoding.
         first_wrong: of each search, runs until its first wrong problem.
     """
@@ -95,6 +95,12 @@ class Attack(Result):
             return (
                 f"wrong: {self.text(found.problem)} -> {answer} (replayed, greedy){others}, found after "
                 f"{found.runs:,} of {self.runs:,} runs; random search of as many {random}."
+            )
+        if self.n_wrong["attack"]:
+            return (
+                f"undecided: at {self.text(self.worst['attack'])} ({self.worst_target}) another token has as large a "
+                f"logit as the right one, which is one of {self.n_wrong['attack']:,} ties; greedy decoding takes the "
+                f"right one by its place in the vocabulary. Random search of as many runs: {control}."
             )
         return (
             f"no failure among {self.provenance.n:,} problems tried: smallest margin {self.smallest_margin():.4g} at "

@@ -17,7 +17,7 @@ KEPT = 20  # wrong problems that are kept: the first, and those with the smalles
 
 @dataclass(frozen=True, eq=False)
 class Wrong:
-    """A problem with a negative margin, and after how many runs it was found."""
+    """A problem whose smallest margin is not above zero, and after how many runs it was found."""
 
     digits: Tensor  # [operand, column]
     margin: float
@@ -60,7 +60,7 @@ class Tally:
             chosen = least[chains == length]
             n, smallest = self.by_chain.get(length, (0, np.inf))
             self.by_chain[length] = n + len(chosen), min(smallest, float(chosen.min()))
-        wrong = np.flatnonzero(least < 0)
+        wrong = np.flatnonzero(least <= 0)  # a tie is no answer: which token leads is an accident
         for row in wrong[np.argsort(least[wrong], kind="stable")[:KEPT]].tolist():
             found = Wrong(digits[row].clone(), float(least[row]), before + row)
             heapq.heappush(self._most_wrong, (-found.margin, -found.runs, found))  # the least wrong in front

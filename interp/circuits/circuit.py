@@ -43,6 +43,8 @@ Metrics = str | Callable[[ProblemPairs], Metric]
 PARTS = ("full", "circuit", "complement", "ablated")
 STATS = ("value", "low", "high")
 ABLATIONS = ("corrupted", "mean", "zero")
+#: Share of right answers above which a model does the task: more often right than not.
+ABLE = 0.5
 _CURVE_POINTS = 30
 _RANDOM_A_SIZE = 20
 
@@ -193,8 +195,9 @@ def smallest_circuit(
     other half.
 
     Raises:
-        UserError: what :class:`interp.edges.EdgeExperiment`, the split or the search refuses; a metric already bound to
-            all pairs; fewer than one random circuit.
+        UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",
+            which compare the model with itself); what :class:`interp.edges.EdgeExperiment`, the split or the search
+            refuses; a metric already bound to all pairs; fewer than one random circuit.
     """
     asked = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
     if any(isinstance(metric, Metric) for metric in asked):
@@ -214,6 +217,9 @@ def smallest_circuit(
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
     first = EdgeExperiment(model, one, bind(one), ablation, groups=groups, seed=seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
+    if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
+        right = first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, seed=seed)
+        _refuse_unable(model_name(model), right)
     undecided = ~space.everything()
 
     def evaluate(masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
@@ -253,6 +259,16 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", rung),
     )
+
+
+def _refuse_unable(name: str, experiment: EdgeExperiment) -> None:
+    """Refuse a model that does not do what the metrics ask about: any part of it brings back all of nothing."""
+    right = float(experiment.full[[metric.name for metric in experiment.metrics].index("exact_match")].double().mean())
+    if right <= ABLE:
+        raise UserError(
+            f"{name} answers {right:.1%} of the {len(experiment):,} pairs to be searched on right, and a circuit is "
+            f"looked for where that is more than {ABLE:.0%}: there is nothing that it could explain."
+        )
 
 
 # ---- judging, on pairs of its own

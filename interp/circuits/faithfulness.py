@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.circuits.space import Space
+from interp.stats import widened
 from models.errors import UserError
 
 RESAMPLES = 1000
@@ -33,7 +34,7 @@ def ratio_interval(
     resamples: int = RESAMPLES,
     confidence: float = 0.95,
 ) -> tuple[Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"]]:
-    """``mean(numerator) / mean(denominator)`` and the ends of its percentile bootstrap interval over examples.
+    """``mean(numerator) / mean(denominator)`` and the ends of its bootstrap interval over examples (:func:`widened`).
 
     The resamples are the same for every variant. Where the denominator's own interval holds zero the ends are NaN: the
     examples do not tell how much there is to share. Cost: resamples x n counts and one product with the values.
@@ -58,7 +59,9 @@ def ratio_interval(
     low, high = np.nanquantile(drawn, (tail, 1 - tail), axis=-1)
     if min((below > 0).mean(), (below < 0).mean()) > tail:  # the denominator may be zero, and the ratio anything
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    return np.asarray(numerator.mean(-1) / denominator.mean()), np.asarray(low), np.asarray(high)
+    value = np.asarray(numerator.mean(-1) / denominator.mean())
+    low, high = widened(value, low, high, n, confidence)
+    return value, np.asarray(low), np.asarray(high)
 
 
 def compute_faithfulness(

@@ -33,7 +33,7 @@ from interp.controls import untrained_copy
 from interp.problems import draw, resolve_task
 from interp.results import Provenance, Result
 from interp.sites import require_evaluation_mode
-from interp.stats import bootstrap_interval, clopper_pearson
+from interp.stats import bootstrap_interval, clopper_pearson, widened
 from models.errors import UserError
 from models.unaltered import require_unaltered
 
@@ -230,6 +230,7 @@ def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
     low, high = np.quantile((above @ drawn).max(0), [0.025, 0.975])
     mean = above.mean(1)
+    low, high = widened(mean.max(), low, high, n)
     return {"barrier": float(mean.max()), "low": float(low), "high": float(high), "at": float(t[mean.argmax(), 0])}
 
 

@@ -353,17 +353,14 @@ def reads_output(subject: Subject) -> Answer:
     "circle",
     "digits off a circle",
     "Root mean square distance of the ten digits' embeddings from the nearest circle, in and off its plane, in radii; "
-    "the note has the permutation p-value of their order along it. Control: an untrained twin's (0 there too: the "
+    "the note has their order around it, a circular rank correlation with its permutation p-value. Control: an untrained twin's (0 there too: the "
     "circle is part of the architecture).",
     "radii",
 )
 def circle(subject: Subject) -> Answer:
     base = base_of(subject.task)
-    fit, blank = (
-        circle_fit(subject.model.W_E[:base], seed=subject.seed),
-        circle_fit(subject.twin.W_E[:base], permutations=1),
-    )
-    p = min(1.0, 2 * min(fit.order_p, fit.evenness_p))  # two looks
+    table = subject.model.W_E[:base]
+    fit, blank = circle_fit(table, seed=subject.seed), circle_fit(subject.twin.W_E[:base], permutations=1)
     distance = [math.hypot(each.residual, each.off_plane) / each.radius for each in (fit, blank)]
-    note = f"order of the digits p = {p:.2g}; {fit.planarity:.0%} of their variance in the plane"
+    note = f"order of the digits: {fit.order_text}; {fit.planarity:.0%} of their variance in the plane"
     return Answer(distance[0], n=base, rung="exhaustive", control=distance[1], control_note=UNTRAINED, note=note)

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.comparison.swap_parts import EVERYTHING
 from interp.problems import right_tokens
 from interp.results import Provenance, Result
-from interp.stats import clopper_pearson, permutation_p
+from interp.stats import clopper_pearson, permutation_p, widened
 from models.errors import UserError, unknown_name
 from models.evaluation import margins
 
@@ -241,7 +241,9 @@ def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: 
     if not np.isfinite(harm).all() or np.quantile(drawn, _TAILS[0]) <= _NO_HARM:
         return (float("nan"),) * 3
     low, high = np.quantile((back @ share) / drawn, _TAILS)
-    return float(back.mean() / harm.mean()), float(low), float(high)
+    value = float(back.mean() / harm.mean())
+    low, high = widened(value, low, high, len(harm))
+    return value, float(low), float(high)
 
 
 def _rate(row: pd.Series) -> str:

@@ -1,12 +1,12 @@
 """Every measure over the snapshots of one seed, so that grokking can be watched in all of them at once.
 
 For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
-at which it has made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. It lies between that snapshot and the one
-before: both are given. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap,
-has none.
+from which on it always has made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. It lies between that snapshot
+and the one before: both are given. A crossing that is taken back, as by a loss that falls, rises and falls again, does
+not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap, has none.
 
 Limits. One seed: what comes first in one need not in another. Snapshots are log-spaced, so that late events are dated
-coarsely. A measure that crosses half-way and returns is dated by its first crossing; look at the figure.
+coarsely, and what happens between two of them is not seen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TrainingDynamics(Result):
 
     def half_way(self) -> pd.DataFrame:
         """A row a reading: ``first`` and ``last`` value, ``after`` and ``by``, the two snapshots between which it made
-        half of its change (NaN where it made none)."""
+        half of its change for good (NaN where it made none)."""
         rows = []
         steps = self.table.step.values
         for reading in self.table.reading.values:
@@ -55,7 +55,7 @@ class TrainingDynamics(Result):
             first, last = value[known[0]], value[known[-1]]
             after, by = np.nan, np.nan
             if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), find_measure(measure).least):
-                at = int(np.argmax((value[known] - first) / (last - first) >= 0.5))
+                at = int(np.flatnonzero((value[known] - first) / (last - first) < 0.5)[-1]) + 1
                 after, by = float(steps[known[at - 1]]), float(steps[known[at]])
             rows.append(row | {"first": first, "last": last, "after": after, "by": by})
         return pd.DataFrame(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -136,8 +135,7 @@ def card(settings: Settings) -> Path:
         + ", ".join(f"{seed}: {count}" for seed, count in errors.items())
         + ". Sampled.",
         f"* **Stress suites:** {stress_suites(model)} `interp reproduce adder-456:stress` has every case.",
-        f"* **Digit table:** all {len(digits)} x {digits.shape[1]} numbers are free, and the rows lie on a "
-        f"{math.degrees(fit.arc):.0f}-degree arc of a circle in digit order. {fit}",
+        f"* **Digit table:** all {len(digits)} x {digits.shape[1]} numbers are free. {fit}",
         *(f"* **{question}:** {found[question]}" for question in found),
         f"* **The same of an untrained model of this size:** {control}",
         *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),

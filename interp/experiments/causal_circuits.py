@@ -135,9 +135,9 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
     n = problems or STREAMS
     lens = logit_lens(model, n=max(n // 4, 2), seed=seed)
     direct = logit_attribution(model, n=max(n // 8, 2), seed=seed)
-    probes = linear_probes(model, n=n, seed=seed)
     blank = models.build(models.zoo.read_entry(subject.model)["model"])
-    untrained = replace(linear_probes(blank, n=n, seed=seed), name=f"{subject.model}, untrained")
+    probes = linear_probes(model, n=n, seed=seed, untrained=blank)
+    untrained = replace(linear_probes(blank, n=n, seed=seed, untrained=None), name=f"{subject.model}, untrained")
     both = pd.concat(
         [
             found.table[found.table.column == "all"].assign(model=name)
@@ -189,8 +189,8 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
 # ---- how did training bring it about?
 
 DYNAMICS = """Every measure over the snapshots of the seed that the entry was taken from. A change is dated by the first
-snapshot at which half of it is made; snapshots are log-spaced, so that late ones lie far apart. One seed: the order
-need not be that of another, and a measure that turns back later is dated by its first crossing."""
+snapshot from which on half of it is made; snapshots are log-spaced, so that late ones lie far apart. One seed: the
+order need not be that of another."""
 
 
 def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attention import OWN, PREVIOUS, AttentionByRole, gap_interval, times
+from interp.attention import OWN, PREVIOUS, AttentionByRole
 from interp.figures import theme
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
@@ -69,21 +69,9 @@ def attention_by_role(result: AttentionByRole, layer: int, head: int) -> go.Figu
         span = [*gap.values[~np.isnan(gap.values)], reference, 0.0]
         margin = 0.12 * (max(span) - min(span))
         figure.update_xaxes(
-            title="ln(own digit / previous digit), nats", range=[min(span) - margin, max(span) + margin], row=1, col=2
+            title="ln(own operand / previous), nats", range=[min(span) - margin, max(span) + margin], row=1, col=2
         )
-    return theme.finish(figure, _title(result, layer, head), result.provenance, height=600, note=_note(result))
-
-
-def _title(result: AttentionByRole, layer: int, head: int) -> str:
-    mean, low, high = result.mean_gap(layer, head)
-    if math.isnan(mean):
-        mass = result.table.weight.sel(layer=layer, head=head).mean("target")
-        top = int(np.argmax(mass.values))
-        return f"L{layer}H{head} looks mostly at {mass.role.values[top]} ({float(mass[top]):.2f} of its weight)"
-    return (
-        f"L{layer}H{head} weighs a digit of the answer's own column {times(mean)} times as much as one of the "
-        f"previous: {mean:.3f} nats{gap_interval(low, high)}, where ln {result.base} = {math.log(result.base):.3f}"
-    )
+    return theme.finish(figure, result.statement(layer, head), result.provenance, height=600, note=_note(result))
 
 
 def _note(result: AttentionByRole) -> str:

@@ -161,7 +161,7 @@ def training_dynamics(result: TrainingDynamics) -> go.Figure:
     )  # fmt: skip
     figure.update_xaxes(title="training step (logarithmic)", row=len(names))
     figure.update_annotations(x=0, xanchor="left", font={"size": 13})
-    note = "Diamonds: half of the change is made, for the first time. Dotted: that step for exact match"
+    note = "Diamonds: half of the change is made, for good. Dotted: that step for exact match"
     return theme.finish(
         figure, result.headline(), result.provenance, width=900, height=230 + 145 * len(names), note=note
     )

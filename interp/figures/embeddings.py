@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.embeddings import POOR, CircleFit, FourierSpectrum
+from interp.embeddings import CircleFit, FourierSpectrum
 from interp.figures import theme
 from interp.helices import HelixFit
 
@@ -55,15 +55,10 @@ def circle(result: CircleFit) -> go.Figure:
         title=_axis_name(result, 1), range=[cy - reach, cy + reach], scaleanchor="x", constrain="domain", zeroline=False
     )
     figure.update_layout(legend={"orientation": "h", "y": -0.13, "x": 0})
-    relative = result.residual / radius
-    if relative > POOR:
-        title = f"No circle: the best one misses the points by {relative:.0%} of its radius"
-    else:
-        title = (
-            f"{len(points)} rows on a {math.degrees(result.arc):.1f} degree arc of radius {radius:.3f}, "
-            f"{math.degrees(result.stride):.2f} degrees apart, off by {relative:.0e} of the radius"
-        )
-    note = f"Order along the arc: Spearman {result.order:.2f}, p = {result.order_p:.2g}"
+    title = f"The {len(points)} rows {result.shape}"
+    if result.is_arc and result.even:
+        title += f", {math.degrees(result.stride):.2f} degrees apart"
+    note = f"Order around the circle: {result.order_text}"
     return theme.finish(figure, title, result.provenance, width=700, height=720, note=note)
 
 

@@ -142,7 +142,7 @@ def linear_probes(result: LinearProbes) -> go.Figure:
             ("score", "AUROC, or R² for the sum", theme.BLUE, "diamond", "dash"),
             ("control", "control: labels dealt anew", theme.GREY, "circle-open", None),
             ("memorised", "control, pairs seen: by heart", theme.PURPLE, "x-thin-open", None),
-            ("majority", "the commonest label", theme.BLACK, "line-ew-open", None),
+            ("untrained", "control: untrained copy", theme.BLACK, "line-ew-open", None),
         )
         for name, label, colour, symbol, dash in lines:
             bars = theme.error_bars(table.accuracy, table.pair_low, table.pair_high) if name == "accuracy" else None

@@ -13,7 +13,7 @@ flatters the hypothesis. The control scrubs the same sites as if all were irrele
 little has a control that recovers as much. Sites that no claim names stay untouched, which also flatters it: claim
 them all.
 
-Problems are drawn once and serve as bases and sources, as in the source; intervals are a percentile bootstrap over
+Problems are drawn once and serve as bases and sources, as in the source; intervals are a bootstrap over
 problems (1,000 resamples), the columns of one problem together. Source: causal scrubbing, Chan et al. (2022).
 """
 
@@ -48,6 +48,7 @@ from interp.interchange.sites import (
 from interp.problems import resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.stats import widened
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -151,7 +152,9 @@ def recovered_share(
     drawn = ratio(*(values @ share for values in losses))
     tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     low, high = np.nanquantile(drawn, tails) if np.isfinite(drawn).any() else (np.nan, np.nan)
-    return float(ratio(*(values.mean() for values in losses))), float(low), float(high)
+    value = float(ratio(*(values.mean() for values in losses)))
+    low, high = widened(value, low, high, n, CONFIDENCE)
+    return value, float(low), float(high)
 
 
 def partners(

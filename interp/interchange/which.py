@@ -18,6 +18,11 @@ says that nothing should, the second those that stay where it says that they sho
 the two move to the same digit. The control is an untrained twin. With any wrong digit ``within`` says how far a
 difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
 
+An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
+most cases where they disagree, taken apart by the carry in that digit; each time the lower end of the interval lies
+above one half (``FLOOR``). A model that never carries gives the digit of ripple wherever no carry comes in, and nowhere
+else; one that copies the last output often gives the digit of chained, and adds nothing. Both follow none of these.
+
 Ripple and look-ahead are one function of the inputs, so that they always tie here: interventions on their inner
 variables (:func:`interp.interchange.interchange`) could part them.
 """
@@ -48,6 +53,7 @@ from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
+FLOOR = 0.5  # the least share that "follows" can mean: more often than not
 _POOLS = 12  # draws of n problems among which examples are looked for
 
 
@@ -112,11 +118,25 @@ class WhichAlgorithm(Result):
         groups = [tuple(names) for names in places.values()]
         return sorted(groups, key=lambda names: -self.accuracy(names[0], corruption).value)
 
-    def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
+    def ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
         """The first of the ranking, if its interval lies above that of the second; else None, as where all agree."""
         first, *others = self.ranking(corruption)
         apart = others and self.accuracy(first[0], corruption).low > self.accuracy(others[0][0], corruption).high
         return first if apart else None
+
+    def by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
+        """:meth:`accuracy`, apart by the carry (0 or 1) that the algorithm's digit has in it; without empty cases."""
+        kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
+        carry = (answer - kind.digit_sum.values) % 10
+        cases = {bit: self.disagree(corruption) & (carry == bit) for bit in (0, 1)}
+        return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
+
+    def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
+        """The algorithms that the model follows: those :meth:`ahead`, if all shares lie above ``FLOOR``; else None."""
+        first = self.ahead(corruption)
+        if first is None or self.clean(corruption).low <= FLOOR:
+            return None
+        return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > FLOOR else None
 
     @property
     def deciding(self) -> str:
@@ -127,7 +147,7 @@ class WhichAlgorithm(Result):
     def verdict(self) -> str:
         """The algorithm that the model follows, in words."""
         winner = self.winner(self.deciding)
-        return "none of the algorithms clearly" if winner is None else " or ".join(winner)
+        return "none of these" if winner is None else " or ".join(winner)
 
     def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
         """A row a difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
@@ -154,9 +174,13 @@ class WhichAlgorithm(Result):
 
     def sentence(self) -> str:
         what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
+        names = self.examples.algorithm.values.tolist()
+        verdict = self.verdict
+        if self.winner(self.deciding) is None:
+            verdict += f" ({', '.join(names)}): it is right without corruption in {self.clean(self.deciding)}"
         return " ".join(
             (
-                f"{self.model} follows {self.verdict}.",
+                f"{self.model} follows {verdict}.",
                 *(self._told(corruption, what[corruption]) for corruption in what),
             )
         )

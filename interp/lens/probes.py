@@ -12,15 +12,18 @@ the label, and for ``carry_in`` the pair of the probed column itself.
     selectivity   accuracy - control
     memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
                   this size learns by heart, and would use if the pairs were not kept apart
+    untrained     the same probe on the same architecture with weights drawn anew (:func:`untrained_twin`): what a
+                  network of random features lets be read, which can be nearly all of it
     score         AUROC for yes or no, R^2 for the digit sum: what an accuracy hides where one label is rare (nines)
 
 A control score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
 the other folds. Limits. "Can be read" is not "is used", and a carry is a threshold on a sum: where both digits lie
-linearly a probe finds it. A nine is not a threshold, so that reading it linearly says more. Compare an untrained model
-(``models.build``)."""
+linearly a probe finds it, in a trained and in an untrained model. A nine is not a threshold, so that reading it
+linearly says more."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,14 +45,17 @@ from models.tasks.base import Task
 from models.tasks.domain import base_of
 
 ALL = "all"  # the rows of all columns together
+MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
+DRAWN = "drawn"  # the control that is an untrained copy of the model
 DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbes(Result):
     """``table``: a row a ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
-    ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``majority``, ``score``
-    and ``control_score``; see the module. ``at``: the position that was read. ``left_out``: by signal, columns with too
+    ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``untrained``,
+    ``score``, ``control_score`` and ``untrained_score``; see the module. The untrained columns are NaN without such a
+    control. ``at``: the position that was read. ``left_out``: by signal, columns with too
     few pairs of digits to keep some for the test."""
 
     name: str
@@ -80,10 +86,13 @@ class LinearProbes(Result):
             rows = self.overall(signal)
             best = rows.loc[rows.score.idxmax()]
             measure = "R2" if signal == "digit_sum" else "AUROC"
+            blank = rows.loc[rows.untrained_score.idxmax()] if rows.untrained_score.notna().any() else None
+            accuracy, score = ("", "") if blank is None else (f"{blank.untrained:.3f}", f"{blank.untrained_score:.3f}")
+            told = "no untrained copy" if blank is None else f"untrained copy, at {blank.site}, {accuracy}"
             texts.append(
                 f"{SIGNALS[signal]} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
-                f"{best.pair_high:.3f}] right (control {best.control:.3f}; {measure} {best.score:.3f}, "
-                f"control {best.control_score:.3f})"
+                f"{best.pair_high:.3f}] right ({told}; labels dealt anew {best.control:.3f}; {measure} "
+                f"{best.score:.3f}{score and f', untrained {score}'}, dealt anew {best.control_score:.3f})"
             )
         return (
             f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
@@ -109,6 +118,7 @@ def compute_linear_probes(
     at: str,
     provenance: Provenance,
     folds: int = FOLDS,
+    untrained: Mapping[str, Float[np.ndarray, "n column feature"]] | None = None,
 ) -> LinearProbes:
     """Probes of every site for every column's labels.
 
@@ -117,6 +127,7 @@ def compute_linear_probes(
         labels: of each column, as many as there are signals; the same problems in all.
         columns: the columns' names.
         provenance: what the problems are; its seed also deals folds and control labels.
+        untrained: the same activations of an untrained copy.
 
     Raises:
         UserError: NaN activations, or no column with both answers to any question.
@@ -139,7 +150,8 @@ def compute_linear_probes(
             if not _answerable(found, fold):
                 left_out.setdefault(found.signal, []).append(columns[i])
                 continue
-            probed = _probe(values[:, i].astype(np.float64), found, fold, rng)
+            blank = None if untrained is None else untrained[site][:, i].astype(np.float64)
+            probed = _probe(values[:, i].astype(np.float64), found, fold, rng, blank)
             done[found.signal].append(probed | {"column": columns[i]})
         for signal, each in done.items():
             if not each:
@@ -163,23 +175,30 @@ def _answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
 
 
 def _probe(
-    x: Float[np.ndarray, "n feature"], labels: Labels, fold: Int[np.ndarray, " n"], rng: np.random.Generator
+    x: Float[np.ndarray, "n feature"],
+    labels: Labels,
+    fold: Int[np.ndarray, " n"],
+    rng: np.random.Generator,
+    blank: Float[np.ndarray, "n feature"] | None,
 ) -> dict[str, Any]:
-    """Rows told right by the probe, and by its controls on pairs not seen and seen, means of all deals; both scores."""
+    """Rows told right by the probe, and by its controls on pairs not seen and seen, means of all deals; all scores."""
     dealt = [labels.dealt(rng) for _ in range(DEALS)]
     seen = row_folds(len(x), len(np.unique(fold)), rng)
     targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
     predicted = held_out_predictions(x, targets, fold)
     by_heart = held_out_predictions(x, targets[:, 1:], seen)
     scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + DEALS)]
+    from_blank = np.full(len(x), np.nan) if blank is None else held_out_predictions(blank, targets[:, :1], fold)[:, 0]
+    nothing = np.full(len(x), np.nan)
     return {
         "accuracy": labels.right(predicted[:, 0], labels.value),
+        "untrained": nothing if blank is None else labels.right(from_blank, labels.value),
+        "untrained_score": math.nan if blank is None else _score(from_blank, targets[:, 0], labels.counted),
         "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
         "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
         "score": scores[0],
         "control_score": float(np.mean(scores[1:])),
         "pair": labels.pair,
-        "majority": np.unique(labels.value, return_counts=True)[1].max() / len(x),
     }
 
 
@@ -195,8 +214,8 @@ def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
     problem = np.concatenate([np.arange(len(one["accuracy"])) for one in each])
     pair = np.concatenate([(1 + one["pair"].max()) * i + one["pair"] for i, one in enumerate(each)])
     by_problem, by_pair = clustered_proportion(right, problem), clustered_proportion(right, pair)
-    means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in ("control", "memorised")}
-    scores = {key: float(np.mean([one[key] for one in each])) for key in ("majority", "score", "control_score")}
+    means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in MEANS}
+    scores = {key: float(np.mean([one[key] for one in each])) for key in SCORES}
     return (
         {
             "column": column,
@@ -240,6 +259,7 @@ def linear_probes(
     n: int = 4096,
     seed: int = 0,
     folds: int = FOLDS,
+    untrained: Any = DRAWN,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of column addition; see the module.
 
@@ -253,8 +273,11 @@ def linear_probes(
         signals: of :data:`interp.lens.probe_labels.SIGNALS`.
         problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
         folds: of pairs, 2 to 11.
+        untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
+            made of it. None for no such control.
 
-    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] a site, column and signal.
+    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] a site, column and signal; half as
+    much again for the untrained copy.
 
     Raises:
         UserError: unknown sites, signals or positions (with the closest names), a task without digit sums, training
@@ -285,10 +308,27 @@ def linear_probes(
     labels = [[x for s in signals if (x := column_labels(variables, role, s, base)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    found = _read_all(model, task.encode(chosen), named, [places[target] for target in targets])
+    if isinstance(untrained, str) and untrained == DRAWN:
+        untrained = _untrained(model, task, seed)
+    found, blank = (
+        None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
+        for one in (model, untrained)
+    )
+    assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"
     provenance = Provenance(len(chosen), seed, source, sample.provenance.rung)
-    return compute_linear_probes(found, labels, target_labels(task, targets), model_name(model), at, provenance, folds)
+    columns = target_labels(task, targets)
+    return compute_linear_probes(found, labels, columns, model_name(model), at, provenance, folds, blank)
+
+
+def _untrained(model: Any, task: Task, seed: int) -> Any | None:
+    """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
+    from interp.interchange.controls import untrained_twin  # which needs the probes' readings
+
+    try:
+        return untrained_twin(model, task, seed)
+    except UserError:
+        return None
 
 
 def _read_all(

@@ -7,7 +7,8 @@ the label +1 (carry out of the units) or -1, thresholded at zero:
 
 The 100 units pairs (a0, b0) are cut into five folds; every problem is classified by the probe that saw none with its
 units pair. Otherwise 128 dimensions could learn the table of pairs by heart. The control does the same with the labels
-dealt anew to the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55).
+dealt anew to the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55). The
+second control is the same probe on an untrained copy (:func:`untrained_twin`): what it gets from random features.
 
 Limits. "Can be read" is not "is used": a carry is a threshold on a0 + b0, so wherever both digits lie linearly, a probe
 finds it; :mod:`interp.two_digit.carry` asks what is used. Intervals are Korn-Graubard's with units pairs as clusters.
@@ -26,6 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.interchange.controls import untrained_twin
 from interp.lens.ridge import FOLDS, compute_probe
 from interp.results import Provenance, Result
 from interp.sites import model_name
@@ -38,12 +40,11 @@ from models.tasks.two_digit import all_problems
 @dataclass(frozen=True, eq=False)
 class CarryProbes(Result):
     """``table``: a row a place with ``kind`` ("stream" or "sublayer"), ``site``, ``layer``, ``position``, ``n``,
-    ``accuracy`` with ``low`` and ``high``, and ``control``. ``majority``: share of the commoner label."""
+    ``accuracy`` with ``low`` and ``high``, ``control`` and ``untrained``."""
 
     name: str
     table: pd.DataFrame
     points: tuple[str, ...]
-    majority: float
     provenance: Provenance
 
     def stream(self, position: str) -> pd.DataFrame:
@@ -62,11 +63,12 @@ class CarryProbes(Result):
             best = stream.iloc[int(stream.accuracy.argmax())]
             texts.append(
                 f"at {position} from {stream.accuracy[max(i - 1, 0)]:.3f} to {stream.accuracy[i]:.3f} at "
-                f"{stream.site[i]}, best {best.accuracy:.3f} [{best.low:.3f}, {best.high:.3f}] at {best.site}"
+                f"{stream.site[i]}, best {best.accuracy:.3f} [{best.low:.3f}, {best.high:.3f}] at {best.site}, "
+                f"of an untrained copy at most {stream.untrained.max():.3f}"
             )
         return (
             f"{self.name}: the carry is read from units pairs never seen, {'; '.join(texts)}; controls with labels "
-            f"dealt anew reach at most {self.table.control.max():.3f}, the commoner label is {self.majority:.3f}."
+            f"dealt anew reach at most {self.table.control.max():.3f}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -83,7 +85,8 @@ class CarryProbes(Result):
 def carry_probes(model: Any, task: Any = None, seed: int = 0) -> CarryProbes:
     """Probe a two-digit adder for the carry out of the units; see the module. ``seed`` deals folds and control labels.
 
-    Cost: one pass of 10,000 sums a layer and five fits for each of some hundred places; half a minute.
+    Cost: one pass of 10,000 sums a layer and five fits for each of some hundred places, of the model and of the copy; a
+    minute.
 
     Raises:
         UserError: a model without hooks, or another task.
@@ -96,22 +99,24 @@ def carry_probes(model: Any, task: Any = None, seed: int = 0) -> CarryProbes:
     carry_of_cell = (np.arange(100) // 10 + np.arange(100) % 10) >= 10
     fold = rng.permutation(np.arange(100) % FOLDS)[cell]
     labels = np.stack([carry_of_cell[cell], rng.permutation(carry_of_cell)[cell]], 1)
-    rows, points = [], []
-    for kind, site, layer, activations in _activations(model, task.encode(problems)):
+    rows, points, tokens = [], [], task.encode(problems)
+    both = (_activations(one, tokens) for one in (model, untrained_twin(model, task, seed)))
+    for (kind, site, layer, activations), (*_, blank) in zip(*both, strict=True):
         if kind == "stream":
             points.append(site)
         for position, label in enumerate(LABELS):
             right = compute_probe(activations[:, position].double().numpy(), labels, fold)
+            untrained = compute_probe(blank[:, position].double().numpy(), labels[:, :1], fold)
             found = clustered_proportion(right[:, 0], cell)
             rows.append(
                 {"kind": kind, "site": site, "layer": layer, "position": label, "n": len(right)}
                 | {"accuracy": found.value, "low": found.low, "high": found.high, "control": right[:, 1].mean()}
+                | {"untrained": untrained[:, 0].mean()}
             )
     return CarryProbes(
         name=model_name(model),
         table=pd.DataFrame(rows),
         points=tuple(points),
-        majority=float(max(labels[:, 0].mean(), 1 - labels[:, 0].mean())),
         provenance=Provenance(len(problems), seed, f"pairs, {FOLDS} folds of units pairs", "exhaustive"),
     )
 

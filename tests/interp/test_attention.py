@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,12 +81,88 @@ def test_an_even_spread_has_the_entropy_of_its_number_of_keys():
 @settings(max_examples=20, deadline=None)
 @given(st.floats(-4, 4), st.floats(-2, 2))
 def test_the_gap_is_the_difference_of_the_scores(own, previous):
-    scores = by_role_scores(own_operands=own, previous_operands=previous, previous_output=previous)
+    scores = by_role_scores(own_operands=own, previous_operands=previous, previous_output=-own)
     result = compute(np.repeat(softmax_patterns(scores), 2, 0))
     gap = result.gap.isel(layer=0, head=0)
     assert gap.sel(target=TARGETS[1:10]).values == pytest.approx(own - previous, abs=1e-9)
     assert np.isnan(gap.sel(target=["s0", "s10", "EOS"]).values).all()  # one of the two groups is empty there
     assert result.mean_gap()[0] == pytest.approx(own - previous, abs=1e-9)
+
+
+def planted(own: tuple[float, float], below: tuple[float, float], output: float, swap: bool = False) -> np.ndarray:
+    """Patterns [2, 1, 1, 12, 33] with these weights on the operands of the two columns and on the previous output.
+
+    What is left of a row, and the whole of a row without two columns, is spread evenly over the other keys. ``swap``
+    exchanges the own operands in every second target.
+    """
+    pattern = np.zeros((12, 33))
+    for target, groups in enumerate(ROLES):
+        if groups["own operands"] and groups["previous operands"]:
+            pattern[target, groups["own operands"]] = own[::-1] if swap and target % 2 else own
+            pattern[target, groups["previous operands"]] = below
+            pattern[target, groups["previous output"]] = output
+        left = [key for role in ("rest", "delimiters") for key in groups[role]]
+        pattern[target, left] = (1 - pattern[target].sum()) / len(left)
+    return np.broadcast_to(pattern, (2, 1, 1, 12, 33))
+
+
+EVEN = planted((0.435, 0.435), (0.0435, 0.0435), 0.0435 - 0.0005)
+APART = {
+    "one operand of the own column": planted((0.87, 0.0), (0.0435, 0.0435), 0.043),
+    "either operand of the own column in turn": planted((0.87, 0.0), (0.0435, 0.0435), 0.043, swap=True),
+    "one operand of the previous column": planted((0.435, 0.435), (0.087, 0.0), 0.043),
+    "the previous output alone": planted((0.435, 0.435), (0.0, 0.0), 0.13),
+    "the previous operands alone": planted((0.435, 0.435), (0.065, 0.065), 0.0),
+}
+
+
+def test_every_planted_way_to_look_at_two_columns_has_a_statement_of_its_own():
+    """All of them have a weight of 0.87 on the own column and 0.13 on the previous one."""
+    statements = {name: compute(pattern).statement() for name, pattern in {"even": EVEN, **APART}.items()}
+    assert len(set(statements.values())) == len(statements)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_ten_to_one_is_said_only_where_it_holds_for_every_digit(name):
+    assert "10.0 to 1" in compute(EVEN).statement()
+    assert "10.0 to 1" not in compute(APART[name]).statement()
+
+
+def test_keys_of_a_role_that_differ_are_named_with_their_own_weights():
+    one = compute(APART["one operand of the own column"])
+    assert "0.870 (a) and 0.000 (b)" in one.statement() and "to 1" not in one.statement()
+    turn = compute(APART["either operand of the own column in turn"])
+    assert "0.870 (the one with most) and 0.000 (with least)" in turn.statement()
+    assert "0.435" not in one.statement() + turn.statement()
+
+
+def test_the_gap_is_between_operands_whatever_the_previous_output_gets():
+    gap = compute(APART["the previous operands alone"]).mean_gap()
+    assert gap == pytest.approx([math.log(0.435 / 0.065)] * 3)
+    assert np.isnan(compute(APART["the previous output alone"]).gap).all()
+
+
+def test_a_figure_is_captioned_with_the_statement():
+    result = compute(APART["one operand of the previous column"])
+    assert result.statement() in result.figure().layout.title.text.replace("<br>", " ")
+
+
+def drawn_gap(seed: int, n: int = 12) -> interp.AttentionByRole:
+    """Inputs that move all targets alike: own weight 0.4 + noise, previous 0.05 - noise/10."""
+    noise = 0.1 * np.random.default_rng(seed).normal(size=(n, 1, 1, 1))
+    pattern = np.array(np.broadcast_to(planted((0.35, 0.35), (0.05, 0.05), 0.05)[:1], (n, 1, 1, 12, 33)))
+    for target, groups in enumerate(ROLES):
+        if groups["own operands"] and groups["previous operands"]:
+            pattern[..., target, groups["own operands"]] += noise
+            pattern[..., target, groups["rest"]] -= 2 * noise / len(groups["rest"])
+    return compute(pattern)
+
+
+def test_the_interval_of_the_gap_covers_the_sample_of_inputs():
+    """200 samples of 12 inputs; the truth is the gap of the mean weights, ln(0.35 / 0.05), the same at every target."""
+    intervals = np.array([drawn_gap(seed).mean_gap() for seed in range(200)])
+    covered = (intervals[:, 1] <= math.log(7)) & (math.log(7) <= intervals[:, 2])
+    assert covered.mean() >= 0.9
 
 
 def test_log_ratio_compares_any_two_groups_of_roles():
@@ -139,6 +216,7 @@ def test_the_main_head_is_the_one_on_the_own_and_previous_column():
     ("pattern", "roles", "says"),
     [
         (np.full((1, 1, 1, 12, 33), np.nan), ROLES, "NaN"),
+        (np.zeros((1, 1, 1, 12, 33)), ROLES, "do not sum to 1"),  # what a hook point makes of NaN scores
         (np.zeros((1, 1, 1, 11, 33)), ROLES, "11 targets"),
         (random_patterns(0), [{"one": [0, 1], "two": [1]}] * 12, "two roles"),
     ],
@@ -195,7 +273,7 @@ def test_an_untrained_adder_has_no_ten_to_one(untrained):
 def dense_model(**switches: object) -> models.ArithmeticTransformer:
     shape = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 34}
     weights = DenseWeights(models.TransformerConfig(**(shape | switches)))
-    generator = __import__("torch").Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for parameter in weights.parameters():
         parameter.data.normal_(generator=generator)
     return models.ArithmeticTransformer(weights, TASK)
@@ -206,6 +284,24 @@ def test_attention_of_free_weights_depends_on_the_input_and_is_measured_in_every
     assert not result.position_only
     assert dict(result.table.weight.sizes) == {"layer": 2, "head": 2, "target": 12, "role": 5}
     assert result.table.weight.sum("role").values == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adder-456", "adder-512", "adder-582"])
+def test_adders_that_leave_out_the_last_output_weigh_operands_ten_to_one_all_the_same(name):
+    result = interp.attention_by_role(models.load(name), n=512)
+    table = result.table.per_key.isel(layer=0, head=0).sel(target=TARGETS[1:10]).mean("target")
+    assert float(table.sel(role="previous operands")) == pytest.approx(0.0465, abs=0.001)
+    assert float(table.sel(role="previous output")) < 1e-3
+    assert 2.2 < result.mean_gap()[0] < 2.31
+    assert "the previous output digit 0.000" in result.statement()
+
+
+def test_a_diverged_adder_is_refused():
+    adder = models.load("microadder-57")
+    with torch.no_grad():
+        next(adder.parameters()).fill_(math.nan)
+    with pytest.raises(UserError):
+        interp.attention_by_role(adder, n=16)
 
 
 def test_a_stock_transformer_lens_model_gives_the_same_result():
@@ -219,7 +315,7 @@ def test_a_stock_transformer_lens_model_gives_the_same_result():
 def test_positions_that_a_task_gives_no_role_are_the_rest():
     shape = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 8}
     weights = DenseWeights(models.TransformerConfig(**shape))
-    weights.initialise(__import__("torch").Generator().manual_seed(0))
+    weights.initialise(torch.Generator().manual_seed(0))
     result = interp.attention_by_role(models.ArithmeticTransformer(weights, ToyAddition()), n=16)
     assert result.table.n_keys.sel(role="rest").values.tolist() == [2, 3]
     assert result.table.weight.sum("role").values == pytest.approx(1.0, abs=1e-5)

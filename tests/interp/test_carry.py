@@ -59,6 +59,36 @@ def test_a_noisy_follower_is_a_detector_but_no_switch(signal):
     assert float(result.table.gap.sel(signal=signal).squeeze()) < 0
 
 
+def of_activation(pre: np.ndarray, post: np.ndarray) -> dict:
+    """The verdict on a unit with this input and output whose ablation breaks the columns with carry out."""
+    label = column_signals(variables(), 0)["carry_out"]
+    parts = (part[:, :, None, None].astype(float) for part in (pre, post))
+    ablated = {(0, 0): ~label}
+    made_up = Provenance(N, 0, "made-up units")
+    return interp.compute_carry_units(*parts, variables(), np.ones_like(label), ablated, made_up).verdict(0, 0)
+
+
+def test_a_switch_is_earned_by_saturation():
+    """All of them separate carry out with a gap between the ranges of their input."""
+    label = column_signals(variables(), 0)["carry_out"]
+    total = variables()["digit_sum"] + variables()["carry_in"] - 9.5
+    noisy = 2.0 * label - 1 + 0.1 * np.random.default_rng(1).normal(size=label.shape)
+    gelu = lambda x: x * torch.special.ndtr(torch.from_numpy(np.asarray(x, dtype=float))).numpy()  # noqa: E731
+    kinds = {
+        "linear in the sum": of_activation(total, total),
+        "linear, of two values and noise": of_activation(noisy, noisy),
+        "linear, of two values": of_activation(2.0 * label - 1, 2.0 * label - 1),
+        "a ramp from zero on": of_activation(total, np.maximum(total, 0)),
+        "a steep gelu": of_activation(8 * noisy, gelu(8 * noisy)),
+        "a clipped sum": of_activation(total, np.clip(4 * total, -1, 1)),
+        "a clipped sum, upside down": of_activation(-total, np.clip(-4 * total, -1, 1)),
+    }
+    assert {name: found["signal"] for name, found in kinds.items()} == dict.fromkeys(kinds, "carry_out")
+    earned = {name for name, found in kinds.items() if found["kind"] == "switch"}
+    assert earned == {"a steep gelu", "a clipped sum", "a clipped sum, upside down"}
+    assert {found["kind"] for found in kinds.values()} == {"switch", "detector"}
+
+
 @pytest.mark.parametrize("signal", RIVALS)
 def test_a_follower_whose_ablation_breaks_nothing_is_only_a_correlate(signal):
     assert planted(signal, breaks="none").verdict(0, 0)["kind"] == "correlate"

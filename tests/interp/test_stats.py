@@ -19,6 +19,7 @@ from interp.stats import (
     permutation_p,
     stratified_auroc,
     stratified_difference,
+    widened,
 )
 from models.errors import UserError
 
@@ -145,6 +146,40 @@ def test_clustered_intervals_cover_the_truth_at_their_level():
     assert naive / 400 > 0.12
 
 
+SIZES = {
+    "doubling": 2 ** np.arange(10),
+    "one giant": np.array([100, *[1] * 20]),
+    "a long tail": np.maximum(1, np.random.default_rng(0).lognormal(1.5, 1.5, 200).astype(int)),
+    "1 to 10": np.random.default_rng(0).integers(1, 11, 40),
+    "alike": np.full(30, 10),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("share", [0.5, 0.8])
+@pytest.mark.parametrize("follow", [0.0, 0.5, 1.0])
+def test_clusters_of_unequal_size_are_covered(sizes, share, follow):
+    """Rows follow their cluster with this chance. With the clip at the number of clusters 0.0 to 0.8 of "doubling",
+    "one giant" and "a long tail" were covered where all rows follow. Ten clusters that double are as good as three."""
+    least = 0.7 if sizes == "doubling" and follow == 0.5 else 0.9
+    rng = np.random.default_rng(7)
+    cluster = np.repeat(np.arange(len(SIZES[sizes])), SIZES[sizes])
+    covered = 0
+    for _ in range(300):
+        shared = (rng.random(len(SIZES[sizes])) < share)[cluster]
+        success = np.where(rng.random(len(cluster)) < follow, shared, rng.random(len(cluster)) < share)
+        found = clustered_proportion(success, cluster)
+        assert found.n_effective <= len(cluster) + 1e-9
+        covered += found.low <= share <= found.high
+    assert covered / 300 >= least
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_rows_that_are_clusters_of_their_own_get_the_exact_interval(success):
+    found = clustered_proportion(np.array(success), np.arange(len(success)))
+    assert (found.low, found.high) == pytest.approx(clopper_pearson(sum(success), len(success)))
+
+
 def test_a_permutation_p_value_is_never_zero_and_counts_ties():
     assert permutation_p(2.0, np.zeros(99)) == 0.01
     assert permutation_p(0.0, np.zeros(99)) == 1.0
@@ -166,6 +201,45 @@ def test_a_bootstrap_interval_covers_the_mean_as_often_as_it_says():
     assert 0.88 < covered < 0.98
     again = bootstrap_interval(values[:3], seed=0)
     assert (again[0] == low[:3]).all() and (again[1] == high[:3]).all()
+
+
+DRAWS = {
+    "normal": (lambda rng, shape: rng.normal(size=shape), 0.0),
+    "uniform": (lambda rng, shape: rng.random(shape), 0.5),
+    "exponential": (lambda rng, shape: rng.exponential(size=shape), 1.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "least"),
+    [
+        *(("normal", n, 0.93) for n in (3, 5, 10, 40)),
+        *(("uniform", n, 0.92) for n in (5, 10, 40)),
+        ("exponential", 5, 0.86),  # a long tail: 95% takes more examples than these
+        ("exponential", 40, 0.91),
+    ],
+)
+def test_bootstrap_intervals_of_few_examples_cover_the_mean(name, n, least):
+    """Plain percentiles cover 0.83 (normal) and 0.77 (exponential) with 5 examples."""
+    draw, mean = DRAWS[name]
+    low, high = bootstrap_interval(draw(np.random.default_rng(n), (3000, n)), seed=0)
+    assert ((low <= mean) & (mean <= high)).mean() >= least
+    assert ((low <= mean) & (mean <= high)).mean() <= 0.975
+
+
+def test_the_bootstrap_of_normal_values_is_students_interval():
+    values = np.random.default_rng(0).normal(size=(50, 8))
+    low, high = bootstrap_interval(values, seed=1, resamples=20_000)
+    students = np.array([mean_interval(row)[1:] for row in values])
+    width = students[:, 1] - students[:, 0]
+    assert (high - low) / width == pytest.approx(np.ones(50), abs=0.12)
+    assert ((high - low) / width).mean() == pytest.approx(1.0, abs=0.03)
+
+
+def test_one_example_has_no_interval_and_many_are_left_as_they_were():
+    low, high = bootstrap_interval(np.array([[3.0]]), seed=0)
+    assert (low[0], high[0]) == (-np.inf, np.inf)
+    assert widened(1.0, 0.9, 1.2, 4096) == pytest.approx((0.9, 1.2), abs=2e-4)
 
 
 def test_a_bootstrap_interval_of_a_constant_is_a_point_and_of_nothing_an_error():

@@ -98,7 +98,7 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
     "logit attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
     "probes": lambda model: interp.linear_probes(model, TASK, n=128, signals="carry_in"),
     "paths": lambda model: interp.path_patching(model, PAIRS),
-    "circuit": lambda model: interp.smallest_circuit(model, PAIRS, metrics="logit_diff", n_random=3),
+    "circuit": lambda model: interp.smallest_circuit(model, PAIRS, metrics="kl", n_random=3),
 }
 
 

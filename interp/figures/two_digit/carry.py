@@ -100,13 +100,21 @@ def carry_probes(result: CarryProbes) -> go.Figure:
             marker={"symbol": f"{symbol}-open", "size": 8, "color": colour},
             hovertemplate=f"{position}, %{{x}}, labels dealt anew: %{{y:.3f}}<extra></extra>",
         )
-    figure.add_hline(y=result.majority, line={"color": theme.GREY, "dash": "dot", "width": 1})
+        figure.add_scatter(
+            x=stream.site,
+            y=stream.untrained,
+            name=f"at {position}, untrained copy",
+            mode="lines",
+            line={"dash": "dot", "width": 1.5, "color": colour},
+            hovertemplate=f"{position}, %{{x}}, untrained copy: %{{y:.3f}}<extra></extra>",
+        )
     figure.update_yaxes(range=[0.3, 1.02], title="accuracy on units pairs never seen")
     figure.update_xaxes(type="category", title="residual stream behind", showgrid=False)
     best = {position: float(result.stream(position).accuracy.max()) for position in ("b0", "s0")}
+    blank = max(float(result.stream(position).untrained.max()) for position in best)
     title = (
         f"{result.name}: a linear probe reads the carry with at most {best['b0']:.3f} at b0 and {best['s0']:.3f} at s0 "
-        f"(controls: at most {result.table.control.max():.3f})"
+        f"(untrained: at most {blank:.3f}; labels dealt anew: at most {result.table.control.max():.3f})"
     )
-    note = f"Dotted line: the commoner label, {result.majority:.2f}"
+    note = "Dotted lines: the same probes on an untrained copy"
     return theme.finish(figure, title, result.provenance, width=1050, height=560, note=note)

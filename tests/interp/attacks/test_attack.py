@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from functools import cache
@@ -192,6 +193,20 @@ def test_logits_that_are_no_numbers_are_wrong_answers():
     result = interp.attack(model, runs=60)
     assert result.smallest_margin() == -math.inf and result.wrong and "no number" in result.sentence()
     assert result.to_dict()["history"]["attack"] == [[1, None]]
+
+
+def test_ties_are_failures():
+    """A model of zeros: every logit is as large as the right one's."""
+    model = models.build("microadder-57", seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    result = interp.attack(model, runs=60)
+    assert result.smallest_margin() == 0.0
+    assert result.n_wrong["attack"] == result.provenance.n and result.first_wrong["random"] == 1
+    assert result.wrong and all(wrong.margin == 0.0 for wrong in result.wrong)
+    only_ties = dataclasses.replace(result, wrong=())
+    assert "no failure" not in result.sentence() + only_ties.sentence()
 
 
 def test_a_domain_smaller_than_the_runs_is_gone_through_once():

@@ -217,6 +217,20 @@ def test_the_empty_circuit_is_never_faithful_and_a_search_needs_something_to_exp
     assert space_of(experiment).names(found.mask) == ("embed->logits",)
 
 
+@pytest.mark.parametrize("metrics", ["logit_diff", "exact_match", ("logit_diff", "exact_match"), "loss"])
+def test_a_model_that_does_not_do_the_task_has_no_circuit(metrics: Any) -> None:
+    """An untrained adder, and a trained one whose attention writes nothing."""
+    untrained, trained = models.build("microadder-57", seed=1), models.load("microadder-57")
+    pairs = problem_pairs(trained.task, "carry", column=3, n=32)
+    dead = models.load("microadder-57")
+    with torch.no_grad():
+        dead.weight_map.out_A.zero_()
+    for model in (untrained, dead):
+        with pytest.raises(UserError, match="to be searched on right"):
+            smallest_circuit(model, pairs, metrics, method="greedy", n_random=3)
+    assert smallest_circuit(trained, pairs, metrics, method="greedy", n_random=3).found.size > 0
+
+
 def test_bad_input() -> None:
     model = silenced([1])
     pairs = random_pairs(model.task, 20, 0)

@@ -53,8 +53,13 @@ def test_half_of_the_change_is_made_between_two_snapshots():
     assert (rising["after"], rising["by"]) == (1, 2)  # exactly half counts
 
 
-def test_a_measure_that_returns_is_dated_by_its_first_crossing_and_missing_values_are_passed_over():
-    assert trajectory([0.0, 0.8, 0.1, 1.0], measure="exact").half_way().by[0] == 1
+def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_values_are_passed_over():
+    again = trajectory([0.0, 0.8, 0.1, 1.0], measure="exact").half_way().iloc[0]
+    assert (again["after"], again["by"]) == (2, 4)
+    loss = trajectory([5.2, 2.0, 4.0, 3.9, 0.1, 0.0]).half_way().iloc[0]  # falls, rises and falls for good
+    assert (loss["after"], loss["by"]) == (4, 8)
+    beyond = trajectory([0.0, 0.9, 2.0, 1.0], measure="exact").half_way().iloc[0]  # beyond its end is not back
+    assert (beyond["after"], beyond["by"]) == (0, 1)
     gap = trajectory([float("nan"), 0.0, float("nan"), 0.9, 1.0], measure="exact").half_way().iloc[0]
     assert (gap["after"], gap["by"], gap["first"]) == (1, 4, 0.0)
 

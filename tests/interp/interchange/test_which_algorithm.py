@@ -34,6 +34,16 @@ class Planted(torch.nn.Module):
         return logits.index_put((rows, queries, digits), torch.ones(()))
 
 
+class Digits:
+    """A rule for the digit, with the little that a planted model asks of an algorithm."""
+
+    def __init__(self, run):
+        self.name, self.run = run.__name__, run
+
+    def answer(self, inputs):
+        return self.run(inputs)["digit"]
+
+
 @pytest.fixture
 def planted(monkeypatch):
     """Makes planted models; their untrained twin is that of a real one."""
@@ -54,6 +64,38 @@ def test_a_planted_algorithm_wins_with_all_predictions(planted, algorithm):
         assert found.followed("chained").n == 150 and found.followed("chained", "any").value == 1
     else:
         assert found.followed("chained").n == 0  # nothing changes a model that ignores outputs
+
+
+def copies(inputs):
+    """The last output again."""
+    return {"digit": inputs["previous"]}
+
+
+def never_carries(inputs):
+    return {"digit": (inputs["a"] + inputs["b"]) % 10}
+
+
+def always_carries(inputs):
+    return {"digit": (inputs["a"] + inputs["b"] + 1) % 10}
+
+
+def guesses(inputs):
+    return {"digit": (7 * inputs["a"] + 3 * inputs["b"] + inputs["previous"]) % 10}
+
+
+@pytest.mark.parametrize("run", [copies, never_carries, always_carries, guesses])
+def test_a_model_that_does_not_add_follows_none_of_the_algorithms(planted, run):
+    found = which_algorithm(planted(Digits(run)), n=400)
+    assert found.winner() is None and found.winner("any") is None
+    assert found.verdict == "none of these"
+
+
+def test_a_follower_of_one_half_of_the_cases_follows_nothing(planted):
+    """Ripple where no carry comes in, the sum without its carry elsewhere: ahead, and no follower."""
+    found = which_algorithm(planted(Digits(never_carries)), n=400)
+    shares = found.by_carry("ripple")
+    assert shares[0].value == 1 and shares[1].value == 0
+    assert sum(share.n for share in shares.values()) == 400
 
 
 def test_a_planted_threshold_is_told_from_another(planted):

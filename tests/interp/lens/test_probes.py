@@ -155,6 +155,20 @@ def test_an_untrained_model_reads_no_carry_out_at_its_queries():
     assert found.overall("carry_out").accuracy[0] < 0.6
 
 
+def test_an_untrained_copy_stands_beside_every_accuracy():
+    """The carry of two digits is read from random features nearly as well: ToyGPT, at the position of b0."""
+    model = models.load("toygpt-learned-pre")
+    found = linear_probes(model, signals="carry_out", sites=["L0 mid", "L1 post"], n=1500)
+    rows = found.overall("carry_out")
+    assert rows.untrained.notna().all() and rows.untrained_score.notna().all()
+    assert f"{rows.untrained[rows.untrained_score.idxmax()]:.3f}" in found.sentence()
+    blank = models.build("toygpt-learned-pre", seed=1)
+    given = linear_probes(model, signals="carry_out", sites="L1 post", n=1500, untrained=blank)
+    alone = linear_probes(blank, signals="carry_out", sites="L1 post", n=1500, untrained=None)
+    assert given.overall("carry_out").untrained[0] == alone.overall("carry_out").accuracy[0]
+    assert alone.overall("carry_out").untrained.isna().all() and "nan" not in alone.sentence()
+
+
 def test_a_stock_copy_is_probed_alike():
     model = models.load("microadder-57")
     asked = {"n": 512, "signals": ["carry_out", "digit_sum"], "sites": ["L0 mid", "blocks.0.mlp.hook_post"]}
@@ -186,6 +200,7 @@ def test_the_stored_probes_of_two_digit_adders_are_found_again():
 
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
     found = carry_probes(models.load(stored["model"]))
+    assert 0.75 < found.table.untrained.max() < 1  # the carry is read from random features too
     for now, then in zip(records(found.table, 5), stored["probes"], strict=True):
         assert {name: now[name] for name in ("site", "position", "n")} == {
             k: then[k] for k in ("site", "position", "n")
