@@ -111,6 +111,13 @@ class Arithmetic:
         size = sum((upper(x) for x in terms), arb(0)) if magnitude is None else magnitude
         return self._summed(total, size, len(terms), extra)
 
+    def dot_error(self, size: Ball, terms: int, extra: int = 0) -> Ball:
+        """How far the computed sum of ``terms`` products lies from the exact one, ``extra`` roundings included.
+
+        ``size`` bounds the sum of the products' magnitudes.
+        """
+        return self.growth(terms + extra) * size + _TINY * terms if size < _LARGEST else arb("nan")
+
     def products(self, w: Weights, x: Sequence[Ball], extra: int = 0) -> list[Ball]:
         """The computed ``w x``: what :meth:`dot` says of each row, by two products of matrices (several times faster).
 
@@ -123,9 +130,7 @@ class Arithmetic:
         return [self._summed(total, size, len(x), extra) for total, size in zip(totals, sizes, strict=True)]
 
     def _summed(self, total: Ball, size: Ball, terms: int, extra: int) -> Ball:
-        if not size < _LARGEST:
-            return arb("nan")
-        return total + around_zero(self.growth(terms + extra) * size + _TINY * terms)
+        return total + around_zero(self.dot_error(size, terms, extra))
 
     def rms(self, x: Sequence[Ball], eps: float, eps_outside: bool) -> Ball:
         """``sqrt(mean(x^2) + eps)`` (or with eps outside), as :class:`models.parts.norms.Norm` computes it.

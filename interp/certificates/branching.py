@@ -227,7 +227,7 @@ def _upwards(query: Query, leaves: Leaves) -> bool:
     below = query.below[:, leaves.low, :, :, middle]
     below = np.where(np.isfinite(below), below, 0.0).max(1) - query.below[:, 0, 0, :, middle]
     above = query.above[:, leaves.high + 1, :, middle]
-    return bool((above[:, :r] + above[:, r:]).sum() > (below[:, :r] + below[:, r:]).sum())
+    return bool((above[:, :r] + above[:, r : 2 * r]).sum() > (below[:, :r] + below[:, r : 2 * r]).sum())
 
 
 class _Tally:

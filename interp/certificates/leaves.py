@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.certificates.one_layer import Layout
-from interp.certificates.ratio_attention import RatioAttention
+from interp.certificates.ratio_attention import QueryTerms, RatioAttention
 from models.tasks.addition import DIGITS
 
 LEVELS = 64  # values of a coordinate at which the sums are bounded
@@ -91,24 +91,37 @@ class Query:
         terms = attention.queries[target, token]
         self.weights, self.coords, self.error = terms.weights, attention.coords, terms.error
         self.basis = attention.basis
-        heads, _, _, r = self.coords.shape
+        heads = len(self.weights)
         self.count = self._count()
-        both = np.concatenate((self.coords, -self.coords), -1)  # [head, pos, token, 2 r]
         stands = self.weights > 0
+        self.sides = np.concatenate((self.coords, -self.coords, *self._apart(terms)), -1)  # [head, pos, token, side]
+        n_sides = self.sides.shape[-1]
         #: Rounding of f, in units of 2^-53: up to 35 terms, each rounded twice and summed, and two sums: 128 is ample.
         self.slack = np.empty(heads)
-        self.levels = np.empty((heads, 2 * r, LEVELS))
-        self.below = np.full((heads, DIGITS + 1, 2, 2 * r, LEVELS), -np.inf)
-        self.above = np.zeros((heads, DIGITS + 1, 2 * r, LEVELS))
+        self.levels = np.empty((heads, n_sides, LEVELS))
+        self.below = np.full((heads, DIGITS + 1, 2, n_sides, LEVELS), -np.inf)
+        self.above = np.zeros((heads, DIGITS + 1, n_sides, LEVELS))
         for h in range(heads):
-            reached = both[h][stands[h]]
+            reached = self.sides[h][stands[h]]
             # The first and last level are themselves bounds: N / D is a mean of coordinates.
             least, most = reached.min(0), reached.max(0)
             self.levels[h] = np.linspace(least, most, LEVELS, axis=-1)
             self.levels[h, :, 0], self.levels[h, :, -1] = least, most
             largest = float(np.abs(reached).max())
             self.slack[h] = 2.0**-46 * self.weights[h].max(-1).sum() * largest
-            self._tabulate(h, self.weights[h][..., None, None] * (both[h][..., None] - self.levels[h]))
+            self._tabulate(h, self.weights[h][..., None, None] * (self.sides[h][..., None] - self.levels[h]))
+
+    def _apart(self, terms: QueryTerms) -> list[Float[np.ndarray, "head pos token r"]]:
+        """``spread |coords - r|``, whose mean bounds what rounding does to a coordinate; nothing where nothing is left.
+
+        r, which may be any number, is a mean of the coordinates.
+        """
+        if terms.spread is None:
+            return []
+        weights = self.weights[..., None]
+        mean = (weights * self.coords).sum((1, 2)) / weights.sum((1, 2))
+        distance = np.abs(self.coords - mean[:, None, None])
+        return [terms.spread[..., None] * distance * (1 + 2.0**-50)]  # three roundings
 
     def _tabulate(self, h: int, f: Float[np.ndarray, "pos token dir level"]) -> None:
         layout, query = self.layout, self.layout.queries[self.target]
@@ -202,19 +215,21 @@ class Query:
     def box(self, leaves: Leaves) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n r"]]:
         """Least and largest coordinates of what attention writes on the basis, over each leaf's problems.
 
-        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` (stored terms) lies between them. Several heads
-        add up each one's own extremes: what they have in common is lost, and has to be found by longer windows.
+        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` lies between them, of stored terms, and with
+        what rounding may do to each weight (``spread``). Several heads add up each one's own extremes: what
+        they have in common is lost, and has to be found by longer windows.
         """
         total = np.zeros((len(leaves), self.levels.shape[1]))
         for h in range(len(self.weights)):
             total += self._head(h, leaves)
         r = self.coords.shape[-1]
-        return -total[:, r:], total[:, :r]
+        strayed = np.zeros(r) if total.shape[1] == 2 * r else np.maximum(total[:, 2 * r :], 0) * (1 + 2.0**-40)
+        return -total[:, r : 2 * r] - strayed, total[:, :r] + strayed
 
     def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n side"]:
         layout, n = self.layout, len(leaves)
-        weight, coords = np.zeros(n), np.zeros((n, self.coords.shape[-1]))
-        weighted = self.weights[h][..., None] * self.coords[h]
+        weight, sums = np.zeros(n), np.zeros((n, self.sides.shape[-1]))
+        weighted = self.weights[h][..., None] * self.sides[h]
         for index, column in enumerate(range(leaves.low, leaves.high + 1)):
             x, y = layout.operands[:, column]
             standing = [(x, leaves.pairs[:, index] // 10), (y, leaves.pairs[:, index] % 10)]
@@ -222,15 +237,14 @@ class Query:
                 standing.append((layout.answers[column], leaves.written()[:, index]))
             for position, token in standing:
                 weight += self.weights[h, position, token]
-                coords += weighted[position, token]
-        signed = np.concatenate((coords, -coords), 1)
-        outside = self.below[h, leaves.low] + self.above[h, leaves.high + 1]  # [carry, 2 r, level]
-        found = np.empty_like(signed)
+                sums += weighted[position, token]
+        outside = self.below[h, leaves.low] + self.above[h, leaves.high + 1]  # [carry, side, level]
+        found = np.empty_like(sums)
         for k, levels in enumerate(self.levels[h]):
 
             def f(level: Int[np.ndarray, " n"], k: int = k, levels: np.ndarray = levels) -> Float[np.ndarray, " n"]:
                 rest = outside[leaves.carry, k, level]
-                return signed[:, k] - levels[level] * weight + rest + self.slack[h]
+                return sums[:, k] - levels[level] * weight + rest + self.slack[h]
 
             low, high = np.zeros(n, dtype=int), np.full(n, LEVELS - 1)
             for _ in range(LEVELS.bit_length()):

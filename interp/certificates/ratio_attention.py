@@ -22,7 +22,7 @@ import numpy as np
 from flint import arb
 from jaxtyping import Float
 
-from interp.certificates.balls import EXP_ULPS, Arithmetic, Ball, hull, upper
+from interp.certificates.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
 from interp.certificates.constant_attention import UNDERFLOW_OF_WEIGHTS, attention_rounding, matrices, project
 from interp.certificates.normed_stream import normed_stream
 from interp.certificates.one_layer import OneLayerAdder
@@ -31,14 +31,24 @@ from interp.certificates.one_layer import OneLayerAdder
 OFF_BASIS = 2.0**-16
 #: Scores of one query further apart than this leave weights that float64 cannot hold beside each other.
 MOST_SPREAD = 600.0
+#: Relative errors of weights that need no bound of their own on every window.
+NO_SPREAD = 2.0**-40
 _PRECISION = 80  # bits, while terms are enclosed
 
 
 @dataclass(frozen=True, eq=False)
 class QueryTerms:
-    """One query, with the token at it: weights (positive, at most about 1; zero where masked), and the error."""
+    """One query, with the token at it.
+
+    Attributes:
+        weights: positive, at most about 1; zero where masked.
+        spread: how far rounding may take each weight beside the others, twice, as a share of it: see
+            :func:`read_ratio_attention`. None where that is in ``error``.
+        error: everything else, component by component.
+    """
 
     weights: Float[np.ndarray, "head pos token"]
+    spread: Float[np.ndarray, "head pos token"] | None
     error: Float[np.ndarray, " d"]
 
 
@@ -46,8 +56,9 @@ class QueryTerms:
 class RatioAttention:
     """``attn_out = sum_h (sum_j w_hj(t_j) coords_hj(t_j)) / (sum_j w_hj(t_j)) @ basis + e``, ``|e| <= error``.
 
-    Before ``b_O``. ``w`` and ``error`` are those of the query and its token, ``queries[target, token]``; all numbers
-    are exact as stored.
+    Before ``b_O``. ``w``, ``spread`` and ``error`` are those of the query and its token, ``queries[target, token]``;
+    all numbers are exact as stored. With a ``spread`` the ratio's coordinate k is off by at most
+    ``sum_j w_j spread_j |coords_jk - r| / sum_j w_j`` for every number r, head by head.
 
     Attributes:
         basis: r vectors, nearly orthonormal.
@@ -70,13 +81,23 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
     attention output (before ``b_O``) at the query is the ratio of the stored terms on ``basis``, and e within the
     error.
 
-    Lemma: let scores lie in balls, and let every ``exp(score - shift)`` be within a share rho of the stored weight w.
-    Then weights of the pattern are ``p (1 + eta_j) + nu_j``, p being the ratio of stored weights, with
-    ``1 + |eta_j| <= (1 + rho) / (1 - rho) exp(2 u spread) (1 + g)``: scores less the largest are off by u times their
-    spread, exponentials by EXP_ULPS (2 u each), twice; the sum sees one rounding a key, the quotient at most two more
-    (all of it g); nu_j is what underflow leaves. As p adds up to 1 over positions,
-    ``|sum_j (p (1 + eta_j) + nu_j) c_j - sum_j p stored_j| <= max |c - stored| + (eta + n nu) max |c|``, component by
-    component; then the roundings of ``pattern @ values`` and of ``W_O``. For the reals u, g and nu are zero.
+    Lemma: what all keys of a query have in common leaves the softmax unchanged: a shift of the scores, such as what an
+    error of the query's own vector does along one fixed key vector, and a factor of all exponentials, such as their
+    sum's rounding. So let the pattern's weight of key j be ``C w_j (1 + eta_j) (1 + kappa_j)`` with stored weights w,
+    ``p = w / sum w`` and ``C = 1 / sum_j w_j (1 + eta_j)``, where
+
+    * ``|eta_j| <= (1 + rho_j) exp(u spread_j) (1 + g) - 1``: rho_j is how far ``exp(score_j - shift)`` may be from
+      w_j, the scores' balls being up to a common shift; a score less the largest is off by u times their distance, an
+      exponential by EXP_ULPS (2 u each);
+    * ``|kappa_j| <= h`` for the sum, one rounding a key, and the quotient, at most two more.
+
+    Then ``sum_j C w_j (1 + eta_j) c_j = m + sum_j p_j eta_j (c_j - m) / (1 + sum_j p_j eta_j)`` with ``m = sum_j p_j
+    c_j``, and for every r, with eta the largest of all,
+    ``|sum_j p_j eta_j (c_j - m)| <= sum_j p_j |eta_j| |c_j - r| + |m - r| eta <= sum_j p_j (|eta_j| + eta) |c_j - r|``:
+    with weights that all grow alike, or values that are all alike, nothing changes. ``spread_j`` is
+    ``(|eta_j| + eta) / (1 - eta)``; where eta is below ``NO_SPREAD`` that bound is taken at its largest and is part of
+    the error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
+    ``pattern @ values`` and of ``W_O``. For the reals u, g, h and nu are zero.
 
     Cost: some 10^5 scores in balls, 1 to 2 s.
     """
@@ -120,21 +141,25 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
         seen = range(query + 1)
         most = [[_columnwise(part[j][h] for j in seen) for h in range(heads)] for part in (size, written, off)]
         for token in tokens[target]:
-            weights = np.zeros((heads, layout.n_positions, n_tokens))
-            error, sizes = [arb(0)] * d, []
+            weights, spread = np.zeros((2, heads, layout.n_positions, n_tokens))
+            error, sizes, spreads = [arb(0)] * d, [], False
             for h in range(heads):
                 own = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
                 standing = [{token: keys[h][query][token]} if j == query else keys[h][j] for j in seen]
-                found = _weights(arithmetic, own, standing, adder.score_scale, weights[h])
-                if found is None:
+                eta = _weights(arithmetic, own, standing, adder.score_scale, weights[h], spread[h])
+                if eta is None:
                     return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
+                spreads |= not eta < NO_SPREAD
                 left = len(seen) * arb(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else arb(0)
-                error = [e + o + (found + left) * c for e, o, c in zip(error, most[2][h], most[1][h], strict=True)]
-                sizes += [(1 + found + left) * v for v in most[0][h]]
+                left = upper(left + arithmetic.growth(len(seen) + 2) + (2 * eta if eta < NO_SPREAD else arb(0)))
+                error = [e + o + left * c for e, o, c in zip(error, most[2][h], most[1][h], strict=True)]
+                sizes += [(1 + left) * v for v in most[0][h]]
             error = [
                 upper(e + attention_rounding(arithmetic, sizes, flat_w_o, i, len(seen))) for i, e in enumerate(error)
             ]
-            queries[target, token] = QueryTerms(weights, np.array([above(e) for e in error]))
+            queries[target, token] = QueryTerms(
+                weights, spread if spreads else None, np.array([above(e) for e in error])
+            )
             if not np.isfinite(queries[target, token].error).all():
                 return RatioAttention(basis, coords, {}, tokens, "attention may overflow")
     return RatioAttention(basis, coords, queries, tokens)
@@ -146,29 +171,46 @@ def _weights(
     keys: list[dict[int, list[Ball]]],
     scale: float,
     weights: Float[np.ndarray, "pos token"],
+    spread: Float[np.ndarray, "pos token"],
 ) -> Ball | None:
-    """Fill in one head's weights; returns eta of the lemma, or None where scores are too far apart."""
-    scores = [
-        {
-            t: arithmetic.rounded(arithmetic.dot([q * k for q, k in zip(query, key, strict=True)]) / arb(scale), 3)
-            for t, key in at.items()
-        }
-        for at in keys
-    ]
+    """Fill in one head's weights and spreads; returns the lemma's largest eta, None where scores are too far apart."""
+    vectors = [key for at in keys for key in at.values()]
+    middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
+    scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
     everything = hull([s for at in scores for s in at.values()])
-    spread = upper(2 * everything.rad())
-    if not spread < MOST_SPREAD:
+    if not upper(2 * everything.rad()) < MOST_SPREAD:
         return None
-    shift = everything.upper()
-    rho = arb(0)
+    shift, unit, exponential = everything.upper(), arithmetic.growth(1), 1 + arithmetic.growth(2 * EXP_ULPS)
+    etas: dict[tuple[int, int], Ball] = {}
     for j, at in enumerate(scores):
         for t, score in at.items():
             weights[j, t] = math.exp(float((score - shift).mid()))
-            rho = rho.max(upper((score - shift).exp() / arb(weights[j, t]) - 1))
-    if not rho < 0.5:
+            rho = upper((score - shift).exp() / arb(weights[j, t]) - 1)
+            etas[j, t] = upper((1 + rho) * (unit * upper(shift - score)).exp() * exponential - 1)
+    largest = arb(0)
+    for eta in etas.values():
+        largest = largest.max(eta)
+    if not largest < 0.25:
         return None
-    rounding = (2 * arithmetic.growth(1) * spread).exp() * (1 + arithmetic.growth(4 * EXP_ULPS + len(keys) + 2))
-    return upper((1 + rho) / (1 - rho) * rounding - 1)
+    for (j, t), eta in etas.items():
+        spread[j, t] = above(upper((eta + largest) / (1 - largest)))
+    return largest
+
+
+def _dot(x: list[Ball], y: list[Ball]) -> Ball:
+    return sum((a * b for a, b in zip(x, y, strict=True)), arb(0))
+
+
+def _score(arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float) -> Ball:
+    """The computed score, less ``query . middle / scale``, which is the same for all keys whatever the query's error.
+
+    ``q . k`` in the arithmetic's dot product, divided by the scale (three roundings).
+    """
+    apart = _dot(query, [k - m for k, m in zip(key, middle, strict=True)])
+    if arithmetic.unit:
+        size = _dot([upper(q) for q in query], [upper(k) for k in key])
+        apart = apart + around_zero(arithmetic.dot_error(size, len(key) + 1, 3))
+    return apart / arb(scale)
 
 
 def _columnwise(rows: object) -> list[Ball]:
