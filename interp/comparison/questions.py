@@ -353,8 +353,8 @@ def reads_output(subject: Subject) -> Answer:
     "circle",
     "digits off a circle",
     "Root mean square distance of the ten digits' embeddings from the nearest circle, in and off its plane, in radii; "
-    "the note has their order around it, a circular rank correlation with its permutation p-value. Control: an untrained twin's (0 there too: the "
-    "circle is part of the architecture).",
+    "the note has their order around it, a circular rank correlation with its permutation p-value. Control: an "
+    "untrained twin's (0 there too: the circle is part of the architecture).",
     "radii",
 )
 def circle(subject: Subject) -> Answer:
