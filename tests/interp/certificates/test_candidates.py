@@ -54,7 +54,7 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
     (state,) = result.seeds
     assert (state.status, state.stopped_at, state.turned_down, result.complete) == ("accepted", 10, 0, True)
     (line,) = RunFolder(tmp_path / "run").metrics()
-    assert line["verdicts"][0]["statement"].startswith("certified in interval arithmetic: all 10^20 pairs, smallest")
+    assert line["verdicts"][0]["statement"].startswith("certified in interval arithmetic: all 10^20 pairs")
     kept = tmp_path / "run" / "accepted" / "seed-0"
     assert main(["publish", str(tmp_path / "run"), "--out", str(tmp_path / "entry")]) == 0
     assert "holds: certified in interval arithmetic: all 10^20 pairs" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 
     def counted(model, arithmetic, **_):
         asked.append(arithmetic)
-        return interp.certify(model, "float")
+        return interp.certify(model, arithmetic)
 
     monkeypatch.setattr("interp.certificates.candidates.certify", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]

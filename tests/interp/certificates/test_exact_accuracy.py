@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 import interp
 import models
 from interp.certificates import AccuracyBounds, check_certificate, load_certificate
-from interp.certificates.accuracy_bounds import PAIRS, bounds_from_dict, shown
+from interp.certificates.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.certificates.balls import FLOAT32, REAL
 from interp.certificates.constant_attention import read_attention
 from interp.certificates.counting import NODES, OPEN, RIGHT, WRONG, Counts, Diagram, symbols
