@@ -151,7 +151,10 @@ class Certificate(Verdict):
             own = self.classes.proved.values[self.classes.target.values <= DIGITS]
             digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {self._proved(own.min())}"
         if self.status == "refuted":
-            return f"refuted: {self._wrong()}, {self.failing:,} of {n:,} classes fail{accuracy}{digits}"
+            fail = f"{self.failing:,} of {n:,} classes fail"
+            if not self.failing:  # in the model's own precision alone
+                fail = "though no extreme pair of a class is wrong over the reals"
+            return f"refuted: {self._wrong()}, {fail}{accuracy}{digits}"
         rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
         share = f" ({self.share_in_words()})" if self.counts else ""
         return (

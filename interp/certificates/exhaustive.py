@@ -326,7 +326,7 @@ def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
             smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
             counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 

@@ -335,7 +335,7 @@ def load_hand_built(path: str | Path) -> HandBuiltCertificate:
             parts=tuple(Part(**part) for part in value["parts"]),
             counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 
