@@ -18,7 +18,7 @@
     interp headlines                             every headline number of the papers, ours, and how to make it
 
 Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
-undecided; of attack, 0 no failure found, 1 one found.
+undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ class Certify:
     """Right on every input, or wrong on which? A proof for ten-digit adders of one layer and for hand-built models;
     all problems, run through the model, where there are at most 2^20 of them.
 
-    Exit status: 0 certified (or, with --check, a certificate that holds), 1 refuted, 3 undecided.
+    Exit status: 0 certified, 1 refuted, 3 undecided, 4 looked at in samples (--arithmetic float, which proves nothing);
+    with --check, that of a certificate that holds.
     """
 
     model: ModelName
@@ -192,6 +193,10 @@ class Certify:
     """Also write the certificate here."""
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
+    digits_only: bool = False
+    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS behind them."""
+    minutes: float | None = None
+    """How long to try; what is not proved by then stays open."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
     card: bool = False
@@ -217,10 +222,11 @@ class Certify:
             task = model.task.at(*self.shape)
         if self.check is not None:
             certificate = load_certificate(self.check)
-            check_certificate(certificate, model, task)
+            certificate = check_certificate(certificate, model, task)
             print(f"holds: {certificate.sentence()}")
         else:
-            certificate = certify(model, self.arithmetic, task, self.width)
+            targets = "digits" if self.digits_only else "all"
+            certificate = certify(model, self.arithmetic, task, self.width, targets, self.minutes)
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)

@@ -148,8 +148,7 @@ class Publish:
         print(f"{folder}\n{result}")
         certificate = stored_certificate(folder)
         if certificate is not None:
-            check_certificate(certificate, load(folder))
-            print(f"holds: {certificate.sentence()}")
+            print(f"holds: {check_certificate(certificate, load(folder)).sentence()}")
         return 0
 
 

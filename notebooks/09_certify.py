@@ -30,7 +30,7 @@ from flint import arb
 
 import interp
 import models
-from interp.certificates import check_certificate, decision_curves
+from interp.certificates import check_certificate, decision_curves, numerals
 from interp.certificates.balls import FLOAT32, REAL
 from interp.certificates.columns import all_classes
 from interp.certificates.constant_attention import BITS, read_attention
@@ -334,7 +334,9 @@ show(figure, finding, "attention scalar s (stream units)", "lead of the right di
 for share in (0.0, 0.5, 0.9, 0.99):
     level = share * float(grid[index].min())
     proof = decision.prove(*case(index), *classes.ends[index].tolist(), level)
-    print(f"margin above {level:.3f}: proved in {len(proof.cuts) + 1} pieces, lower bound {proof.lowest:.4f}")
+    print(
+        f"margin above {level:.3f}: proved in {len(proof.cuts) + 1} pieces, lower bound {numerals.shown(proof.lowest, 4)}"
+    )
 
 # %% [markdown]
 # ## 6. float32 is one more radius
@@ -362,9 +364,9 @@ for end, (a, b) in zip(classes.ends[worst].tolist(), classes.witnesses[worst].to
         logits = adder(adder.task.encode([(a, b)]))[0, adder.task.query_positions[target]].double()
     this_run = logits[answer] - np.delete(logits, answer).max()
     reals, floats = (float(d.margin(target, token, answer, between(end, end))) for d in (decision, rounding))
-    rows.append((f"{a} + {b}", reals, floats, float(this_run)))
+    rows.append((f"{a} + {b}", numerals.shown(reals, 4), numerals.shown(floats, 4), f"{float(this_run):.4f}"))
 print(f"logits up to {logits.abs().max():.0f}")
-pd.DataFrame(rows, columns=["pair", "over the reals, at least", "in float32, at least", "this run"]).round(4)
+pd.DataFrame(rows, columns=["pair", "over the reals, at least", "in float32, at least", "this run"])
 
 # %% [markdown]
 # float32 keeps seven digits of a logit, and here logits are large and their difference is small: rounding could use up
@@ -388,7 +390,8 @@ certificate.figure()
 # %%
 check_certificate(certificate, adder)
 pieces = sum(len(cuts) + 1 for cuts in certificate.cuts)
-print(f"holds: {len(certificate.cuts):,} classes, {pieces:,} pieces, every margin above {certificate.lower_bound:.3f}")
+bound = numerals.shown(certificate.lower_bound, 3)
+print(f"holds: {len(certificate.cuts):,} classes, {pieces:,} pieces, every margin above {bound}")
 
 
 # %% [markdown]
@@ -421,6 +424,6 @@ attempt(certificate, noisy)
 # no TF32 and no half precision. The tests hold this machine's torch to that on dense samples.
 #
 # It does not say anything about other weights (one bit is enough), about other number formats or hardware that breaks
-# these rules, or about tokens that are no sum of two such numbers. A certificate "in floats" is a picture and no proof:
+# these rules, or about tokens that are no sum of two such numbers. A verdict "in floats" is a picture and no proof:
 # the rungs are, from weak to strong, sampled, exhaustive, certified in floats, in intervals, with rounding. The noisy
 # model of the beginning stands on the first of them with 10,010 of 10,010, and is wrong.

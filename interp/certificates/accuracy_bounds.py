@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from interp.certificates.counting import Counts
+from interp.certificates.numerals import percent
 from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.results import Provenance, Result
 from models.checkpoint import write_json_atomic
@@ -72,12 +73,15 @@ class AccuracyBounds(Result):
         if high == 0:
             return "right on all pairs"
         if low == high:
-            return f"wrong on exactly {Decimal(sum(self.chains.wrong)).scaleb(-2 * DIGITS).normalize():f} of all pairs"
+            exact = Decimal(sum(self.chains.wrong)).scaleb(-2 * DIGITS)
+            if high < Fraction(1, 100):
+                return f"wrong on exactly {exact.normalize():f} of all pairs"
+            return f"wrong on exactly {(100 * exact).normalize():f}% of all pairs"
         # As many digits as tell the two apart.
         digits = min(2 + max(0, math.ceil(math.log10(high / (high - low)))), 2 * DIGITS)
         if low == 0:
-            return f"wrong on at most {shown(high, digits, up=True)} of all pairs"
-        return f"wrong on between {shown(low, digits)} and {shown(high, digits, up=True)} of all pairs"
+            return f"wrong on at most {percent(high, digits, up=True)} of all pairs"
+        return f"wrong on between {percent(low, digits)} and {percent(high, digits, up=True)} of all pairs"
 
     def sentence(self) -> str:
         return f"{self.finding()}   ({self.seconds:.1f} s)"
@@ -87,7 +91,7 @@ class AccuracyBounds(Result):
         asked = "" if self.reached else f"; the width of {self.requested:g} asked for was not reached"
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
-        at = f", most at {worst} (at most {shown(Fraction(wrongs, PAIRS), 3, up=True)})" if wrongs else ""
+        at = f", most at {worst} (at most {percent(Fraction(wrongs, PAIRS), 3, up=True)})" if wrongs else ""
         return f"{self.model} is {self.wrong()}{at}: {self.method}{asked}"
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -157,15 +161,3 @@ def _texts(counts: Counts) -> dict[str, list[str]]:
 
 def _counts(value: dict[str, list[str]]) -> Counts:
     return Counts(*(tuple(int(x) for x in value[name]) for name in ("right", "open", "wrong")))
-
-
-def shown(share: Fraction, digits: int, up: bool = False) -> str:
-    """A share with a few significant digits, rounded down or up: 1.50e-4."""
-    if not share:
-        return "0"
-    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
-    rounded = context.divide(Decimal(share.numerator), Decimal(share.denominator))
-    exponent = rounded.adjusted()
-    if exponent >= -2:
-        return f"{rounded:f}"
-    return f"{rounded.scaleb(-exponent):.{digits - 1}f}e{exponent}"

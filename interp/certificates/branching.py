@@ -23,6 +23,7 @@ from interp.certificates.hunting import least_problems
 from interp.certificates.leaves import Leaves, Query
 from interp.certificates.one_layer import OneLayerAdder
 from interp.certificates.ratio_attention import RatioAttention, read_ratio_attention
+from interp.certificates.watch import check_time
 from models.tasks.addition import DIGITS
 
 CHUNK = 10_000  # leaves, or parts of their boxes, judged at a time
@@ -98,12 +99,12 @@ class Search:
         lower, upper = np.full(len(answer), np.inf), np.full(len(answer), -np.inf)
         owner = np.arange(len(answer))
         for halvings in range(HALVINGS + 1):
-            below, above = self._margins(query, answer[owner], low, high)
+            below, above = self.margins(query, answer[owner], low, high)
             settled = (below > aim[owner]) | (above < 0)
             if halvings == HALVINGS:
                 settled[:] = True
             middle = (low[~settled] + high[~settled]) / 2
-            at_below, at_above = self._margins(query, answer[owner[~settled]], middle, middle)
+            at_below, at_above = self.margins(query, answer[owner[~settled]], middle, middle)
             hopeless = np.zeros(len(answer), dtype=bool)
             hopeless[owner[~settled][~((at_below > 0) | (at_above < 0))]] = True
             aim[owner[~settled][~(at_below > aim[owner[~settled]])]] = 0.0  # too high
@@ -125,9 +126,10 @@ class Search:
             owner, low, high = np.tile(owner, 2), np.concatenate((low, second)), np.concatenate((first, high))
         return lower, upper
 
-    def _margins(
+    def margins(
         self, query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Lower and upper bounds of margins over boxes of attention's coordinates, each taken as a whole."""
         found = [self.behind.margins(regions(query, answer[:0], low[:0], high[:0]))]
         for start in range(0, len(answer), CHUNK):
             rows = slice(start, start + CHUNK)
@@ -177,6 +179,7 @@ def prove(
     found = _Tally(query)
     stack, judged = [query.roots()], 0
     while stack:
+        check_time()
         leaves = stack.pop()
         if splits is None:
             judged += len(leaves)

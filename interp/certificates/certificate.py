@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from interp.certificates.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.certificates.numerals import shown
+from interp.certificates.one_layer import Targets
 from interp.certificates.rungs import RUNGS, ArithmeticName
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict
+from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, is_count, parse_verdict, read_verdict
 from interp.results import Provenance
-from models.checkpoint import read_bytes
 from models.errors import UserError
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, LIMIT
 
 IN_WORDS = {
-    "float": "in floats (samples: no proof)",
+    "float": "in floats",
     "interval": "in interval arithmetic",
     "float32": "in interval arithmetic incl. float32 rounding",
 }
-_INTEGERS = ("target", "previous", "carry", "total", "token", "answer")
+DOMAIN = "all pairs of numbers from 0 to 9999999999"
+#: What a class is, and what it asks for.
+CLASS = ("target", "previous", "carry", "total", "token", "answer")
+
+
+@dataclass(frozen=True)
+class WrongToken:
+    """The first token of a wrong answer that is wrong: "s3" or "EOS", what the model says there, and what is right."""
+
+    target: str
+    predicted: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class OverTheReals:
+    """What is proved of the function that the weights define over the real numbers: classes ``open`` are not."""
+
+    open: int
+    lower_bound: float
+
+    def words(self) -> str:
+        if self.open:
+            return f"over the reals {self.open:,} could not be proved either"
+        return f"over the reals all are proved, every margin above {shown(self.lower_bound)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,17 +60,20 @@ class Certificate(Verdict):
     ``classes`` is a dataset over ``input_class`` (see :mod:`interp.certificates.columns`) and ``end`` (low, high):
     target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
     ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin, as its
-    only end); ``margin`` the right token's lead there, as the model itself computes it; ``hunted`` the smallest float64
-    margin that was found; ``proved`` a lower bound of the class's margins, NaN without one.
+    only end); ``margin`` the right token's lead there: of the function that ``arithmetic`` is about, over the reals
+    ("interval", in float64) or as the model itself computes it; ``hunted`` the smallest float64 margin that was found;
+    ``proved`` a lower bound of the class's margins, NaN without one.
 
     Attributes:
-        status: certified, refuted, or undecided.
+        status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
+        targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS behind them.
         fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
         cuts: where each class's range was cut (units of 2^-44), or which of its windows were split: with them the proof
             is checked without search.
         counts: of each class's problems, how many were certified, refuted and left open; None in older files.
-        counterexample: (a, b, the model's answer) if refuted; None spells no number.
+        counterexample: (a, b, the model's answer) if refuted; None spells no number. ``wrong_token``: where it fails.
         obstacle: what stood in the way of a proof of any class, if something did.
+        reals: where rounding left classes open, what is proved without it.
         accuracy: on what share of all pairs the model is right, where that was bounded.
     """
 
@@ -63,6 +91,9 @@ class Certificate(Verdict):
     obstacle: str | None = None
     counts: tuple[tuple[int, int, int], ...] | None = None
     accuracy: AccuracyBounds | None = None
+    targets: Targets = "all"
+    wrong_token: WrongToken | None = None
+    reals: OverTheReals | None = None
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -93,32 +124,59 @@ class Certificate(Verdict):
         bound = self.classes.hunted if grid else self.classes.proved
         return int((~(bound.values > 0)).sum())
 
+    @property
+    def digits(self) -> Status:
+        """The verdict on the eleven digits alone: EOS may be wrong, or left open, behind them."""
+        own = self.classes.target.values <= DIGITS
+        if not (self.classes.margin.values[own] > 0).all():
+            return "refuted"
+        return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
+
     def sentence(self) -> str:
         return self.finding() if self.status == "refuted" else f"{self.finding()}   ({self.seconds:.1f} s)"
 
     def finding(self) -> str:
         """The sentence without the time it took."""
-        n = len(self.cuts)
+        n, words = len(self.cuts), IN_WORDS[self.arithmetic]
         a, b = self.witness
         where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
+        of = "all eleven digits of " if self.targets == "digits" else ""
         if self.status == "certified":
-            bound = "" if self.arithmetic == "float" else f", every margin proved above {self.lower_bound:.2g}"
-            return f"certified {IN_WORDS[self.arithmetic]}: all 10^20 pairs, {n:,} classes, {where}{bound}"
+            return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {self._proved(self.lower_bound)}"
+        if self.status == "sampled":
+            return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
+        accuracy = f", {self.accuracy.wrong()}" if self.accuracy else ""
+        digits = ""
+        if self.targets == "all" and self.digits == "certified":
+            own = self.classes.proved.values[self.classes.target.values <= DIGITS]
+            digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {self._proved(own.min())}"
         if self.status == "refuted":
-            assert self.counterexample is not None
-            a, b, answer = self.counterexample
-            shown = "no number" if answer is None else answer
-            share = f", {self.accuracy.wrong()}" if self.accuracy else ""
-            return (
-                f"refuted: {a} + {b} -> {shown} (run through the model), {self.failing:,} of {n:,} classes fail{share}"
-            )
-        reason = f"; {self.accuracy.wrong()}" if self.accuracy else ""
-        reason += f"; {self.obstacle}" if self.obstacle else ""
-        share = f" ({self.share_in_words()})" if self.counts and self.arithmetic != "float" else ""
+            fail = f"{self.failing:,} of {n:,} classes fail"
+            if not self.failing:  # in the model's own precision alone
+                fail = "though no extreme pair of a class is wrong over the reals"
+            return f"refuted: {self._wrong()}, {fail}{accuracy}{digits}"
+        rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
+        share = f" ({self.share_in_words()})" if self.counts else ""
         return (
-            f"undecided {IN_WORDS[self.arithmetic]}: {self.open:,} of {n:,} classes could not be proved{share}, and "
-            f"none of their extreme pairs is wrong; {where}{reason}"
+            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved{share}, and none of their "
+            f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
         )
+
+    @staticmethod
+    def _proved(bound: float) -> str:
+        return f"every margin proved above {shown(float(bound))}"
+
+    def _wrong(self) -> str:
+        """The counterexample in words: what the model answers, and which token of that is wrong."""
+        assert self.counterexample is not None
+        a, b, answer = self.counterexample
+        said = f"{a} + {b} -> {'no number' if answer is None else answer} (run through the model"
+        if self.wrong_token is None:  # an older file
+            return f"{said})"
+        token = self.wrong_token
+        if token.target == "EOS":
+            return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
+        return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
 
     def shares(self) -> pd.DataFrame:
         """Of all pairs, the share certified, refuted and left open at each target. Raises UserError without counts."""
@@ -146,7 +204,7 @@ class Certificate(Verdict):
     def to_dataframe(self) -> pd.DataFrame:
         """A row a class: what it is, its extreme pairs, margins there, the hunted one and the proved bound."""
         data = self.classes
-        frame = pd.DataFrame({name: data[name].values for name in _INTEGERS})
+        frame = pd.DataFrame({name: data[name].values for name in CLASS})
         for end in data.end.values.tolist():
             side = data.sel(end=end)
             frame[f"margin_{end}"] = side.margin.values
@@ -163,18 +221,20 @@ class Certificate(Verdict):
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes
-        rows = {name: data[name].values.tolist() for name in (*_INTEGERS, "reach", "a", "b") if name in data}
+        rows = {name: data[name].values.tolist() for name in (*CLASS, "reach", "a", "b") if name in data}
         for name in ("margin", "hunted", "proved"):
             values = data[name].values.astype(object)
             values[~np.isfinite(data[name].values)] = None
             rows[name] = values.tolist()
-        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "seconds", "versions")
+        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "targets", "seconds", "versions")
         own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle", "counts")}
-        domain = "all pairs of numbers from 0 to 9999999999"
+        own |= {name: None if (x := getattr(self, name)) is None else asdict(x) for name in ("wrong_token", "reals")}
+        if self.reals is not None and not math.isfinite(self.reals.lower_bound):
+            own["reals"]["lower_bound"] = None
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
         accuracy = None if self.accuracy is None else self.accuracy.to_dict()
-        return {"format": FORMAT, "domain": domain} | own | summary | {
+        return {"format": FORMAT, "domain": DOMAIN} | own | summary | {
             "accuracy": accuracy, "classes": rows, "cuts": self.cuts
         }  # fmt: skip
 
@@ -192,35 +252,94 @@ def load_certificate(path: str | Path) -> Certificate:
     Raises:
         UserError: no such file, or not a certificate.
     """
-    return parse_certificate(read_bytes(path), path)
+    return _certificate_of(read_verdict(path), path)
 
 
 def parse_certificate(data: bytes, path: object) -> Certificate:
     """A certificate from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
-    value = parse_verdict(data, path)
+    return _certificate_of(parse_verdict(data, path), path)
+
+
+def _certificate_of(value: dict[str, Any], path: object) -> Certificate:
     if value.get("format") != FORMAT:
         raise UserError(f"{path} is not a certificate of format {FORMAT}.")
     try:
         rows = value["classes"]
-        integers = (*_INTEGERS, *(["reach"] if "reach" in rows else []), "a", "b")
-        columns = {name: np.array(rows[name], dtype=np.int64) for name in integers}
-        columns |= {name: np.array(rows[name], dtype=np.float64) for name in ("margin", "hunted", "proved")}
-        counterexample, accuracy, counts = value["counterexample"], value.get("accuracy"), value.get("counts")
-        if value["status"] not in STATUSES or value["arithmetic"] not in RUNGS:
-            raise ValueError("unknown status or arithmetic")
-        n = len(columns["target"])
-        lengths = {len(x) for x in (*columns.values(), value["cuts"], counts or value["cuts"])}
-        if lengths != {n} or not n:
+        integers = (*CLASS, *(["reach"] if "reach" in rows else []), "a", "b")
+        columns = {name: _column(rows[name], np.int64) for name in integers}
+        columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
+        accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
+        n, ends = columns["a"].shape
+        for name, column in columns.items():
+            if column.shape != ((n, ends) if name in ("reach", "a", "b", "margin") else (n,)):
+                raise ValueError(f"{name} has shape {list(column.shape)}")
+        limits = {"target": 12, "token": 2**31, "answer": 2**31, "a": LIMIT, "b": LIMIT}
+        for name, limit in limits.items():
+            if not ((columns[name] >= 0) & (columns[name] < limit)).all():
+                raise ValueError(f"{name} is out of range")
+        if ends not in (1, 2) or not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
             raise ValueError("columns of unequal length")
-        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "versions", "obstacle")
-        return Certificate(
+        counterexample, token = _counterexample(value["counterexample"]), value.get("wrong_token")
+        targets = value.get("targets", "all")
+        status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
+        for holds, what in (
+            (status in STATUSES and arithmetic in RUNGS and targets in get_args(Targets), "unknown status or question"),
+            ((status == "refuted") == (counterexample is not None), "a refutation and its counterexample"),
+            (arithmetic != "float" or status != "certified", "a proof in floats"),
+            (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
+            (value["domain"] == DOMAIN, "another domain"),
+        ):
+            if not holds:
+                raise ValueError(what)
+        found = Certificate(
+            **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+            arithmetic=arithmetic,
+            status=status,
+            versions=value["versions"],
+            obstacle=obstacle,
+            targets=targets,
             classes=dataset(columns),
-            cuts=tuple(tuple(int(x) for x in row) for row in value["cuts"]),
+            cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
             seconds=float(value["seconds"]),
-            counterexample=None if counterexample is None else tuple(counterexample),
-            counts=None if counts is None else tuple((int(a), int(b), int(c)) for a, b, c in counts),
+            counterexample=counterexample,
+            counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
             accuracy=None if accuracy is None else bounds_from_dict(accuracy),
-            **{name: value[name] for name in names},
+            wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
+            reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        smallest = value["smallest_margin"]
+        if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
+            raise ValueError("its smallest margin is not that of its classes")
+        if list(found.witness) != value["witness"]:
+            raise ValueError("its witness does not have the smallest margin")
+        return found
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
+
+
+def _column(rows: Any, dtype: type) -> np.ndarray:
+    """One column of the classes' table. Raises TypeError or ValueError for anything but a table of numbers."""
+    flat = [x for row in rows for x in (row if isinstance(row, list) else [row])]
+    allowed = (int,) if dtype is np.int64 else (int, float, type(None))
+    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in flat):
+        raise TypeError("a column with other things than numbers")
+    return np.array(rows, dtype=dtype)
+
+
+def _counterexample(value: Any) -> tuple[int, int, int | None] | None:
+    if value is None:
+        return None
+    a, b, answer = value
+    if not (is_count(a, LIMIT) and is_count(b, LIMIT) and (answer is None or is_count(answer, 10 * LIMIT))):
+        raise ValueError("a counterexample that is no pair")
+    return a, b, answer
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)

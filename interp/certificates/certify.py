@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from tqdm import tqdm
 
-from interp.certificates.certificate import Certificate, dataset
+from interp.certificates.balls import REAL
+from interp.certificates.certificate import CLASS, Certificate, OverTheReals, WrongToken, dataset
 from interp.certificates.columns import Classes, numbers_of_problems
-from interp.certificates.decision import Proof
+from interp.certificates.decision import Proof, lead_of
 from interp.certificates.exact_accuracy import WIDTH, bounds_of, check_width
-from interp.certificates.methods import Case, NotApplicable, choose, rung_of
-from interp.certificates.one_layer import OneLayerAdder, read_adder
+from interp.certificates.methods import UNPROVED, Case, NotApplicable, choose, rung_of
+from interp.certificates.numerals import shown
+from interp.certificates.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
 from interp.certificates.rungs import ArithmeticName
 from interp.certificates.verdict import Status, require_claim, versions
+from interp.certificates.watch import TimeUp, time_limit, watched
 from interp.sites import model_name
 from models.errors import UserError
 from models.evaluation import predict
+from models.tasks.addition import DIGITS
 
 #: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
 SHARES = (0.5, 0.25, 0.1, 0.0)
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed anew, in logits and relative
 _AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
-_NOT_PROVED = Proof(False, float("nan"), ())
+_ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
 
 
 def certify(
-    model: Any, arithmetic: ArithmeticName = "float32", task: Any = None, width: float | None = WIDTH
+    model: Any,
+    arithmetic: ArithmeticName = "float32",
+    task: Any = None,
+    width: float | None = WIDTH,
+    targets: Targets = "all",
+    minutes: float | None = None,
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
@@ -43,8 +51,10 @@ def certify(
     and, every token being right, greedily decoded). What is assumed of the machine stands in
     :mod:`interp.certificates.balls`.
 
-    Precondition: the verdict is about the effective weights at hand (``fingerprint``). Postcondition: "certified" only
-    if every class of inputs was proved; "refuted" only with a pair that the model itself, run on it, gets wrong.
+    Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are made once. Post-
+    condition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model itself,
+    run on it, gets wrong. Where EOS alone is wrong, the digits before it are judged all the same. What stays undecided
+    with rounding is also judged over the reals.
 
     Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding. What is not
     certified also gets bounds on the share of wrong pairs, in another 2 to 4 s ("float" can give none).
@@ -54,36 +64,49 @@ def certify(
         arithmetic: "float", "interval" or "float32".
         task: the task, if the model does not carry it.
         width: how far apart the bounds on the accuracy may be; None computes none.
+        targets: "all" tokens of the answer, or its eleven "digits" alone, as AdderBoard scores.
+        minutes: how long to try: what is not proved by then stays open.
 
     Raises:
-        UserError: a model that no method can judge, in one sentence.
+        UserError: a model that no method can judge, or that computes something else than its weights say; an option
+            that is none.
     """
-    start = time.perf_counter()
     if width is not None:
         check_width(width)
-    adder = read_adder(model, task)
+    with time_limit(minutes):
+        return _certify(model, arithmetic, task, width, targets)
+
+
+def _certify(model: Any, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets) -> Certificate:
+    start = time.perf_counter()
+    adder = read_adder(model, task, targets)
     rung = rung_of(arithmetic, model, adder)
     method, case = choose(adder, rung)
-    margins, wrong = replay(adder, case.classes)
-    proofs = [_NOT_PROVED] * len(case.classes)
-    counterexample = None
-    if wrong is not None:
-        status: Status = "refuted"
-        counterexample = wrong
-    else:
-        smallest = min(float(case.hunted.min()), float(margins.min()))
-        if arithmetic == "float":
-            status = "certified" if smallest > 0 and case.grid else "undecided"
-        else:
-            proofs = prove_all(case, max(0.0, smallest))
-            status = "certified" if all(proof.proved for proof in proofs) else "undecided"
-            for pair in {proof.wrong for proof in proofs if proof.wrong}:
-                if counterexample is None and (counterexample := wrong_answer(adder, torch.tensor([pair]))):
-                    status = "refuted"
-    accuracy = None
-    if status != "certified" and arithmetic != "float" and width is not None and case.obstacle is None:
-        with suppress(NotApplicable):
-            accuracy = bounds_of(adder, rung, arithmetic, width)
+    leads = replay(adder, case.classes, arithmetic)
+    wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
+    failing = ~(leads.own > 0).all(1)
+    status: Status = "undecided" if wrong is None else "refuted"
+    if arithmetic == "float":
+        if wrong is None and min(float(case.hunted.min()), float(leads.margins.min())) > 0:
+            status = "sampled"
+    elif not (failing & (case.classes.target <= DIGITS)).any():
+        try:
+            prove_all(case, proofs, smallest_of(case, leads.margins[~failing]))
+        except TimeUp:
+            obstacle = "the time that was given was not enough"
+        require_bounds(adder, case.classes, leads, proofs)
+        if wrong is None and all(proof.proved for proof in proofs):
+            status = "certified"
+        for pair in {proof.wrong for proof in proofs if proof.wrong}:
+            if wrong is None and (wrong := wrong_answer(adder, torch.tensor([pair]))):
+                status = "refuted"
+    accuracy = reals = None
+    with suppress(NotApplicable, TimeUp):
+        if status == "undecided" and arithmetic == "float32":
+            reals = _over_the_reals(adder)
+        if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
+            accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
+    require_unchanged(adder)
     return Certificate(
         model=model_name(model),
         fingerprint=adder.fingerprint,
@@ -91,78 +114,148 @@ def certify(
         method=method,
         arithmetic=arithmetic,
         status=status,
-        classes=_table(case, margins, proofs),
+        targets=targets,
+        classes=_table(case, leads.margins, proofs),
         cuts=tuple(proof.cuts for proof in proofs),
         counts=_counts(case, proofs),
         seconds=time.perf_counter() - start,
         versions=versions(),
-        counterexample=counterexample,
-        obstacle=case.obstacle if status == "undecided" else None,
+        counterexample=wrong[0] if wrong else None,
+        wrong_token=wrong[1] if wrong else None,
+        obstacle=obstacle if status == "undecided" else None,
         accuracy=accuracy,
+        reals=reals,
     )
 
 
-def prove_all(case: Case, smallest: float) -> list[Proof]:
-    """A proof of each class, above the first of ``SHARES`` of a margin where that can be done.
+def smallest_of(case: Case, margins: Float[np.ndarray, "..."]) -> float:
+    """The smallest positive margin that was met: what proofs are aimed at a share of."""
+    met = np.concatenate((case.hunted, margins.reshape(-1)))
+    return float(met[met > 0].min(initial=np.inf))
+
+
+def prove_all(case: Case, proofs: list[Proof], smallest: float) -> None:
+    """Fill in a proof of each class, above the first of ``SHARES`` of a margin where that can be done.
 
     None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
+    Raises TimeUp, with the proofs found until then.
     """
-    proofs = []
-    shown = tqdm(case.hunted.tolist(), desc="proving", unit="class", delay=2, leave=False, disable=None)
-    for index, hunted in enumerate(shown):
-        proof = _NOT_PROVED
+    for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:
             for level in dict.fromkeys(share * smallest for share in SHARES):
-                proof = case.prove(index, level)
-                if proof.proved:
+                proofs[index] = case.prove(index, level)
+                if proofs[index].proved:
                     break
-        proofs.append(proof)
-    return proofs
 
 
-@torch.inference_mode()
-def replay(adder: OneLayerAdder, classes: Classes) -> tuple[Float[np.ndarray, "n witness"], tuple | None]:
-    """Margins of all extreme pairs in the model's own logits, and the worst pair that it answers wrongly, if one is.
+def _over_the_reals(adder: OneLayerAdder) -> OverTheReals | None:
+    _, case = choose(adder, REAL)
+    proofs = [UNPROVED] * len(case.classes)
+    prove_all(case, proofs, smallest_of(case, np.zeros(0)))
+    bound = min(proof.lowest for proof in proofs) if all(proof.proved for proof in proofs) else float("nan")
+    return OverTheReals(sum(not proof.proved for proof in proofs), bound)
 
-    A margin is the right token's logit less the best other one's, at the class's target; NaN counts as wrong. The wrong
-    pair comes with the model's own answer, greedily decoded.
+
+@dataclass(frozen=True, eq=False)
+class Leads:
+    """Margins of the classes' witnesses: a right token's logit less the best other one's, at the class's target.
+
+    Attributes:
+        own: as the model computes them. margins: of the function that is judged, which over the reals is run in
+            float64. NaN is no lead.
+        size: the largest logit beside each.
     """
-    model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
-    weights, found = model.effective_weights(), []
-    each = classes.witnesses.shape[1]
-    targets, queries = np.repeat(classes.target, each), np.array(adder.layout.queries)
-    for chosen in torch.arange(len(problems)).split(_AT_ONCE):
-        logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
-        rows = logits[np.arange(len(chosen)), queries[targets[chosen.numpy()]]]
-        answers = np.repeat(classes.answer, each)[chosen.numpy()]
-        right = rows[np.arange(len(rows)), answers]
-        rows[np.arange(len(rows)), answers] = -np.inf
-        found.append(right - rows.max(1))
-    margins = np.concatenate(found)
-    for index in np.argsort(np.where(np.isnan(margins), -np.inf, margins)):
-        if margins[index] > 0:
-            break
-        if (wrong := wrong_answer(adder, problems[index : index + 1])) is not None:
-            return margins.reshape(-1, each), wrong
-    return margins.reshape(-1, each), None
+
+    own: Float[np.ndarray, "n witness"]
+    margins: Float[np.ndarray, "n witness"]
+    size: Float[np.ndarray, "n witness"]
+
+    def wrong(self, adder: OneLayerAdder, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
+        """The worst witness that the model answers wrongly when it decodes greedily; one with a wrong digit first."""
+        rows, ends = np.nonzero(~(self.own > 0))
+        found = np.nan_to_num(self.own[rows, ends], nan=-np.inf)
+        for at in np.lexsort((found, classes.target[rows] > DIGITS)):
+            pair = torch.from_numpy(classes.witnesses[rows[at], ends[at]][None].copy())
+            if (answer := wrong_answer(adder, pair)) is not None:
+                return answer
+        return None
+
+    def failing_pairs(self, classes: Classes) -> dict[int, list[tuple[int, int]]]:
+        """By target, the witnesses that the function that is judged gets wrong there."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for row, end in np.argwhere(~(self.margins > 0)).tolist():
+            a, b = classes.witnesses[row, end].tolist()
+            found.setdefault(int(classes.target[row]), []).append((a, b))
+        return found
 
 
 @torch.inference_mode()
-def wrong_answer(adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]) -> tuple[int, int, int | None] | None:
+def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -> Leads:
+    """Run all extreme pairs through the model, with the weights as they were read."""
+    model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
+    each = classes.witnesses.shape[1]
+    queries, answers = np.array(adder.layout.queries)[np.repeat(classes.target, each)], np.repeat(classes.answer, each)
+
+    def run(weights: dict[str, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        leads, sizes, batches = [], [], torch.arange(len(problems)).split(_AT_ONCE)
+        for chosen in watched(batches, "running extreme pairs", "batch", limited=False):
+            logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
+            at, index = np.arange(len(chosen)), chosen.numpy()
+            rows = logits[at, queries[index]]
+            leads.append(lead_of(rows, answers[index]))
+            sizes.append(np.abs(rows).max(1))
+        return tuple(np.concatenate(x).reshape(-1, each) for x in (leads, sizes))  # pyright: ignore[reportReturnType]
+
+    own, size = run(adder.stored)
+    if arithmetic != "interval" or adder.model.dtype == torch.float64:
+        return Leads(own, own, size)
+    margins, size = run({name: value.double() for name, value in adder.stored.items()})
+    return Leads(own, margins, size)
+
+
+def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[Proof]) -> None:
+    """Every margin that was run must reach what was proved of its class; over the reals up to float64's rounding.
+
+    Raises:
+        UserError: one does not: the model does something that the certifier does not know of.
+    """
+    bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])[:, None]
+    exact = leads.margins is leads.own and adder.model.dtype != torch.float64
+    short = leads.margins < bounds - (0 if exact else _ROUNDING * (1 + leads.size))
+    if short.any():
+        row, end = np.argwhere(short)[0].tolist()
+        a, b = classes.witnesses[row, end].tolist()
+        raise UserError(
+            f"{model_name(adder.model)} does not compute what its weights say: a token of {a} + {b} leads by "
+            f"{leads.margins[row, end]:.3g}, and by the weights by more than {shown(bounds[row, 0])}."
+        )
+
+
+@torch.inference_mode()
+def wrong_answer(
+    adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]
+) -> tuple[tuple[int, int, int | None], WrongToken] | None:
     """A problem with the model's own answer to it, greedily decoded (None spells no number), if that is wrong."""
-    task = adder.model.task
-    answer = predict(adder.model, pair, method="greedy").cpu()
-    if torch.equal(answer, task.targets(pair)):
+    task, asked = adder.model.task, len(adder.layout.queries)
+    answer, right = predict(adder.model, pair, method="greedy").cpu(), task.targets(pair)
+    if torch.equal(answer[:, :asked], right[:, :asked]):
         return None
+    first = int((answer != right)[0, :asked].long().argmax())
+    said, expected = (_token_text(adder, int(row[0, first])) for row in (answer, right))
+    token = WrongToken("EOS" if first > DIGITS else f"s{first}", said, expected)
     a, b = pair[0].tolist()
     decoded = task.decode(answer)[0]
-    return a, b, None if decoded < 0 else decoded
+    return (a, b, None if decoded < 0 else decoded), token
+
+
+def _token_text(adder: OneLayerAdder, token: int) -> str:
+    return "NaN" if token < 0 else adder.model.task.token_text(token)
 
 
 def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
     classes = case.classes
     columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
-        name: getattr(classes, name) for name in ("target", "previous", "carry", "total", "token", "answer")
+        name: getattr(classes, name) for name in CLASS
     }
     if classes.ends.size:
         columns["reach"] = classes.ends
@@ -179,54 +272,113 @@ def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]
     )
 
 
-def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> None:
-    """Verify a certificate against a model, without searching: nothing in the file is believed.
+def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> Certificate:
+    """Verify a certificate against a model, without searching; returns it as it was derived again.
 
-    Read anew from the weights: the method's terms and errors, and the classes with their ranges. The file's own ranges
-    must cover those, its pieces must cover its ranges, and every piece must be enclosed above the bound that it claims.
-    Its extreme pairs are run through the model again, and must have the margins that it says, as far as another order
-    of summation lets them. A refutation is run through the model; bounds on its accuracy are proved anew.
+    Nothing in the file is believed. Read anew from the weights: the method's terms and errors, and the classes with
+    their ranges. The file's own ranges must cover those, its pieces must cover its ranges, and every piece must be
+    enclosed above the bound that it claims. Its extreme pairs must be problems of their classes; run through the model
+    again, they must have the margins that it says, as far as another order of summation lets them, and the smallest
+    margin found anew must not be smaller. A refutation is run through the model, and must fail as it says; the numbers
+    of problems are counted, and bounds on the accuracy proved anew.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
     """
-    adder = read_adder(model, task)
+    start = time.perf_counter()
+    adder = read_adder(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, model_name(model))
+    rung = rung_of(certificate.arithmetic, model, adder)
+    method, case = choose(adder, rung)
+    classes, reach = _same_classes(certificate, method, case)
+    data = certificate.classes
+    leads = replay(adder, replace(case.classes, witnesses=classes.witnesses), certificate.arithmetic)
+    if not np.allclose(leads.margins, data.margin.values, rtol=SAME_MARGIN, atol=SAME_MARGIN, equal_nan=True):
+        raise _broken("the model has other margins on its extreme pairs")
+    found = replay(adder, case.classes, certificate.arithmetic)
+    smallest = float(np.nan_to_num(found.margins, nan=-np.inf).min())
+    if certificate.smallest_margin > smallest + SAME_MARGIN * (1 + abs(smallest)):
+        raise _broken("some pair has a smaller margin than the smallest that it names")
+    accuracy = wrong = None
     if certificate.status == "refuted":
-        pair = torch.tensor([list(certificate.counterexample or (0, 0, None))[:2]])
-        pair = adder.model.task.as_problems(pair)
-        if torch.equal(predict(adder.model, pair, method="greedy").cpu(), adder.model.task.targets(pair)):
-            raise UserError(f"This certificate does not hold: the model answers {pair[0].tolist()} rightly.")
-        claimed = certificate.accuracy
-        if claimed is not None:
-            rung = rung_of(claimed.arithmetic, model, adder)
-            found = bounds_of(adder, rung, claimed.arithmetic, claimed.requested)
-            if claimed.fingerprint != adder.fingerprint or not claimed.encloses(found):
-                raise UserError("This certificate does not hold: its bounds on the accuracy do not follow.")
-        return
-    method, case = choose(adder, rung_of(certificate.arithmetic, model, adder))
-    data, classes = certificate.classes, case.classes
-    names = ("target", "previous", "carry", "total", "token", "answer")
-    if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):
-        raise UserError("This certificate does not hold: it was made by another method, or has other classes.")
-    if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in names):
-        raise UserError("This certificate does not hold: its classes are not those of the task.")
-    reach = data.reach.values if "reach" in data else np.zeros((len(classes), 0), dtype=np.int64)
-    if reach.shape != classes.ends.shape:
-        raise UserError("This certificate does not hold: it has ranges of another method.")
-    if reach.size and ((reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any()):
-        raise UserError("This certificate does not hold: some inputs lie outside its ranges.")
-    stored = replace(classes, witnesses=np.stack((data.a.values, data.b.values), -1))
-    margins, _ = replay(adder, stored)
-    if not (margins > 0).all() or not (case.hunted > 0).all():
-        raise UserError("This certificate does not hold: the model gets an extreme pair wrong.")
-    if not np.allclose(margins, data.margin.values, rtol=SAME_MARGIN, atol=SAME_MARGIN):
-        raise UserError("This certificate does not hold: the model has other margins on its extreme pairs.")
-    if certificate.arithmetic == "float":
-        return
-    bounds = data.proved.values
-    failing = (
-        case.verify(certificate.cuts, reach, bounds.tolist()) if (bounds > 0).all() else int((~(bounds > 0)).argmax())
+        assert certificate.counterexample is not None
+        wrong = wrong_answer(adder, torch.tensor([certificate.counterexample[:2]]))
+        if wrong is None:
+            raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
+        if wrong != (certificate.counterexample, certificate.wrong_token or wrong[1]):
+            raise _broken("the model answers its counterexample otherwise")
+        failing = leads.failing_pairs(case.classes)
+        if (accuracy := certificate.accuracy) is not None:
+            own = rung_of(accuracy.arithmetic, model, adder)
+            again = bounds_of(adder, own, accuracy.arithmetic, accuracy.requested, failing)
+            names = ("model", "fingerprint", "arithmetic", "method")
+            if any(getattr(accuracy, name) != getattr(again, name) for name in names) or not accuracy.encloses(again):
+                raise _broken("its bounds on the accuracy do not follow")
+    elif not (leads.own > 0).all() or not (case.hunted > 0).all():
+        raise _broken("the model gets an extreme pair wrong")
+    proofs = _proved_again(certificate, adder, case, classes, reach, leads)
+    require_unchanged(adder)
+    computed = {"margin": (data.margin.dims, leads.margins), "hunted": (data.hunted.dims, case.hunted)}
+    return replace(
+        certificate,
+        classes=data.assign(computed),
+        counts=_counts(case, proofs),
+        wrong_token=wrong[1] if wrong else None,
+        obstacle=None,
+        reals=None,
+        seconds=time.perf_counter() - start,
+        versions=versions(),
     )
-    if failing is not None:
-        raise UserError(f"This certificate does not hold: class {failing} is not proved by its pieces.")
+
+
+def _broken(why: str) -> UserError:
+    return UserError(f"This certificate does not hold: {why}.")
+
+
+def _same_classes(certificate: Certificate, method: str, case: Case) -> tuple[Classes, Int[np.ndarray, "n end"]]:
+    """The certificate's classes, with its own witnesses, and its ranges; both held against the model and the task."""
+    data, classes = certificate.classes, case.classes
+    if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):
+        raise _broken("it was made by another method, or has other classes")
+    if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in CLASS):
+        raise _broken("its classes are not those of the task")
+    reach = data.reach.values if "reach" in data else np.zeros((len(classes), 0), dtype=np.int64)
+    witnesses = np.stack((data.a.values, data.b.values), -1)
+    if reach.shape != classes.ends.shape or witnesses.shape != classes.witnesses.shape:
+        raise _broken("it has ranges of another method")
+    if reach.size and ((reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any()):
+        raise _broken("some inputs lie outside its ranges")
+    if not classes.hold(witnesses).all():
+        raise _broken("an extreme pair is not of its class")
+    return replace(classes, witnesses=witnesses), reach
+
+
+def _proved_again(
+    certificate: Certificate,
+    adder: OneLayerAdder,
+    case: Case,
+    classes: Classes,
+    reach: Int[np.ndarray, "n end"],
+    leads: Leads,
+) -> list[Proof]:
+    """The proofs that the certificate claims, by its own cuts; its bounds and its numbers of problems must follow."""
+    proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
+    if status == "certified" and not (proved > 0).all():
+        raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")
+    counts = np.array(certificate.counts or [(0, 0, 0)] * n, dtype=object).reshape(n, 3)
+    chosen = (proved > 0) | (counts[:, :2] > 0).any(1)
+    if certificate.arithmetic == "float":
+        if chosen.any():
+            raise _broken("nothing is proved in floats")
+        return [UNPROVED] * n
+    proofs = case.verify(certificate.cuts, reach, proved.tolist(), chosen)
+    for index in np.flatnonzero(chosen).tolist():
+        proof = proofs[index]
+        if proved[index] > 0 and not (proof.proved and proof.lowest >= proved[index]):
+            raise _broken(f"class {index} is not proved by its pieces")
+    own = np.array(_counts(case, proofs), dtype=object)
+    if certificate.counts is not None and ((counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any()):
+        raise _broken("it counts other problems than its proofs do")
+    claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
+    require_bounds(adder, classes, leads, claimed)
+    return proofs

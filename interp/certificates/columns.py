@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from interp.certificates.one_layer import Layout
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, LIMIT
 
 _A, _B, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(10), range(10), range(2), indexing="ij"))  # 200 columns
 _TOTAL = _A + _B + _CARRY
@@ -49,6 +49,20 @@ class Classes:
 
     def __len__(self) -> int:
         return len(self.target)
+
+    def hold(self, pairs: Int[np.ndarray, "n witness 2"]) -> Bool[np.ndarray, "n witness"]:
+        """Which pairs are problems of the class that they stand in."""
+        right = np.all((pairs >= 0) & (pairs < LIMIT), axis=-1)
+        a, b = np.moveaxis(np.where(right[..., None], pairs, 0), -1, 0)
+        target = self.target[:, None]
+        column = np.minimum(target, DIGITS)
+        power = 10**column
+        carry = (a % power + b % power) // power
+        total = np.where(target < DIGITS, a // power % 10 + b // power % 10, -1)
+        previous = np.where(target > 0, (a + b) // 10 ** np.maximum(column - 1, 0) % 10, -1)
+        previous = np.where(target > DIGITS, carry, previous)
+        same = (carry == self.carry[:, None]) & (total == self.total[:, None])
+        return right & same & (previous == self.previous[:, None])
 
 
 def all_classes(layout: Layout, terms: Int[np.ndarray, "query pos token"]) -> Classes:

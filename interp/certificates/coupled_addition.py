@@ -40,6 +40,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.certificates.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
+from interp.certificates.numerals import shown
+from interp.certificates.watch import watched
 from interp.coupled.hand_built_grid import grid_problems
 from models.errors import UserError
 from models.evaluation import margins
@@ -105,7 +107,7 @@ class CoupledAdditionCertificate:
             where = "in real arithmetic" if self.arithmetic == "real" else "with rounding"
             return (
                 f"Certified {where}: right on all 10^{self.operands * self.digits} problems of {shape}, "
-                f"every token by a logit margin of at least {self.margin:.3f}."
+                f"every token by a logit margin of at least {shown(self.margin, 3)}."
             )
         if self.rung == "refuted":
             return f"Refuted for {shape}: {self.obstacle}; {self.counterexample}."
@@ -150,7 +152,8 @@ def certify_shapes(
         read_units(weights, model.weight_map.dims)
     except NotSeparated as error:
         return [_failed(model, m, n, arithmetic, str(error), search) for m, n in shapes]
-    return [_certify_shape(model, weights, readings, m, n, arithmetic, search) for m, n in shapes]
+    watch = watched(shapes, "proving", "shape")
+    return [_certify_shape(model, weights, readings, m, n, arithmetic, search) for m, n in watch]
 
 
 def _certify_shape(

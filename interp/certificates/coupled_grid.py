@@ -16,6 +16,7 @@ import numpy as np
 
 import models
 from interp.certificates.coupled_addition import CoupledAdditionCertificate, certify_shapes
+from interp.certificates.numerals import shown
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.hand_built import NAME
@@ -35,7 +36,7 @@ class CertifiedGrid:
         where = "in real arithmetic" if self.arithmetic == "real" else "with float32 rounding"
         return (
             f"Certified {where}: right on every problem of each of {self.margins.size} shapes, 1 to {m} operands by "
-            f"1 to {n} digits; the right token leads by at least {self.margins.min():.3f}."
+            f"1 to {n} digits; the right token leads by at least {shown(float(self.margins.min()), 3)}."
         )
 
 

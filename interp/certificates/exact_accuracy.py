@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
+
+import torch
 
 from interp.certificates import constant_attention
 from interp.certificates.accuracy_bounds import PAIRS, AccuracyBounds
 from interp.certificates.balls import REAL, Arithmetic
 from interp.certificates.branching import Search
 from interp.certificates.counting import Counts, Diagram, count
+from interp.certificates.half_spaces import half_space_diagrams
 from interp.certificates.methods import NotApplicable, out_of_range, rung_of, weights_out_of_range
 from interp.certificates.one_layer import OneLayerAdder, read_adder
 from interp.certificates.rungs import ArithmeticName
@@ -28,6 +31,10 @@ WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 FINENESS = (2.0**-6, 2.0**-12, 2.0**-18)
 #: Columns of the windows that are all judged (other methods), and how many longer ones, by round.
 DEPTH, LONGER = 2, (0, 20_000, 100_000)
+#: A target is looked at again if it holds more than this share of what is open.
+SHARE = 0.01
+#: Of each target one diagram or several: the worst of what they say of a pair holds.
+Verdicts = Sequence[Sequence[Diagram]]
 #: A way is given up where a round leaves more than this share of the pairs open that the one before did.
 ENOUGH = 0.9
 
@@ -70,8 +77,14 @@ def check_width(width: Any) -> None:
         raise UserError(f"width is a share of all pairs from 0 to 1, not {width!r}.")
 
 
-def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName, width: float) -> AccuracyBounds:
-    """The same for weights that were read.
+def bounds_of(
+    adder: OneLayerAdder,
+    rung: Arithmetic,
+    arithmetic: ArithmeticName,
+    width: float,
+    wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+) -> AccuracyBounds:
+    """The same for weights that were read. ``wrong``: pairs that the model itself got wrong, by target.
 
     Raises:
         NotApplicable: no method bounds this model's accuracy.
@@ -79,19 +92,39 @@ def bounds_of(adder: OneLayerAdder, rung: Arithmetic, arithmetic: ArithmeticName
     start = time.perf_counter()
     method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * PAIRS)
     names = [f"s{i}" for i in range(DIGITS + 1)] + ["EOS"]
+    wrong = wrong or {}
     return AccuracyBounds(
         model=model_name(adder.model),
         fingerprint=adder.fingerprint,
         arithmetic=arithmetic,
         method=method,
         requested=width,
-        chains=counts,
-        targets={name: count([diagram]) for name, diagram in zip(names, diagrams, strict=False)},
+        chains=with_failures(counts, _lengths(adder, {pair for pairs in wrong.values() for pair in pairs})),
+        targets={
+            name: with_failures(count(own), [0] * len(set(wrong.get(target, ()))))
+            for target, (name, own) in enumerate(zip(names, diagrams, strict=False))
+        },
         seconds=time.perf_counter() - start,
     )
 
 
-def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Sequence[Diagram], Counts]:
+def with_failures(counts: Counts, lengths: Sequence[int]) -> Counts:
+    """Counts in which different pairs that were seen to fail (by chain length) are wrong, and no longer open.
+
+    Those that are counted as wrong already may be the same ones.
+    """
+    found, open_ = list(counts.wrong), list(counts.open)
+    for length in set(lengths):
+        more = min(max(0, lengths.count(length) - found[length]), open_[length])
+        found[length], open_[length] = found[length] + more, open_[length] - more
+    return Counts(counts.right, tuple(open_), tuple(found))
+
+
+def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
+    return adder.model.task.chain_length(torch.tensor(sorted(pairs))).tolist() if pairs else []
+
+
+def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
     """Verdicts on all targets with at most ``wanted`` open pairs, or with the fewest that were found.
 
     Raises:
@@ -102,7 +135,7 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
         before = math.inf
         try:
             for method, diagrams in way(adder, rung):
-                counts = count(diagrams, by_chain=True)
+                counts = count([diagram for own in diagrams for diagram in own], by_chain=True)
                 found = sum(counts.open)
                 if best is None or found < sum(best[2].open):
                     best = method, diagrams, counts
@@ -118,7 +151,7 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
     return best
 
 
-def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
+def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
     if adder.centred:
         raise NotApplicable("its decision function is bounded for RMS norms, and these are LayerNorms")
     reason = constant_attention.obstacle(constant_attention.read_attention(adder, REAL))
@@ -129,10 +162,11 @@ def _by_scalar(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Se
         raise NotApplicable(reason)
     verdicts = ScalarVerdicts(adder, attention, rung)
     for fineness in FINENESS:
-        yield f"{constant_attention.NAME}, attention told apart to {fineness:.1g}", verdicts.diagrams(fineness)
+        found = [[diagram] for diagram in verdicts.diagrams(fineness)]
+        yield f"{constant_attention.NAME}, attention told apart to {fineness:.1g}", found
 
 
-def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Sequence[Diagram]]]:
+def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
     search = Search(adder, rung)
     reason = search.attention.obstacle
     if reason is None and rung.unit:
@@ -140,5 +174,21 @@ def _by_windows(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, S
     if reason is not None:
         raise NotApplicable(reason)
     tables = window_verdicts(search, DEPTH)
-    for most in LONGER:
-        yield f"windows of {DEPTH} columns, up to {most:,} longer ones", window_diagrams(search, tables, most)
+    best = [[diagram] for diagram in window_diagrams(search, tables, LONGER[0])]
+    yield f"windows of {DEPTH} columns", best
+    if search.adder.W_V.shape[0] == 1:
+        for apart in (False, True):
+            least = SHARE * sum(_open(own) for own in best)
+            found = [
+                half_space_diagrams(search, i, apart) if _open(own) > least else None for i, own in enumerate(best)
+            ]
+            best = [min((own, new or own), key=_open) for own, new in zip(best, found, strict=True)]
+            yield f"windows of {DEPTH} columns, half-spaces of attention", best
+    for most in LONGER[1:]:
+        longer = [[diagram] for diagram in window_diagrams(search, tables, most)]
+        best = [min(pair, key=_open) for pair in zip(best, longer, strict=True)]
+        yield f"windows of {DEPTH} columns, half-spaces of attention, up to {most:,} longer windows", best
+
+
+def _open(diagrams: Sequence[Diagram]) -> int:
+    return count(diagrams).open[0]

@@ -25,11 +25,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.certificates.counterexamples import WrongAnswer, identify, shape_of, wrong_answer
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, require_claim, versions
+from interp.certificates.numerals import shown
+from interp.certificates.verdict import (
+    FORMAT,
+    STATUSES,
+    Status,
+    Verdict,
+    is_count,
+    is_number,
+    read_verdict,
+    require_claim,
+    versions,
+)
+from interp.certificates.watch import watched
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
-from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.tasks.base import Task
@@ -93,7 +104,7 @@ class ExhaustiveCertificate(Verdict):
         n, took = f"{self.score.n:,} {self.what}", f"({self.seconds:.1f} s)"
         where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
         if self.status == "certified":
-            noise = f"run alone, margins differ by up to {self.noise:.1g}"
+            noise = f"run alone, margins differ by up to {shown(self.noise, 1, up=True)}"
             return f"certified exhaustively: all {n}, {where} ({noise})   {took}"
         if self.status == "refuted":
             assert self.counterexample is not None
@@ -104,7 +115,8 @@ class ExhaustiveCertificate(Verdict):
             )
         if self.open:
             return f"undecided: {self.open:,} of {n} are right or wrong by the order of summation; {where}   {took}"
-        return f"undecided: run alone, margins of {n} differ by up to {self.noise:.1g}, and {where}   {took}"
+        noise = shown(self.noise, 1, up=True)
+        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}   {took}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """Exact counts: a row for all problems, one a target, and one a carry-chain length."""
@@ -215,7 +227,8 @@ class _Run:
             self.logits = logits
             self._measure(torch.linspace(0, size - 1, min(size, RUN_ALONE), dtype=torch.float64).long().unique())
             self.near = max(NEAR, NOISE_FACTOR * self.noise)
-            for chunk in torch.arange(size).split(self.rows):
+            chunks = torch.arange(size).split(self.rows)
+            for chunk in watched(chunks, "running all problems", "batch"):
                 self._chunk(chunk)
             hardest = np.unique(self.where.flat[np.argsort(self.least, axis=None)[:RUN_ALONE]])
             self._measure(torch.from_numpy(hardest))
@@ -289,13 +302,18 @@ class _Run:
 
 def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = parse_verdict(read_bytes(path), path)
+    value = read_verdict(path)
     try:
         if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
             raise ValueError("another format, method or status")
         found = value["counterexample"]
         names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
         score = Score.from_dict(value["score"])
+        numbers = all(is_number(value[name]) for name in ("noise", "near"))
+        if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
+            raise ValueError("numbers that are none")
+        if not isinstance(value["what"], str) or not all(is_count(size) for size in value["shape"]):
+            raise ValueError("a shape that is none")
         if score.n < 1 or (value["status"] == "refuted") != (found is not None):
             raise ValueError("no problems, or no counterexample")
         return ExhaustiveCertificate(
@@ -305,7 +323,7 @@ def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
             smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
             counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 
@@ -321,8 +339,8 @@ def _table_of(rows: Iterable[dict[str, Any]], targets: list[str], tokens: list[s
     return xr.Dataset(data, coords={"target": targets, "token": tokens})
 
 
-def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any = None) -> None:
-    """Hold a certificate against the model: a refutation is decoded again, anything else is run again in other batches.
+def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any = None) -> ExhaustiveCertificate:
+    """Hold a certificate against the model: everything is run again in other batches; returns what was found.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
@@ -335,7 +353,8 @@ def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any =
     if certificate.status == "refuted":
         assert certificate.counterexample is not None
         problem = certificate.counterexample.problem
-        if wrong_answer(model, task, problem_space(task).find(problem)) is None:
+        found = wrong_answer(model, task, problem_space(task).find(problem))
+        if found is None:
             raise UserError(f"This certificate does not hold: the model answers {problem} rightly.")
         if certificate.score.correct >= certificate.score.n:
             raise UserError("This certificate does not hold: it counts no wrong answer.")
@@ -352,3 +371,6 @@ def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any =
     same = stored.margin.shape == computed.margin.shape and np.array_equal(stored.n, computed.n)
     if not same or not np.allclose(stored.margin, computed.margin, rtol=0, atol=tolerance, equal_nan=True):
         raise UserError("This certificate does not hold: the model has other margins.")
+    if certificate.counterexample is not None and found != certificate.counterexample:
+        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    return again

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,23 @@ from interp.certificates.balls import FLOAT32, REAL
 from interp.certificates.counterexamples import WrongAnswer, identify, wrong_answer
 from interp.certificates.coupled_addition import certify_shapes
 from interp.certificates.hand_built_parity import ParityProof
+from interp.certificates.numerals import shown
 from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.certificates.sink_heads import NotSeparated
-from interp.certificates.verdict import FORMAT, STATUSES, Status, Verdict, parse_verdict, require_claim, versions
+from interp.certificates.verdict import (
+    FORMAT,
+    STATUSES,
+    Status,
+    Verdict,
+    is_count,
+    is_number,
+    read_verdict,
+    require_claim,
+    versions,
+)
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
-from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.evaluation import predict
 from models.hand_built import HandBuiltOptions
@@ -104,7 +114,7 @@ class HandBuiltCertificate(Verdict):
     def sentence(self) -> str:
         took, words = f"({self.seconds:.1f} s)", _IN_WORDS[self.arithmetic]
         if self.status == "certified":
-            where = f"every token by a logit margin of at least {_down(self.smallest_margin)} ({self.smallest.name})"
+            where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
             return f"certified {words}: {self.domain}, {where}   {took}"
         of = f"{self.open:,} of {len(self.parts):,} parts of the proof"
         first = next(part for part in self.parts if not part.proved)
@@ -136,11 +146,6 @@ class HandBuiltCertificate(Verdict):
         found = None if self.counterexample is None else asdict(self.counterexample)
         smallest = {"smallest_margin": self.smallest.margin}
         return {"format": FORMAT} | own | smallest | {"counterexample": found, "parts": [asdict(p) for p in self.parts]}
-
-
-def _down(x: float) -> str:
-    """Three digits behind the point, never more than the number."""
-    return f"{np.floor(x * 1000) / 1000:.3f}"
 
 
 def _short(text: str) -> str:
@@ -309,13 +314,18 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 
 def load_hand_built(path: str | Path) -> HandBuiltCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = parse_verdict(read_bytes(path), path)
+    value = read_verdict(path)
     try:
         if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
             raise ValueError("another format, method or status")
         if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
             raise ValueError("unknown arithmetic, or no parts")
         found = value["counterexample"]
+        if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
+            raise ValueError("a domain that is none")
+        for part in value["parts"]:
+            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
+                raise ValueError("a part that is none")
         if (value["status"] == "refuted") != (found is not None):
             raise ValueError("a refutation and its counterexample belong together")
         names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
@@ -325,12 +335,12 @@ def load_hand_built(path: str | Path) -> HandBuiltCertificate:
             parts=tuple(Part(**part) for part in value["parts"]),
             counterexample=None if found is None else WrongAnswer.from_dict(found),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 
-def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task | None = None) -> None:
-    """Prove it again (there is nothing to search for), or decode the counterexample again.
+def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task | None = None) -> HandBuiltCertificate:
+    """Prove it again (there is nothing to search for); returns what was found, with the counterexample of the file.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
@@ -340,15 +350,22 @@ def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task |
     own = model.task if not certificate.shape else model.task.at(*certificate.shape)
     identity = identify(model, own)
     require_claim(certificate, identity, model_name(model))
-    if certificate.counterexample is not None:
-        problem = certificate.counterexample.problem
-        of_it = model.task.at(*certificate.counterexample.shape)
-        if wrong_answer(model, of_it, of_it.as_problems([problem])) is None:
-            raise UserError(f"This certificate does not hold: the model answers {_short(problem)} rightly.")
-        return
+    found = certificate.counterexample
+    if found is not None:
+        of_it = model.task.at(*found.shape)
+        answer = wrong_answer(model, of_it, of_it.as_problems([found.problem]))
+        if answer is None:
+            raise UserError(f"This certificate does not hold: the model answers {_short(found.problem)} rightly.")
+        if answer != found:
+            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
     again = certify_hand_built(model, certificate.arithmetic, own)
     if again.status != certificate.status or again.domain != certificate.domain:
         raise UserError(f"This certificate does not hold: proved again, {again.sentence()}")
+    if [part.name for part in certificate.parts] != [part.name for part in again.parts]:
+        raise UserError("This certificate does not hold: it has other parts.")
     for stored, computed in zip(certificate.parts, again.parts, strict=True):
-        if stored.name != computed.name or not stored.proved or stored.margin > computed.margin + SAME_MARGIN:  # pyright: ignore
+        if stored.proved and not (computed.proved and stored.margin <= computed.margin + SAME_MARGIN):  # pyright: ignore
             raise UserError(f"This certificate does not hold: {stored.name} is not proved with that margin.")
+        if stored.proved != computed.proved or stored.obstacle != computed.obstacle:
+            raise UserError(f"This certificate does not hold: {stored.name} comes out otherwise.")
+    return replace(again, counterexample=found)

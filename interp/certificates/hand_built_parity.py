@@ -29,6 +29,7 @@ from flint import arb
 
 from interp.certificates.balls import Arithmetic, Ball
 from interp.certificates.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
+from interp.certificates.watch import watched
 from models.tasks.parity import DOLLAR, EQUALS
 
 ZERO, ONE = 0, 1
@@ -82,8 +83,8 @@ class ParityProof:
 
     def steps(self) -> list[Step]:
         """Every step, with its margin."""
-        found = [Step(k, False, self.margin(k, False)) for k in range(self.longest)]
-        return found + [Step(k, True, self.margin(k, True)) for k in range(1, self.longest + 1)]
+        todo = [(k, False) for k in range(self.longest)] + [(k, True) for k in range(1, self.longest + 1)]
+        return [Step(k, ends, self.margin(k, ends)) for k, ends in watched(todo, "proving", "step")]
 
     def pattern(self, k: int, ends: bool) -> Pattern:
         """What the query behind k bits attends to; in the longest string, if the string goes on."""

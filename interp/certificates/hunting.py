@@ -52,7 +52,7 @@ def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "
     leaves = query.roots()
     low, high = query.box(leaves)
     center, radius = (low + high) / 2, (high - low) / 2
-    gradient = _gradient(adder, query, leaves, center, radius)
+    gradient = gradient_at(adder, query, leaves, center, radius)
     share = np.array([0.0, 0.5, 1.0])[:, None, None]
     corners = center - share * radius * np.sign(gradient)
     least = np.min([_margins(adder, query, leaves, corner) for corner in corners], 0)
@@ -76,7 +76,7 @@ def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "
         margins = _margins(adder, query, leaves, point)
         better = margins < best
         best, digits = np.where(better, margins, best), np.where(better[:, None, None], tried, digits)
-        gradient = _gradient(adder, query, leaves, point, radius)
+        gradient = gradient_at(adder, query, leaves, point, radius)
     return leaves, digits, best
 
 
@@ -87,7 +87,7 @@ def _margins(
     return lead_of(logits_behind(adder, x + coords @ query.basis), query.answer(leaves))
 
 
-def _gradient(
+def gradient_at(
     adder: OneLayerAdder, query: Query, leaves: Leaves, at: Float[np.ndarray, "n r"], radius: Float[np.ndarray, "n r"]
 ) -> Float[np.ndarray, "n r"]:
     """By central differences."""

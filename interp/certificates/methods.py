@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from tqdm import tqdm
+from jaxtyping import Bool, Float, Int
 
 from interp.certificates import branching, constant_attention
 from interp.certificates.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
@@ -20,10 +19,12 @@ from interp.certificates.hunting import hunt
 from interp.certificates.one_layer import OneLayerAdder
 from interp.certificates.ratio_attention import read_ratio_attention
 from interp.certificates.rungs import ArithmeticName
+from interp.certificates.watch import watched
 from interp.sites import model_name
 from models.errors import UserError, unknown_name
 
 STORED = 1 - 1e-9  # of a lower bound in float64: another order of summation may find it that much lower
+UNPROVED = Proof(False, float("nan"), ())
 GRID = 33  # points of a class's range where margins are hunted for
 
 
@@ -38,8 +39,9 @@ class Case:
     Attributes:
         hunted: the smallest margin of each class in float64, on a grid: where to look first, and no bound.
         prove: (class, level) -> :class:`Proof` that its margins are above the level.
-        verify: (cuts of all classes, their ranges' ends [n, end], levels) -> the first class whose margins are not
-            above its level on every piece, None if all are.
+        verify: (cuts of all classes, their ranges' ends [n, end], levels, which classes) -> a proof of each, without
+            search: whether its margins are above its level on every piece that its cuts make (a level may be NaN, for
+            a class of which only problems are counted).
         obstacle: why no class can be proved in this arithmetic (None: they can).
         grid: whether ``hunted`` looked at all of a class's range, and not at single problems.
     """
@@ -47,7 +49,9 @@ class Case:
     classes: Classes
     hunted: Float[np.ndarray, " n"]
     prove: Callable[[int, float], Proof]
-    verify: Callable[[Sequence[tuple[int, ...]], Int[np.ndarray, "n end"], Sequence[float]], int | None]
+    verify: Callable[
+        [Sequence[tuple[int, ...]], Int[np.ndarray, "n end"], Sequence[float], Bool[np.ndarray, " n"]], list[Proof]
+    ]
     obstacle: str | None = None
     grid: bool = True
 
@@ -77,11 +81,15 @@ def _constant_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
         low, high = classes.ends[index].tolist()
         return decision.prove(*_fixed(classes, index), low, high, level)
 
-    def verify(cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float]) -> int | None:
-        for index, ((low, high), own, level) in enumerate(zip(ends.tolist(), cuts, levels, strict=True)):
-            if not decision.verify(*_fixed(classes, index), (low, *own, high), level):
-                return index
-        return None
+    def verify(
+        cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float], chosen: np.ndarray
+    ) -> list[Proof]:
+        found = [UNPROVED] * len(classes)
+        for index in watched(np.flatnonzero(chosen).tolist(), "checking", "class"):
+            (low, high), level = ends[index].tolist(), levels[index]
+            if level > 0 and decision.verify(*_fixed(classes, index), (low, *cuts[index], high), level):
+                found[index] = Proof(True, level, cuts[index])
+        return found
 
     return Case(classes, hunted, prove, verify, reason)
 
@@ -124,26 +132,31 @@ class _Branches:
         query, own = self._keys(index)
         if query not in self.proofs:  # the first level asked for is what all are aimed at
             self.proofs[query] = branching.prove(self.search, self.search.query(*query), aim=level)
-        found = self.proofs[query][own]
-        counts = (found.certified, found.refuted, found.open)
-        lowest = found.lowest * STORED
-        if found.certified != self.numbers[index] or not lowest > level:
-            return Proof(False, float("nan"), found.splits, counts, found.wrong)
-        return Proof(True, lowest, found.splits, counts)
+        proof = self._proof(self.proofs[query][own], index, STORED)
+        return proof if proof.lowest > level else replace(proof, proved=False, lowest=float("nan"))
 
-    def verify(self, cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float]) -> int | None:
+    def verify(
+        self, cuts: Sequence[tuple[int, ...]], ends: np.ndarray, levels: Sequence[float], chosen: np.ndarray
+    ) -> list[Proof]:
         by_query: dict[tuple[int, int], list[int]] = {}
-        for index in range(len(self.classes)):
+        for index in np.flatnonzero(chosen).tolist():
             by_query.setdefault(self._keys(index)[0], []).append(index)
-        for query, indices in tqdm(by_query.items(), desc="checking", unit="query", delay=2, disable=None):
+        proofs = [UNPROVED] * len(self.classes)
+        for query, indices in watched(by_query.items(), "checking", "query", len(by_query)):
             splits = np.array([code for index in indices for code in cuts[index]], dtype=np.int64)
-            aims = {self._keys(index)[1]: levels[index] for index in indices}
-            proofs = branching.prove(self.search, self.search.query(*query), splits, aims)
+            aims = {self._keys(index)[1]: max(0.0, np.nan_to_num(levels[index])) for index in indices}
+            found = branching.prove(self.search, self.search.query(*query), splits, aims)
             for index in indices:
-                found = proofs.get(self._keys(index)[1])
-                if found is None or found.certified != self.numbers[index] or not found.lowest > levels[index]:
-                    return index
-        return None
+                proofs[index] = self._proof(found.get(self._keys(index)[1]), index, 1.0)
+        return proofs
+
+    def _proof(self, found: ClassProof | None, index: int, share: float) -> Proof:
+        if found is None:
+            return UNPROVED
+        counts = (found.certified, found.refuted, found.open)
+        if found.certified != self.numbers[index]:
+            return Proof(False, float("nan"), found.splits, counts, found.wrong)
+        return Proof(True, found.lowest * share, found.splits, counts)
 
 
 def _branch_and_bound(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,12 +17,15 @@ from jaxtyping import Float, Int
 
 from interp.problems import resolve_task
 from interp.sites import model_name
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import ANSWER, DIGITS, EQUALS, LIMIT, PLUS, FixedWidthAddition
 from models.transformer import ArithmeticTransformer
+from models.unaltered import alterations
 
 ACTIVATIONS = ("gelu", "relu")
+#: What is asked of an answer: all of its tokens, or its digits without the EOS behind them.
+Targets = Literal["all", "digits"]
 _CHECKED = 16  # random problems that a layout is held against
 
 
@@ -53,13 +56,14 @@ class Layout:
 class OneLayerAdder:
     """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
-    A missing bias is an array of zeros. ``model`` is what refutations are replayed through. The norms are RMS norms, or
-    (``centred``) LayerNorms.
+    A missing bias is an array of zeros. ``model`` is what refutations are replayed through, with the weights ``stored``
+    as they were read. The norms are RMS norms, or (``centred``) LayerNorms.
     """
 
     model: ArithmeticTransformer
     layout: Layout
     fingerprint: str
+    stored: dict[str, torch.Tensor]
     W_E: Float[np.ndarray, "vocab d"]
     W_pos: Float[np.ndarray, "pos d"]
     ln1: Float[np.ndarray, " d"]
@@ -119,13 +123,14 @@ class OneLayerAdder:
         return self.W_E[token] + self.W_pos[position]
 
 
-def fingerprint(model: ArithmeticTransformer) -> str:
+def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] | None = None) -> str:
     """SHA-256 of everything a certificate is about: task, config, and every effective weight, bit for bit."""
     digest = hashlib.sha256()
     config = model.config.to_dict() | {"task": model.task.name}
     digest.update(json.dumps(config, sort_keys=True).encode())
-    with torch.no_grad():
-        weights = model.effective_weights()
+    if weights is None:
+        with torch.no_grad():
+            weights = model.effective_weights()
     for name in sorted(set(weights) & set(model.weight_shapes)):
         value = weights[name].detach().cpu()
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -135,14 +140,31 @@ def fingerprint(model: ArithmeticTransformer) -> str:
 
 def require_plain(model: Any) -> None:
     """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
-    if type(model).forward is not ArithmeticTransformer.forward:
+    if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
         raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
-    if any(point._forward_hooks for point in model.hook_dict.values()):
-        raise UserError(f"{model_name(model)} has hooks that may change what it computes; call reset_hooks() first.")
+    found = list(alterations(model))
+    if model.training:
+        found.append("the model is in training mode")
+    if (precision := torch.get_float32_matmul_precision()) != "highest":
+        found.append(f"torch's float32 matmul precision is {precision!r}, and the certifier needs 'highest'")
+    if found:
+        raise UserError(
+            f"{model_name(model)} may compute something else than its weights say, which is what a certificate is "
+            f"about: {'; '.join(found[:3])}{'; ...' if len(found) > 3 else ''}."
+        )
 
 
-def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
+def require_unchanged(adder: OneLayerAdder) -> None:
+    """Raise UserError if the model makes other weights now than when it was read."""
+    if fingerprint(adder.model) != adder.fingerprint:
+        raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
+
+
+def read_adder(model: Any, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
+
+    ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are made
+    once, and once more to see that they stay what they are.
 
     Raises:
         UserError: in one sentence, what about this model the certifier cannot judge.
@@ -156,11 +178,13 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
             f"The certifier judges ten-digit adders of one layer, and {model_name(model)} has {layers}; "
             "`interp attack` may find a pair that it gets wrong."
         )
+    if targets not in get_args(Targets):
+        raise unknown_name("choice of targets", targets, get_args(Targets))
+    require_plain(model)
     if not isinstance(model, ArithmeticTransformer):
         model = from_transformer_lens(model, task)
     elif model.task is not task and model.task.name != task.name:
         raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
-    require_plain(model)
     config = model.config
     if config.normalization_type is None:
         raise UserError(f"The certifier needs norms, RMS or LN, and {model_name(model)} has none.")
@@ -179,7 +203,7 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
     if config.act_fn not in ACTIVATIONS or not config.d_mlp:
         raise UserError(f"The certifier needs an MLP with {' or '.join(ACTIVATIONS)}, not {config.act_fn}.")
     with torch.no_grad():
-        stored = model.effective_weights()
+        stored = {name: value.detach().clone() for name, value in model.effective_weights().items()}
     weights: dict[str, np.ndarray] = {}
     for name, shape in model.weight_shapes.items():
         value = stored.get(name)
@@ -196,7 +220,12 @@ def read_adder(model: Any, task: Any = None) -> OneLayerAdder:
             norms[part if last == "w" else f"{part}_b"] = value
         else:
             named[last] = value
-    return OneLayerAdder(model=model, layout=read_layout(task), fingerprint=fingerprint(model), **named, **norms)
+    layout, identity = read_layout(task), fingerprint(model, stored)
+    if targets == "digits":
+        layout = replace(layout, queries=layout.queries[: DIGITS + 1], eos=None)
+    adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
+    require_unchanged(adder)
+    return adder
 
 
 def read_layout(task: FixedWidthAddition) -> Layout:

@@ -23,10 +23,12 @@ SLACK, WIDER = 0.1, 2 ** (BITS - 34)
 def card_line(certificate: Certificate, name: str) -> str:
     """What the card of the entry ``name`` says of a certificate, under the label "Certified"."""
     a, b = certificate.witness
-    return (
-        f"**Certified** {IN_WORDS[certificate.arithmetic]}: all 10^20 pairs, smallest margin "
-        f"{certificate.smallest_margin:.3f} logits at {a} + {b} (`interp certify {name}`; proof in `{FILE}`)."
-    )
+    where = f"{certificate.smallest_margin:.3f} logits at {a} + {b} (`interp certify {name}`"
+    words = IN_WORDS[certificate.arithmetic]
+    if certificate.status != "certified":
+        return f"**Tried** {words}, without a proof: no extreme pair is wrong, smallest margin {where})."
+    of = "all eleven digits of " if certificate.targets == "digits" else ""
+    return f"**Certified** {words}: {of}all 10^20 pairs, smallest margin {where}; proof in `{FILE}`)."
 
 
 def durable(certificate: Certificate) -> Certificate:
@@ -51,9 +53,10 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
     """
     if not isinstance(certificate, Certificate):
         raise UserError(f"Cards have a line for proofs of ten-digit adders, and this verdict is {certificate.method}.")
-    if certificate.status != "certified":
+    if certificate.status != "certified" or certificate.targets != "all":
         raise UserError(
-            f"Only certified models have their certificate on the card, and this one is {certificate.status}."
+            "Only models that are certified on all tokens have their certificate on the card, and this one is "
+            f"{certificate.status} ({certificate.targets})."
         )
     certificate = durable(certificate)
     check_certificate(certificate, zoo.load(entry))

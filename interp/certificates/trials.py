@@ -127,7 +127,7 @@ def trial(
         extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
         tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
     wrong = int(wrong_answers(model, tried).sum())
-    agrees = {"certified": wrong == 0, "refuted": wrong == 1, "undecided": True}[verdict.status]
+    agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
     smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
     return Trial(
         index, name, noise, rounding, verdict.status, smallest, verdict.seconds, len(tried), wrong, agrees

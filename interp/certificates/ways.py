@@ -20,14 +20,27 @@ from interp.certificates.certificate import load_certificate
 from interp.certificates.exact_accuracy import WIDTH
 from interp.certificates.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
 from interp.certificates.hand_built import certify_hand_built, check_hand_built, is_hand_built, load_hand_built
+from interp.certificates.one_layer import Targets
 from interp.certificates.rungs import ArithmeticName
-from interp.certificates.verdict import Verdict, parse_verdict
+from interp.certificates.verdict import Verdict, read_verdict
+from interp.certificates.watch import TimeUp, time_limit
 from interp.problems import resolve_task
 from interp.sites import model_name
-from models.checkpoint import read_bytes
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
+
+MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary ones are too many problems to run already
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What :func:`certify` was asked for beside the model and the task."""
+
+    arithmetic: ArithmeticName | None = None
+    width: float | None = WIDTH
+    targets: Targets = "all"
 
 
 @dataclass(frozen=True)
@@ -37,16 +50,16 @@ class Way:
     Attributes:
         method: what ``method`` says in a certificate's file; None for all names that no other way has.
         obstacle: (model, task) -> why such models and tasks are not judged this way, None if they are.
-        certify: (model, arithmetic or None, task, width) -> a verdict.
-        check: (verdict, model, task), raising UserError unless it holds.
+        certify: (model, task, what was asked) -> a verdict.
+        check: (verdict, model, task) -> the verdict as it was derived again, raising UserError unless it holds.
         load: a verdict from its file.
     """
 
     name: str
     method: str | None
     obstacle: Callable[[Any, Task], str | None]
-    certify: Callable[[Any, ArithmeticName | None, Task, float | None], Verdict]
-    check: Callable[[Any, Any, Task], None]
+    certify: Callable[[Any, Task, Asked], Verdict]
+    check: Callable[[Any, Any, Task], Verdict]
     load: Callable[[Path], Verdict]
 
 
@@ -62,13 +75,30 @@ def _too_many(model: Any, task: Task) -> str | None:
     return None
 
 
-def _run_all(model: Any, arithmetic: ArithmeticName | None, task: Task, _width: float | None) -> Verdict:
-    if arithmetic not in (None, "float32"):
+def _run_all(model: Any, task: Task, asked: Asked) -> Verdict:
+    _all_targets(task, asked)
+    if asked.arithmetic not in (None, "float32"):
         raise UserError(
             f"All problems of {task.name} are run through the model in its own floating point; "
-            f"{arithmetic!r} arithmetic is for proofs over domains too large for that."
+            f"{asked.arithmetic!r} arithmetic is for proofs over domains too large for that."
         )
     return certify_exhaustively(model, task)
+
+
+def _all_targets(task: Task, asked: Asked) -> None:
+    if asked.targets != "all":
+        raise UserError(
+            f"Digits are judged apart from EOS for ten-digit adders; of {task.name} every token is asked for."
+        )
+
+
+def _hand_built(model: Any, task: Task, asked: Asked) -> Verdict:
+    _all_targets(task, asked)
+    return certify_hand_built(model, asked.arithmetic, task)
+
+
+def _one_layer(model: Any, task: Task, asked: Asked) -> Verdict:
+    return one_layer.certify(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
 
 
 def _not_built(model: Any, task: Task) -> str | None:
@@ -80,7 +110,7 @@ WAYS = (
         "hand-built",
         hand_built.METHOD,
         _not_built,
-        lambda model, arithmetic, task, _width: certify_hand_built(model, arithmetic, task),
+        _hand_built,
         check_hand_built,
         load_hand_built,
     ),
@@ -88,7 +118,7 @@ WAYS = (
         "one layer",
         None,
         _no_ten_digits,
-        lambda model, arithmetic, task, width: one_layer.certify(model, arithmetic or "float32", task, width),
+        _one_layer,
         one_layer.check_certificate,
         load_certificate,
     ),
@@ -96,7 +126,14 @@ WAYS = (
 )
 
 
-def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = None, width: float | None = WIDTH) -> Any:
+def certify(
+    model: Any,
+    arithmetic: ArithmeticName | None = None,
+    task: Any = None,
+    width: float | None = WIDTH,
+    targets: Targets = "all",
+    minutes: float | None = None,
+) -> Any:
     """Is a model right on every input of a domain? Certified, refuted by an input that it gets wrong, or undecided.
 
     Args:
@@ -105,16 +142,33 @@ def certify(model: Any, arithmetic: ArithmeticName | None = None, task: Any = No
             run in the model's own arithmetic. See :func:`interp.certificates.certify.certify`.
         task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
+        targets: "all", or for ten-digit adders the answer's "digits" without the EOS behind them.
+        minutes: how long to try. A ten-digit adder of which something is not proved by then is undecided.
 
     Returns:
         a :class:`~interp.certificates.verdict.Verdict` of the way's own kind, such as
         :class:`~interp.certificates.certificate.Certificate` for ten-digit adders.
 
     Raises:
-        UserError: a model or a domain that no way judges, in one sentence.
+        UserError: a model or a domain that no way judges, in one sentence; not all problems run, or not all parts
+            proved, in the time.
     """
+    _require_short(model, getattr(model, "task", None) if task is None else task)
     task = resolve_task(model, task)
-    return way_for(model, task).certify(model, arithmetic, task, width)
+    with time_limit(minutes):
+        try:
+            return way_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
+        except TimeUp:
+            raise UserError(f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}.") from None
+
+
+def _require_short(model: Any, task: Any) -> None:
+    """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
+    if isinstance(task, SequenceTask) and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
+        raise UserError(
+            f"Problems of {task.name} with {task.n_operands * task.n_digits:,} symbols are more than can be run one by "
+            "one; a smaller shape may do."
+        )
 
 
 def way_for(model: Any, task: Task) -> Way:
@@ -130,16 +184,19 @@ def way_for(model: Any, task: Task) -> Way:
 
 def load_verdict(path: str | Path) -> Any:
     """A certificate of any way from its file, checked in form only. Raises UserError if it is none."""
-    return _way_of(parse_verdict(read_bytes(path), path).get("method")).load(Path(path))
+    return _way_of(read_verdict(path).get("method")).load(Path(path))
 
 
-def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> None:
+def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> Any:
     """Verify a certificate against a model, without believing what the file says; see the way's own check.
+
+    Returns:
+        the verdict as it was derived again: all that it prints was compared, or found anew.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
     """
-    _way_of(verdict.method).check(verdict, model, resolve_task(model, task))
+    return _way_of(verdict.method).check(verdict, model, resolve_task(model, task))
 
 
 def _way_of(method: Any) -> Way:

@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from interp.certificates.coupled_grid import CertifiedGrid
 from interp.certificates.hand_built import HandBuiltCertificate
+from interp.certificates.numerals import shown
 from interp.figures import theme
 from interp.results import Provenance
 
@@ -17,10 +18,10 @@ def figure_parts(result: HandBuiltCertificate) -> go.Figure:
     figure.add_scatter(
         x=list(range(1, len(table) + 1)),
         y=table.margin,
-        text=table.part,
+        text=[f"{part}: {shown(bound, 4)}" for part, bound in zip(table.part, table.margin, strict=True)],
         mode="markers",
         marker={"size": 5, "color": [theme.BLUE if proved else theme.VERMILION for proved in table.proved]},
-        hovertemplate="%{text}: %{y:.4f}<extra></extra>",
+        hovertemplate="%{text}<extra></extra>",
     )
     figure.add_hline(y=0, line={"color": theme.GREY, "width": 1})
     figure.update_xaxes(title="part of the proof")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import models
+from interp.certificates.numerals import shown
 from interp.headlines.counts import Finder
 from interp.headlines.headline import Headline
 from interp.headlines.rules import AtLeast, AtMost, Digits, Ours, counted, several, share
@@ -71,7 +72,7 @@ def certified_sizes(store: Store) -> Ours:
     margins = [margin for row in rows for margin in row]
     proved = sum(margin > 0 for margin in margins)
     source = Provenance(len(margins), None, "sizes, all problems of each", "certified with rounding")
-    remark = f"the right token leads by at least {min(margins):.3f}"
+    remark = f"the right token leads by at least {shown(min(margins), 3)}"
     return Ours(proved / len(margins), source, counts=(proved, len(margins)), model=NAME, remark=remark)
 
 

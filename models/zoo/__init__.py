@@ -107,10 +107,12 @@ def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
     looks_like_path = isinstance(name_or_path, Path) or "/" in text or os.sep in text
     if looks_like_path or text.endswith((".pt", ".pth", ".safetensors")):
         return Path(text).expanduser()
-    error = unknown_name("stored model", text, [*zoo_names(), *also])
     if text in registry.names(sweeps=True):
-        raise UserError(f"{error} (models.build({text!r}) makes an untrained one.)")
-    raise error
+        raise UserError(
+            f"{text} is registered and not trained: `interp train {text}` trains it, and models.build({text!r}) makes "
+            "an untrained one."
+        )
+    raise unknown_name("stored model", text, [*zoo_names(), *also])
 
 
 def read_entry(name_or_path: str | Path) -> dict[str, Any]:

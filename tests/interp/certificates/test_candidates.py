@@ -54,7 +54,7 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
     (state,) = result.seeds
     assert (state.status, state.stopped_at, state.turned_down, result.complete) == ("accepted", 10, 0, True)
     (line,) = RunFolder(tmp_path / "run").metrics()
-    assert line["verdicts"][0]["statement"].startswith("certified in interval arithmetic: all 10^20 pairs, smallest")
+    assert line["verdicts"][0]["statement"].startswith("certified in interval arithmetic: all 10^20 pairs")
     kept = tmp_path / "run" / "accepted" / "seed-0"
     assert main(["publish", str(tmp_path / "run"), "--out", str(tmp_path / "entry")]) == 0
     assert "holds: certified in interval arithmetic: all 10^20 pairs" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 
     def counted(model, arithmetic, **_):
         asked.append(arithmetic)
-        return interp.certify(model, "float")
+        return interp.certify(model, arithmetic)
 
     monkeypatch.setattr("interp.certificates.candidates.certify", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
@@ -199,16 +199,21 @@ def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_pat
         tmp_path / "entry", weights, {}, {}, {"card.md": b"# A\n\n* **Score:** 1 of 1.\n\nEnd.\n"}
     )
     before = {path.name: path.read_bytes() for path in entry.iterdir()}
-    found = interp.certify(zoo(NAME), "float")
+    found = interp.certify(zoo(NAME), "interval")
     with pytest.raises(UserError, match="this one is undecided"):
         store(entry, replace(found, status="undecided"))
     with pytest.raises(UserError, match="other weights"):
-        store(entry, interp.certify(zoo("microadder-74"), "float"))
+        store(entry, interp.certify(zoo("microadder-74"), "interval"))
+    with pytest.raises(UserError):  # samples are no proof
+        store(entry, interp.certify(zoo(NAME), "float"))
     assert {path.name: path.read_bytes() for path in entry.iterdir()} == before
     store(entry, found)
     stored = stored_certificate(entry)
     assert stored is not None and stored.to_dict() == durable(found).to_dict()
-    assert "certified in floats" in all_pairs(entry) and all_pairs("microadder-100") in ("", "certified with rounding")
+    assert "certified in intervals" in all_pairs(entry) and all_pairs("microadder-100") in (
+        "",
+        "certified with rounding",
+    )
     assert main(["certify", str(entry / "model.safetensors"), "--card"]) == 2
     assert "is not a model: give a zoo name, an entry's folder" in capsys.readouterr().err
 

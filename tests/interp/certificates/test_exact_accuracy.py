@@ -15,17 +15,22 @@ from scipy.stats import binomtest
 
 import interp
 import models
-from interp.certificates import AccuracyBounds, check_certificate, load_certificate
-from interp.certificates.accuracy_bounds import PAIRS, bounds_from_dict, shown
+from interp.certificates import AccuracyBounds, check_certificate, half_spaces, load_certificate
+from interp.certificates.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.certificates.balls import FLOAT32, REAL
+from interp.certificates.branching import Search
 from interp.certificates.constant_attention import read_attention
-from interp.certificates.counting import NODES, OPEN, RIGHT, WRONG, Counts, Diagram, symbols
+from interp.certificates.counting import NODES, OPEN, RIGHT, WRONG, Counts, Diagram, count, symbols
+from interp.certificates.half_spaces import half_space_diagrams
+from interp.certificates.hunting import hunt
+from interp.certificates.numerals import shown
 from interp.certificates.one_layer import read_adder
 from interp.certificates.scalar_verdicts import Answers, ScalarVerdicts
 from interp.certificates.trials import perturb, random_pairs
 from interp.cli import main
 from models.errors import UserError
 from models.evaluation import predict
+from models.importers import load_published
 from models.transformer import ArithmeticTransformer
 from tests.interp.certificates.conftest import zoo
 
@@ -133,6 +138,61 @@ def test_a_broken_bound_of_the_scalar_is_noticed(monkeypatch):
     right = (predict(model, pairs, method="teacher_forced") == model.task.targets(pairs)).numpy()[:, target]
     found = walk(verdicts.diagrams(2.0**-12)[target], pairs)
     assert not right[found == RIGHT].all() or right[found == WRONG].any()
+
+
+# ---- half-spaces of attention, where it depends on tokens
+
+
+def seen(model: ArithmeticTransformer, search: Search, target: int) -> tuple[torch.Tensor, np.ndarray]:
+    """Pairs, half of which share some digits with hunted ones of small margin, and their margins over the reals."""
+    found = hunt(search.adder, search.attention)
+    rows = np.flatnonzero(found.classes.target == target)
+    worst = found.classes.witnesses[rows[found.margins[rows].argsort()[:20]], 0]
+    rng, n = np.random.default_rng(0), 6000
+    own, other = worst[rng.integers(len(worst), size=n)], random_pairs(n, 1).numpy()
+    place, keep = 10 ** np.arange(10), rng.random((n, 1, 10)) < rng.random((n, 1, 1))
+    mixed = (np.where(keep, own[..., None] // place % 10, other[..., None] // place % 10) * place).sum(-1)
+    pairs = torch.from_numpy(np.concatenate((mixed, other)))
+    weights = {name: value.detach().double() for name, value in model.effective_weights().items()}
+    margins = []
+    for batch in pairs.split(1000):
+        with torch.no_grad():
+            logits = model(model.task.encode(batch), weights=weights)[:, model.task.query_positions[target]]
+        right = model.task.targets(batch)[:, target, None]
+        margins.append((logits.gather(1, right) - logits.scatter(1, right, -torch.inf).amax(1, keepdim=True))[:, 0])
+    return pairs, torch.cat(margins).numpy()
+
+
+@pytest.mark.parametrize(
+    ("target", "apart", "most"), [(10, False, 1e-3), (8, True, 1e-3), (2, False, 1e-4), (1, False, 1e-3)]
+)
+def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart, most, checkpoint):
+    """The published 512, sampled at 1.2e-4 wrong; windows of two columns leave 13% open at s10, 0.3% at s8."""
+    model = load_published(checkpoint("adder512_s42.pt"))
+    search = Search(read_adder(model), REAL)
+    right, wrong = half_space_diagrams(search, target, apart)
+    pairs, margins = seen(model, search, target)
+    assert (margins[walk(right, pairs) == RIGHT] > 0).all() and (margins[walk(wrong, pairs) == WRONG] < 0).all()
+    counts = count([right, wrong])
+    assert counts.open[0] < most * PAIRS and counts.total == PAIRS
+    assert (walk(right, pairs) == RIGHT).mean() > 0.5
+    if target in (2, 8):
+        assert counts.wrong[0] > 0 and (walk(wrong, pairs) == WRONG).any()
+
+
+def test_half_spaces_that_are_wrong_are_noticed(checkpoint, monkeypatch):
+    model = load_published(checkpoint("adder512_s42.pt"))
+    search = Search(read_adder(model), REAL)
+    pairs, margins = seen(model, search, 10)
+    level = half_spaces._level
+    monkeypatch.setattr(half_spaces, "_level", lambda *args, **more: level(*args, **more) - 0.02)
+    right, _ = half_space_diagrams(search, 10)
+    assert not (margins[walk(right, pairs) == RIGHT] > 0).all()
+
+
+def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(checkpoint):
+    found = interp.accuracy_bounds(load_published(checkpoint("adder512_s42.pt")))
+    assert 0 < 1 - found.upper < 1.2e-4 < 1 - found.lower < 2e-3
 
 
 # ---- in total

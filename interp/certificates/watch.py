@@ -1,0 +1,56 @@
+"""Long loops of the certifier: they show how far they are, and end where the time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from models.errors import UserError
+
+DELAY = 2.0  # seconds before a bar is drawn; none is where standard error is no terminal
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+T = TypeVar("T")
+
+
+class TimeUp(Exception):
+    """The time that was given is over. Whoever catches it says what was found until then."""
+
+
+@contextmanager
+def time_limit(minutes: float | None) -> Iterator[None]:
+    """Within it, :func:`watched` loops and :func:`check_time` raise TimeUp once so many minutes are over (None: never).
+
+    Raises:
+        UserError: not a positive number.
+    """
+    if minutes is None:
+        yield
+        return
+    if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < float("inf"):
+        raise UserError(f"minutes is a positive number, not {minutes!r}.")
+    token = _deadline.set(time.monotonic() + 60 * minutes)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_time() -> None:
+    """Raise TimeUp if the time is up."""
+    deadline = _deadline.get()
+    if deadline is not None and time.monotonic() > deadline:
+        raise TimeUp
+
+
+def watched(items: Iterable[T], doing: str, unit: str, total: int | None = None, limited: bool = True) -> Iterator[T]:
+    """The items, one after the other, with a bar on standard error; if ``limited``, as long as there is time."""
+    with tqdm(items, desc=doing, unit=unit, total=total, delay=DELAY, leave=False, disable=None) as bar:
+        for item in bar:
+            if limited:
+                check_time()
+            yield item
