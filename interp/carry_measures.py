@@ -17,8 +17,8 @@ RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with o
 NAMES = {
     "carry_in": "carry in",
     "carry_out": "carry out",
-    "generate": "digit sum >= 10",
-    "propagate": "digit sum = 9",
+    "generate": "digit sum >= the base",
+    "propagate": "digit sum one below the base",
     "odd": "odd answer digit",
     "shuffled": "shuffled carry-out labels",
 }
@@ -32,8 +32,7 @@ def signal_name(signal: str) -> str:
 def column_signals(
     variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, base: int = 10
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
-    """Candidate signals of each column from a task's variables: four about carries, the rest controls. The names'
-    "10" and "9" are the base and its highest digit."""
+    """Candidate signals of each column from a task's variables: four about carries, the rest controls."""
     answer = variables["s"]
     shuffled = np.random.default_rng(seed).permutation(variables["carry_out"].ravel()).reshape(answer.shape)
     signals = {

@@ -176,7 +176,9 @@ def compute_double_dissociation(
     rivals = tuple(name for name in everything if name != "shuffled") if of_task else measures.RIVALS
     signals = list((everything if of_task else SIGNALS) if signals is None else signals)
     if not signals:
-        raise UserError("There is no signal to compare units by: no variable of the task has two values.")
+        raise UserError(
+            "There is no signal to compare units by: no variable of the task has one value a column and two in all."
+        )
     for name in signals:
         if name not in everything:
             raise unknown_name("signal", name, everything)

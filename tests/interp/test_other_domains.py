@@ -201,7 +201,7 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
 
 def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):
     model = adders("residues modulo 113")[0]
-    for question in (interp.which_algorithm, interp.carry_units, interp.double_dissociation):
+    for question in (interp.which_algorithm, interp.carry_units):
         with pytest.raises(UserError):
             question(model)
     with pytest.raises(UserError):
