@@ -21,8 +21,8 @@ RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with o
 NAMES = {
     "carry_in": "carry in",
     "carry_out": "carry out",
-    "generate": "digit sum >= 10",
-    "propagate": "digit sum = 9",
+    "generate": "digit sum >= the base",
+    "propagate": "digit sum one below the base",
     "odd": "odd answer digit",
     "shuffled": "shuffled carry-out labels",
 }
@@ -30,14 +30,13 @@ NAMES = {
 
 def signal_name(signal: str) -> str:
     """A signal's name in words."""
-    return NAMES.get(signal, f"answer digit {signal.removeprefix('s=')}")
+    return NAMES.get(signal, f"answer digit {signal.removeprefix('s=')}" if signal.startswith("s=") else signal)
 
 
 def column_signals(
     variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, base: int = 10
 ) -> dict[str, Bool[np.ndarray, "n column"]]:
-    """Candidate signals of each column from a task's variables: four about carries, the rest controls. The names'
-    "10" and "9" are the base and its highest digit."""
+    """Candidate signals of each column from a task's variables: four about carries, the rest controls."""
     answer = variables["s"]
     shuffled = np.random.default_rng(seed).permutation(variables["carry_out"].ravel()).reshape(answer.shape)
     signals = {
@@ -57,15 +56,36 @@ def is_switch(gap: float, flat: float, band: float, squashed: float) -> bool:
     return gap > 0 and flat <= FLAT and band >= EMPTY and squashed <= SQUASHED  # false where one is NaN
 
 
-def _apart(marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def variable_signals(
+    variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, wanted: Sequence[str] | None = None
+) -> dict[str, Bool[np.ndarray, "n column"]]:
+    """Signals from any task's variables: those with two values (present where it is the larger), "name=value" for each
+    that is ``wanted`` so, and the first of them shuffled over columns."""
+    found: dict[str, np.ndarray] = {}
+    for name, values in variables.items():
+        if len(known := np.unique(values)) == 2:
+            found[name] = values == known[1]
+    for name in wanted or ():
+        variable, _, value = name.partition("=")
+        if variable in variables and value.removeprefix("-").isdigit():
+            found[name] = variables[variable] == int(value)
+    if found:
+        first = next(iter(found.values()))
+        found["shuffled"] = np.random.default_rng(seed).permutation(first.ravel()).reshape(first.shape)
+    return found
+
+
+def _apart(
+    marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str], rivals: Sequence[str] = RIVALS
+) -> tuple[np.ndarray, np.ndarray]:
     """Smallest of a measure and of its values with each rival held fixed, and which rival that is.
 
     A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is passed over.
     """
-    own = np.array([[name == rival for name in names] for rival in RIVALS])[:, None]
+    own = np.array([[name == rival for name in names] for rival in rivals])[:, None]
     stack = np.concatenate((marginal[None], np.where(own, np.nan, np.stack(list(held)))))
     worst = np.where(np.isnan(stack), np.inf, stack).argmin(0)
-    return np.take_along_axis(stack, worst[None], 0)[0], np.array(["none", *RIVALS])[worst]
+    return np.take_along_axis(stack, worst[None], 0)[0], np.array(["none", *rivals])[worst]
 
 
 def separation(
@@ -142,6 +162,7 @@ def ablations(
     names: Sequence[str],
     problem: Int[np.ndarray, " row"],
     units: int,
+    rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
     """Token accuracy without each unit, with and without each signal, and what that says about the signal.
 
@@ -156,8 +177,8 @@ def ablations(
         accuracy[unit] = _accuracies(right, labels, problem)
         effect[:3, unit] = effect_interval(drop, labels, problem)
         sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
-        held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in RIVALS]
-        effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names)[0][0]
+        held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in rivals]
+        effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names, rivals)[0][0]
     named = {name: accuracy[..., i] for i, name in enumerate(("ablated", "ablated_low", "ablated_high"))}
     return named | dict(zip(("effect", "effect_low", "effect_high", "effect_apart"), effect, strict=True))
 

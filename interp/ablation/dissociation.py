@@ -145,16 +145,19 @@ def compute_double_dissociation(
     ablated: Mapping[str, Bool[np.ndarray, "n column"]],
     variables: Mapping[str, Int[np.ndarray, "n column"]],
     provenance: Provenance,
-    signals: str | Sequence[str] = SIGNALS,
+    signals: str | Sequence[str] | None = SIGNALS,
     draws: int = 199,
     model: str = "the model",
     method: str = "zero",
     base: int = 10,
+    of_task: bool = False,
 ) -> DoubleDissociation:
     """The table from which columns are right with and without each unit.
 
     Args:
         variables: ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` of each column.
+        base: of the digits.
+        of_task: ``variables`` are any task's: :func:`interp.carry_measures.variable_signals`, rivals of each other.
         provenance: its seed draws the shuffled signal and the permutations.
 
     Raises:
@@ -165,10 +168,17 @@ def compute_double_dissociation(
     if not ablated:
         raise UserError("There is no unit to compare.")
     seed = provenance.seed or 0
-    everything = measures.column_signals(variables, seed, base)
-    signals = [signals] if isinstance(signals, str) else list(signals)
+    signals = [signals] if isinstance(signals, str) else signals
+    if of_task:
+        everything = measures.variable_signals(variables, seed, signals)
+    else:
+        everything = measures.column_signals(variables, seed, base)
+    rivals = tuple(name for name in everything if name != "shuffled") if of_task else measures.RIVALS
+    signals = list((everything if of_task else SIGNALS) if signals is None else signals)
     if not signals:
-        raise UserError("There is no signal to compare units by.")
+        raise UserError(
+            "There is no signal to compare units by: no variable of the task has one value a column and two in all."
+        )
     for name in signals:
         if name not in everything:
             raise unknown_name("signal", name, everything)
@@ -176,7 +186,7 @@ def compute_double_dissociation(
     labels = np.stack([everything[name].ravel() for name in names], 1)
     problem = np.repeat(np.arange(len(clean)), clean.shape[1])
     outcomes = {i: right.ravel() for i, right in enumerate(ablated.values())}
-    parts = measures.ablations(clean.ravel(), outcomes, labels, names, problem, len(units))
+    parts = measures.ablations(clean.ravel(), outcomes, labels, names, problem, len(units), rivals)
     whole = measures.whole_model(clean.ravel(), labels, problem)
     drops = np.stack([clean.astype(float) - right for right in ablated.values()])  # [unit, n, column]
     chance, p_value = _permutations(drops, np.stack(list(everything.values())), parts["effect"], draws, seed)
@@ -220,7 +230,7 @@ def _permutations(
 def double_dissociation(
     model: Any,
     units: Component | Sequence[Component] | None = None,
-    signals: str | Sequence[str] = SIGNALS,
+    signals: str | Sequence[str] | None = None,
     method: str = "zero",
     task: Any = None,
     problems: Any = None,
@@ -234,7 +244,9 @@ def double_dissociation(
 
     Args:
         units: components (:mod:`interp.ablation.components`); sublayers, heads and up to 64 neurons unless given.
-        signals: names of :func:`interp.carry_measures.column_signals`.
+        signals: names of :func:`interp.carry_measures.column_signals` for a task that adds column by column, else of
+            :func:`interp.carry_measures.variable_signals`: variables with two values, or "name=value"; the former's
+            :data:`SIGNALS`, or all of the latter, unless given.
         method: "zero", "mean" or "resample".
         draws: permutations of the control.
         task, problems, n, seed, carry_heavy, unchanged: as in :func:`interp.ablation.component_ablation`.
@@ -242,8 +254,8 @@ def double_dissociation(
     Columns count in which an operand has a digit, as in :func:`interp.carry_units`.
 
     Raises:
-        UserError: a task without carries; units, signals or a method that do not exist; an ablation that changes
-            nothing.
+        UserError: a task without a variable of two values; units, signals or a method that do not exist; an ablation
+            that changes nothing.
     """
     task = resolve_task(model, task)
     if not isinstance(method, str):
@@ -252,7 +264,14 @@ def double_dissociation(
     sample = draw(task, problems, n, seed, carry_heavy)
     chosen = check_components(model, default_components(model) if units is None else units, sample.tokens.shape[1])
     places = answer_columns(task)
-    variables = column_variables(task, sample.problems, places.columns, NEEDED, "double_dissociation")
+    known = task.variables(sample.problems)
+    of_task = not all(name in known and known[name].ndim == 2 for name in NEEDED)
+    if of_task:
+        places = places if places.columns else answer_columns(task, with_operands=False)
+    if not places.columns:
+        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
+    needed = () if of_task else NEEDED
+    variables = column_variables(task, sample.problems, places.columns, needed, "double_dissociation")
     right = task.targets(sample.problems)[:, places.targets]
     clean = np.zeros(right.shape, dtype=bool)
     ablated = {component.label: np.zeros_like(clean) for component in chosen}
@@ -274,4 +293,5 @@ def double_dissociation(
         model_name(model),
         method,
         base_of(task),
+        of_task,
     )

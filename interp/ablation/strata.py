@@ -59,7 +59,11 @@ def column_variables(
         raise UserError(
             f"Task {task.name!r} computes {steps[0]} anew in every step, and {what} needs one value a column."
         )
-    return {name: values[:, columns] for name, values in variables.items() if values.ndim == 2}
+    return {
+        name: values[:, columns]
+        for name, values in variables.items()
+        if values.ndim == 2 and values.shape[1] > max(columns, default=0)
+    }
 
 
 def carry_strata(task: Task, problems: Any, targets: list[int] | None = None) -> dict[str, Bool[Tensor, "n target"]]:

@@ -11,6 +11,7 @@ two forward passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,16 +92,17 @@ class Runner:
         for rows in torch.arange(len(problems)).split(self.batch_size):
             found: dict[str, Tensor] = {}
 
+            # by the name that was asked for: a bridge's hook points know themselves by another
             def leaf(value: Tensor, hook: Any, found: dict[str, Tensor] = found) -> Tensor:
-                found[hook.name] = value.detach().requires_grad_()
-                return found[hook.name]
+                found[EMBED] = value.detach().requires_grad_()
+                return found[EMBED]
 
-            def watch(value: Tensor, hook: Any, found: dict[str, Tensor] = found) -> Tensor:
-                found[hook.name] = value
+            def watch(value: Tensor, hook: Any, name: str, found: dict[str, Tensor] = found) -> Tensor:
+                found[name] = value
                 return value
 
             with torch.enable_grad():
-                fwd_hooks = [(EMBED, leaf), *((name, watch) for name in hooks)]
+                fwd_hooks = [(EMBED, leaf), *((name, partial(watch, name=name)) for name in hooks)]
                 logits = self.model.run_with_hooks(tokens[rows].to(self.device), fwd_hooks=fwd_hooks)
                 asked = logits[torch.arange(len(rows)), queries[rows].to(logits.device)][:, None]
                 value = margin_of(asked, right[rows].to(logits.device))[0][:, 0]
@@ -118,11 +120,11 @@ class Runner:
         self.runs += len(tokens)
         found: dict[str, list[Tensor]] = {name: [] for name in hooks}
 
-        def keep(value: Tensor, hook: Any) -> None:
-            found[hook.name].append(value.detach().cpu())
+        def keep(value: Tensor, hook: Any, name: str) -> None:
+            found[name].append(value.detach().cpu())
 
         for batch in tokens.split(self.batch_size):
-            fwd_hooks = [(name, keep) for name in hooks]
+            fwd_hooks = [(name, partial(keep, name=name)) for name in hooks]
             self.model.run_with_hooks(batch.to(self.device), fwd_hooks=fwd_hooks)
         return {name: torch.cat(values) for name, values in found.items()}
 

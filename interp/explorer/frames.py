@@ -229,8 +229,8 @@ def _frame(
     stream = torch.stack([cache[hook][0] for hook in run.streams.values()], 1)
     head_writes = by_unit = None
     if cfg.residual_stream_adds_up:
-        chosen = torch.nn.functional.one_hot(run.answer.clamp_min(0), cfg.d_vocab_out).to(run.logits)
-        u, _ = directions(model, subject.all_weights, cache, targets, (chosen - 1 / cfg.d_vocab_out)[None])
+        chosen = torch.nn.functional.one_hot(run.answer.clamp_min(0), cfg.n_logits).to(run.logits)
+        u, _ = directions(model, subject.all_weights, cache, targets, (chosen - 1 / cfg.n_logits)[None])
         z = [cache[f"blocks.{layer}.attn.hook_z"][0] for layer in layers]
         w_o = [subject.all_weights[f"blocks.{layer}.attn.W_O"] for layer in layers]
         head_writes = torch.cat([torch.einsum("thd,hdm,tm->th", z[i], w_o[i], u[0]) for i in layers], 1)

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from interp.figures import theme
 from interp.lens.attribution import LogitAttribution
 from interp.lens.logit_lens import LogitLens
-from interp.lens.probe_labels import COUNTED, SIGNALS
+from interp.lens.probe_labels import SIGNALS
 from interp.lens.probes import LinearProbes
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
@@ -131,15 +131,15 @@ def linear_probes(result: LinearProbes) -> go.Figure:
     columns = min(2, len(signals))
     rows = -(-len(signals) // columns)
     figure = make_subplots(
-        rows=rows, cols=columns, shared_xaxes=True, subplot_titles=[SIGNALS[signal] for signal in signals],
+        rows=rows, cols=columns, shared_xaxes=True, subplot_titles=[SIGNALS.get(signal, signal) for signal in signals],
         horizontal_spacing=0.07, vertical_spacing=0.12,
     )  # fmt: skip
     for i, signal in enumerate(signals):
         table, where = result.overall(signal), {"row": i // columns + 1, "col": i % columns + 1}
-        score = "R²" if signal in COUNTED else "AUROC"
+        score = "R²" if bool(table.counted.iloc[0]) else "AUROC"
         lines = (
             ("accuracy", "accuracy, pairs never seen", theme.VERMILION, "circle", "solid"),
-            ("score", "AUROC, or R² for the sum", theme.BLUE, "diamond", "dash"),
+            ("score", "AUROC, or R² for numbers", theme.BLUE, "diamond", "dash"),
             ("control", "control: labels dealt anew", theme.GREY, "circle-open", None),
             ("memorised", "control, pairs seen: by heart", theme.PURPLE, "x-thin-open", None),
             ("untrained", "control: untrained copy", theme.BLACK, "line-ew-open", None),
@@ -171,5 +171,5 @@ def _probes_title(result: LinearProbes) -> str:
     for signal in dict.fromkeys(result.table.signal):
         table = result.overall(signal)
         best = table.loc[table.score.idxmax()]
-        told.append(f"{_SHORT[signal]} at {best.site} ({best.accuracy:.3f} right)")
+        told.append(f"{_SHORT.get(signal, signal)} at {best.site} ({best.accuracy:.3f} right)")
     return f"{result.name}: read best are {', '.join(told)}"

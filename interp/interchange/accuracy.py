@@ -280,8 +280,8 @@ def interchange(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = causal_model(task, algorithm, step)
-    layout.require_variable(algorithm, variable, layout.require_column(column))
+    causal, layout = causal_model(task, algorithm, step)
+    layout.require_variable(causal, variable, layout.require_column(column))
     asked = column if read is None else read
     columns = tuple(layout.require_column(k) for k in ([asked] if isinstance(asked, int) else asked))
     if not columns:
@@ -293,12 +293,12 @@ def interchange(
     place = find_place(model, layout, site, column)
     queries = [layout.queries[k] for k in columns]
     experiment = partial(
-        _Experiment, place=place, queries=queries, read=columns, algorithm=algorithm, variable=variable, column=column,
+        _Experiment, place=place, queries=queries, read=columns, algorithm=causal, variable=variable, column=column,
         subspace=subspace, method=method, steps=das_steps,
     )  # fmt: skip
     fitted = isinstance(subspace, int)
     train, test = draw_pairs(layout, (n_train if fitted else 1, n), seed)
-    labels = [pairs.source_values(algorithm, variable, column) for pairs in (train, test)]
+    labels = [pairs.source_values(causal, variable, column) for pairs in (train, test)]
     generator = torch.Generator().manual_seed(seed)
     dealt = [values[torch.randperm(len(values), generator=generator)] for values in labels]
 
@@ -317,12 +317,12 @@ def interchange(
         other = control_basis(held.shape[1], basis, generator)
         predicted["random subspace"] = own.predict(test, basis, other, False)
         counterfactual |= dict.fromkeys(("untrained model", "random subspace"), wanted)
-    base_answers = test.base_answers(algorithm)[:, list(columns)].numpy()
+    base_answers = test.base_answers(causal)[:, list(columns)].numpy()
     _, logits = read_places(model, test.base, [place], queries)
     clean = (logits.argmax(-1).cpu().numpy() == base_answers).all(1)
     return InterchangeAccuracy(
         model=name,
-        algorithm=algorithm.name,
+        algorithm=causal.name,
         variable=variable,
         column=column,
         site=str(site),

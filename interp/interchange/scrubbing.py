@@ -207,28 +207,28 @@ def causal_scrubbing(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = causal_model(task, algorithm, step)
+    causal, layout = causal_model(task, algorithm, step)
     claims = [claims] if isinstance(claims, Claim) else list(claims)
     if not claims:
         raise UserError("Give at least one claim; a hypothesis that says nothing is not scrubbed.")
     for claim in claims:
         for variable in claim.names:
-            layout.require_variable(algorithm, variable)
+            layout.require_variable(causal, variable)
     name, model = model_name(model), with_writable_stream(model, task, [claim.site.hook for claim in claims])
-    first = min(1, len(layout) - 1) if isinstance(algorithm, Algorithm) else 0
+    first = min(1, len(layout) - 1) if isinstance(causal, Algorithm) else 0
     asked = range(first, len(layout)) if columns is None else [columns] if isinstance(columns, int) else columns
     chosen = [layout.require_column(k) for k in asked]
     for claim in claims:
         for variable in claim.names:
             for column in chosen:
-                layout.require_variable(algorithm, variable, column)
+                layout.require_variable(causal, variable, column)
     if not chosen or n < 2:
         raise UserError(
             f"Scrubbing needs a column to predict and two or more problems, not {len(chosen)} columns and n = {n}."
         )
     problems = distinct_problems(layout, n, seed)
     tokens, targets = task.encode(problems), task.targets(problems)
-    variables = layout.values(algorithm, problems)
+    variables = layout.values(causal, problems)
     generator = torch.Generator().manual_seed(seed)
     losses, right, alone, moved = [], [], [], False
     for column in chosen:
@@ -248,7 +248,7 @@ def causal_scrubbing(
     )
     return CausalScrubbing(
         model=name,
-        algorithm=algorithm.name,
+        algorithm=causal.name,
         claims=tuple(map(str, claims)),
         outcomes=outcomes,
         unmatched=float(np.mean(alone)),

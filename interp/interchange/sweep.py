@@ -118,9 +118,9 @@ def interchange_sweep(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    algorithm, layout = causal_model(task, algorithm, step)
+    causal, layout = causal_model(task, algorithm, step)
     query = layout.queries[layout.require_column(column)]
-    layout.require_variable(algorithm, variable, column)
+    layout.require_variable(causal, variable, column)
     labels = [role.label for role in task.roles]
     if positions is None:  # delimiters may share a label: those go by their number
         positions = [label if labels.count(label) == 1 else str(at) for at, label in enumerate(labels[: query + 1])]
@@ -130,9 +130,9 @@ def interchange_sweep(
         raise UserError("Give at least one hook point and one position.")
     called, model = model_name(model), with_writable_stream(model, task, names)
     (pairs,) = draw_pairs(layout, (n,), seed)
-    values = pairs.source_values(algorithm, variable, column)
-    wanted = pairs.counterfactual(algorithm, variable, column, values, [column])[:, 0]
-    changed = wanted != pairs.base_answers(algorithm)[:, column]
+    values = pairs.source_values(causal, variable, column)
+    wanted = pairs.counterfactual(causal, variable, column, values, [column])[:, 0]
+    changed = wanted != pairs.base_answers(causal)[:, column]
     if not changed.any():
         raise UserError(f"Setting {variable} changes the answer digit of column {column} in none of {n:,} pairs.")
     base, source, wanted = pairs.base[changed], pairs.source[changed], wanted[changed]
@@ -152,7 +152,7 @@ def interchange_sweep(
     coords = {"hook": names, "position": chosen}
     return InterchangeSweep(
         model=called,
-        algorithm=algorithm.name,
+        algorithm=causal.name,
         variable=variable,
         column=column,
         right=xr.DataArray(right, coords=coords, dims=("hook", "position", "pair")),

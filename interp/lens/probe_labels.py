@@ -9,6 +9,10 @@ nine                    a_c + b_c = 9                       {a_c, b_c}
 digit_sum               a_c + b_c, 0 to 18                  {a_c, b_c}
 ======================  ==================================  ==========================================================
 
+Any other signal is a variable of the task: its value in column c, whose deciding "pair" are the operands' digits of
+that column (the whole problem, where they are too few), and whose types are pairs with one value. Two values are yes
+(the larger) and no, more are numbers.
+
 Pairs are *unordered*: a head that adds both digits sees 3 + 8 and 8 + 3 alike, so that one of them in training would
 give the other away. Folds are of pairs, so that no pair of the deciding column is in training and test, in either
 order; the pairs are dealt in the order of their sums, so that every fold has small and large ones and one of the five
@@ -45,10 +49,21 @@ class Labels:
     pair: Int[np.ndarray, " n"]
     type: Int[np.ndarray, " n"]
     base: int = 10
+    of_addition: bool = True  # one of SIGNALS; else a variable of the task
 
     @property
     def counted(self) -> bool:
-        return self.signal in COUNTED
+        return self.signal in COUNTED if self.of_addition else len(np.unique(self.value)) > 2
+
+    def folds(self, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+        """The fold of each row: pairs in the order of their values, equal ones in random order, dealt out in turn."""
+        if self.of_addition:
+            return pair_folds(self.pair, folds, rng, self.base)
+        _, first, member = np.unique(self.pair, return_index=True, return_inverse=True)
+        order = np.lexsort((rng.random(len(first)), self.value[first]))
+        dealt = np.empty(len(first), dtype=np.int64)
+        dealt[order] = np.arange(len(first)) % folds
+        return dealt[member]
 
     def targets(self, values: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """What a regression fits: the number, or +1 for yes and -1 for no."""
@@ -81,6 +96,19 @@ def column_labels(
     value = {"digit_sum": total, "nine": (total == base - 1).astype(total.dtype)}.get(signal, carry_out)
     by_carry = signal in ("carry_in", "carry_out")
     return Labels(signal, value, pair, 2 * pair + (carry_in * (total == base - 1) if by_carry else 0), base)
+
+
+def variable_labels(values: Int[Tensor, " n"], digits: Int[Tensor, "n operand"], signal: str, base: int) -> Labels:
+    """The labels of one of the task's own variables in a column, with the operands' digits there.
+
+    Two values are 0 and 1, in their order.
+    """
+    value = values.numpy()
+    known = np.unique(value)
+    value = (value == known[-1]).astype(np.int64) if len(known) == 2 else value
+    _, pair = np.unique(np.sort(digits.numpy(), 1), axis=0, return_inverse=True)
+    _, kind = np.unique(np.stack((pair.reshape(-1), value), 1), axis=0, return_inverse=True)
+    return Labels(signal, value, pair.reshape(-1), kind.reshape(-1), base, False)
 
 
 def pair_folds(

@@ -33,20 +33,21 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
-from interp.lens.probe_labels import SIGNALS, Labels, column_labels, pair_folds, row_folds, unique_problems
-from interp.lens.reading import digit_targets, read, stream_points, target_labels
+from interp.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
+from interp.lens.reading import digit_targets, read, stream_points, target_labels, variable_index
 from interp.lens.ridge import FOLDS, held_out_predictions
 from interp.problems import draw, resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode
 from interp.stats import auroc, clustered_proportion
 from models.errors import UserError, unknown_name
-from models.tasks.base import Task
-from models.tasks.domain import base_of
+from models.tasks.base import Role, Task
+from models.tasks.domain import base_of, domain_of
 
 ALL = "all"  # the rows of all columns together
 MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
 DRAWN = "drawn"  # the control that is an untrained copy of the model
+NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # by the signals of column addition
 DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
 
 
@@ -85,12 +86,12 @@ class LinearProbes(Result):
         for signal in dict.fromkeys(self.table.signal):
             rows = self.overall(signal)
             best = rows.loc[rows.score.idxmax()]
-            measure = "R2" if signal == "digit_sum" else "AUROC"
+            measure = "R2" if bool(best.counted) else "AUROC"
             blank = rows.loc[rows.untrained_score.idxmax()] if rows.untrained_score.notna().any() else None
             accuracy, score = ("", "") if blank is None else (f"{blank.untrained:.3f}", f"{blank.untrained_score:.3f}")
             told = "no untrained copy" if blank is None else f"untrained copy, at {blank.site}, {accuracy}"
             texts.append(
-                f"{SIGNALS[signal]} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
+                f"{SIGNALS.get(signal, signal)} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
                 f"{best.pair_high:.3f}] right ({told}; labels dealt anew {best.control:.3f}; {measure} "
                 f"{best.score:.3f}{score and f', untrained {score}'}, dealt anew {best.control_score:.3f})"
             )
@@ -141,12 +142,13 @@ def compute_linear_probes(
         left_out.clear()
         if not np.isfinite(values).all():
             raise UserError(f"An activation of {site} is not a finite number: the model has diverged.")
-        done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in SIGNALS}
+        known = dict.fromkeys((*SIGNALS, *(found.signal for _, found in asked)))
+        done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in known}
         for i, found in asked:
             rng = np.random.default_rng(
-                [provenance.seed or 0, i, list(SIGNALS).index(found.signal)]
+                [provenance.seed or 0, i, list(known).index(found.signal)]
             )  # alike at all sites
-            fold = pair_folds(found.pair, folds, rng, found.base)
+            fold = found.folds(folds, rng)
             if not _answerable(found, fold):
                 left_out.setdefault(found.signal, []).append(columns[i])
                 continue
@@ -196,6 +198,7 @@ def _probe(
         "untrained_score": math.nan if blank is None else _score(from_blank, targets[:, 0], labels.counted),
         "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
         "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
+        "counted": labels.counted,
         "score": scores[0],
         "control_score": float(np.mean(scores[1:])),
         "pair": labels.pair,
@@ -219,6 +222,7 @@ def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
     return (
         {
             "column": column,
+            "counted": any(one["counted"] for one in each),
             "n": len(right),
             "accuracy": by_problem.value,
             "low": by_problem.low,
@@ -254,23 +258,24 @@ def linear_probes(
     task: Any = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",
-    signals: str | Sequence[str] = tuple(SIGNALS),
+    signals: str | Sequence[str] | None = None,
     problems: Any = None,
     n: int = 4096,
     seed: int = 0,
     folds: int = FOLDS,
     untrained: Any = DRAWN,
 ) -> LinearProbes:
-    """Linear probes for the intermediate values of column addition; see the module.
+    """Linear probes for the intermediate values of a task; see the module.
 
     Args:
         model: any model with TransformerLens hooks.
-        task: what its tokens mean; ``model.task`` unless given. Its algorithm must be column addition.
+        task: what its tokens mean; ``model.task`` unless given. It says its domain.
         sites: hook points with positions behind the batch (heads and other axes are flattened), or labels of
             :func:`interp.lens.reading.stream_points` such as "L0 mid"; every residual stream unless given.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or a position's label such as "b0".
-        signals: of :data:`interp.lens.probe_labels.SIGNALS`.
+        signals: of :data:`interp.lens.probe_labels.SIGNALS`, for column addition, or variables of the task with a value
+            a column; the former unless given where the task computes what they need, else every variable.
         problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
         folds: of pairs, 2 to 11.
         untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
@@ -285,12 +290,9 @@ def linear_probes(
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
-    signals = [signals] if isinstance(signals, str) else list(signals)
-    if not signals or (sites is not None and not len(sites)):
+    if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
         raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
-    for signal in signals:
-        if signal not in SIGNALS:
-            raise unknown_name("signal", signal, SIGNALS)
+    signals, added = _signals(task, signals)
     if not 2 <= folds <= 11:
         raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
@@ -298,14 +300,24 @@ def linear_probes(
     if len(chosen) < 20 * folds:
         raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
     variables = task.variables(chosen)
-    if missing := [name for name in ("a", "b", "digit_sum", "carry_in", "carry_out") if name not in variables]:
-        raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which these probes ask about.")
     places = {t: positions_at(task, t, at) for t in digit_targets(task, columns=True)}
     places = {target: found for target, found in places.items() if found}
     width = max((len(found) for found in places.values()), default=0)
     targets = [target for target, found in places.items() if len(found) == width]
     roles, base = [task.target_roles[target] for target in targets], base_of(task)
-    labels = [[x for s in signals if (x := column_labels(variables, role, s, base)) is not None] for role in roles]
+    digits = _column_digits(task, chosen)
+    _, number = torch.unique(chosen.flatten(1), dim=0, return_inverse=True)
+    whole: torch.Tensor = number[:, None]  # where a column's digits are too few to hold some out: problems are
+
+    def labelled(role: Role, signal: str) -> Labels | None:
+        if added and signal in SIGNALS:
+            return column_labels(variables, role, signal, base)
+        index = variable_index(role, variables[signal].shape)
+        own = digits.get(role.column or 0, whole)
+        own = own if len(torch.unique(own.sort(1).values, dim=0)) >= 2 * folds else whole
+        return None if index is None else variable_labels(variables[signal][(slice(None), *index)], own, signal, base)
+
+    labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
     if isinstance(untrained, str) and untrained == DRAWN:
@@ -329,6 +341,33 @@ def _untrained(model: Any, task: Task, seed: int) -> Any | None:
         return untrained_twin(model, task, seed)
     except UserError:
         return None
+
+
+def _signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """The signals to probe for, and whether the task computes what those of column addition need.
+
+    Raises:
+        UserError: a signal that the task has not, with the closest.
+    """
+    own = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
+    added = set(NEEDED) <= own.keys()
+    if signals is None:
+        return list(SIGNALS if added else own), added
+    chosen = [signals] if isinstance(signals, str) else list(signals)
+    for signal in chosen:
+        if signal in SIGNALS and signal not in own and not added:
+            missing = next(name for name in NEEDED if name not in own)
+            raise UserError(f"Task {task.name!r} does not compute {missing}, which {signal!r} asks about.")
+        if signal not in own and signal not in SIGNALS:
+            raise unknown_name("signal", signal, (*SIGNALS, *own))
+    return chosen, added
+
+
+def _column_digits(task: Task, problems: torch.Tensor) -> dict[int, Int[torch.Tensor, "n operand"]]:
+    """The operands' digits by column."""
+    domain = domain_of(task)
+    digits = domain.digits_of(problems)
+    return {k: digits[:, [i for i, at in enumerate(domain.column) if at == k]] for k in sorted(set(domain.column))}
 
 
 def _read_all(

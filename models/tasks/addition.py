@@ -100,7 +100,7 @@ class FixedWidthAddition(Task):
     input_length = 33
     plus_token, equals_token, eos_token = 0, 0, 0
     most_significant_first = False  # the operands; the answer never is
-    domain = Domain.of((DIGITS, DIGITS))
+    domain: Domain = Domain.of((DIGITS, DIGITS))
 
     @cached_property
     def roles(self) -> Sequence[Role]:

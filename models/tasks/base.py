@@ -53,7 +53,7 @@ class Task(ABC):
 
     @roles.setter
     def roles(self, value: Sequence[Role]) -> None:
-        self.__dict__["roles"] = value
+        vars(self)["roles"] = value
 
     @property
     def query_positions(self) -> Sequence[int]:
@@ -62,7 +62,7 @@ class Task(ABC):
 
     @query_positions.setter
     def query_positions(self, value: Sequence[int]) -> None:
-        self.__dict__["query_positions"] = value
+        vars(self)["query_positions"] = value
 
     @property
     def target_roles(self) -> Sequence[Role]:
@@ -71,7 +71,7 @@ class Task(ABC):
 
     @target_roles.setter
     def target_roles(self, value: Sequence[Role]) -> None:
-        self.__dict__["target_roles"] = value
+        vars(self)["target_roles"] = value
 
     def _said(self, name: str) -> Any:
         if name not in self.__dict__:
@@ -95,7 +95,7 @@ class Task(ABC):
 
     @domain.setter
     def domain(self, value: Domain) -> None:
-        self.__dict__["domain"] = value
+        vars(self)["domain"] = value
 
     def for_problems(self, problems: Any) -> Task:
         """This task in the shape that these problems need; itself, where a task has one shape."""

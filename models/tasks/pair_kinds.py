@@ -38,8 +38,8 @@ def _addition(task: Task, column: int, lowest: int, highest: int | None = None) 
         UserError: another task, or a column that has no such pair.
     """
     domain = domain_of(task)
-    answers = {role.column: i for i, role in enumerate(task.target_roles) if role.kind == "answer"}
-    answers.pop(None, None)
+    written = [(role.column, i) for i, role in enumerate(task.target_roles) if role.kind == "answer"]
+    answers = {column: i for column, i in written if column is not None}
     if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or not _adds(task):
         raise UserError(
             f"These pairs are for tasks that add two numbers in one step and know their carries, and {task.name} is "

@@ -58,7 +58,7 @@ class TwoDigitAddition(Task):
     name = "two-digit-addition"
     d_vocab = 10
     input_length = 6
-    domain = Domain.of((2, 2))
+    domain: Domain = Domain.of((2, 2))
 
     @cached_property
     def roles(self) -> Sequence[Role]:

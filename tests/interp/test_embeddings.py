@@ -15,6 +15,7 @@ import interp
 import models
 from interp.embeddings import POOR, circular_rank_correlation
 from interp.geometry import aligned_plane, geometric_circle, line_distances, parabola_distances, taubin_circle
+from interp.helices import _Periods
 from models.errors import UserError
 from models.weight_maps.geometry import circular_arc, spiral
 
@@ -336,6 +337,27 @@ def test_a_known_period_is_kept():
     fit = interp.helix_fit(models.build("microadder-57").W_pos[:10], period=9.0)
     assert fit.period == 9.0
     assert fit.explained < 0.999
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (11, 4), (30, 40)])
+def test_what_a_period_explains_is_the_regressions_share(shape):
+    """The sums over diagonals, against a regression for every period and order of rows."""
+    rng = np.random.default_rng(3)
+    table, i = rng.normal(size=shape), np.arange(shape[0])
+    grid = 2 * np.pi / np.geomspace(2.0 + 1 / len(i), 2 * len(i), 25)
+    orders = np.stack([rng.permutation(len(i)) for _ in range(6)])
+    found = _Periods(len(i), grid).explained(table, orders)
+    for row, order in enumerate(orders):
+        y = table[order] - table.mean(0)
+        for column, w in enumerate(grid):
+            x = np.column_stack((np.ones(len(i)), i, np.cos(w * i), np.sin(w * i)))
+            left = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+            assert found[row, column] == pytest.approx(1 - (left**2).sum() / (y**2).sum(), abs=1e-12)
+
+
+def test_a_large_table_is_fitted():
+    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)))
+    assert fit.p_value > 0.01 and fit.provenance.n == 113
 
 
 def test_shuffled_rows_are_no_helix():

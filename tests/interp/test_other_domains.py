@@ -9,6 +9,7 @@ import torch
 
 import interp
 import models
+from interp.ablation import Neuron, Sublayer, Together, compute_double_dissociation
 from interp.certificates.exhaustive import check_exhaustive
 from interp.interchange import Claim, Site, interchange
 from models.errors import UserError
@@ -200,7 +201,7 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
 
 def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):
     model = adders("residues modulo 113")[0]
-    for question in (interp.which_algorithm, interp.carry_units, interp.double_dissociation):
+    for question in (interp.which_algorithm, interp.carry_units):
         with pytest.raises(UserError):
             question(model)
     with pytest.raises(UserError):
@@ -223,3 +224,52 @@ def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
 def test_a_copy_of_a_task_with_its_own_vocabulary_is_itself(adders: Any):
     model = adders("residues modulo 12")[0]
     assert from_transformer_lens(model, model.task) is model
+
+
+# ---- probes and ablations by the task's own variables
+
+
+def test_linear_probes_find_each_variable_where_it_is(adders: Any):
+    found = interp.linear_probes(adders("residues modulo 113")[0], n=1200)
+    assert list(dict.fromkeys(found.table.signal)) == ["carry_out", "digit_sum", "a", "b", "s"]
+    best = {signal: found.overall(signal).set_index("site") for signal in found.table.signal.unique()}
+    assert best["digit_sum"].accuracy["L0 mid"] > 0.99 > 0.05 > best["digit_sum"].accuracy["L0 pre"]
+    assert best["s"].accuracy["L0 post"] > 0.99 > 0.05 > best["s"].accuracy["L0 mid"]
+    assert best["carry_out"].accuracy["L0 mid"] > 0.95 > 0.6 > best["carry_out"].accuracy["L0 pre"]
+    for signal, rows in best.items():
+        assert (rows.control < 0.65 if signal == "carry_out" else rows.control < 0.05).all()
+    with pytest.raises(UserError):
+        interp.linear_probes(adders("residues modulo 113")[0], signals="carry_in")
+
+
+def test_linear_probes_take_variables_beside_the_signals_of_addition(adders: Any):
+    found = interp.linear_probes(adders("base 7")[0], n=600, signals=["carry_in", "s"])
+    rows = found.overall("s").set_index("site")
+    assert rows.accuracy["L0 post"] > 0.95 and rows.score["L0 post"] > 0.99 and rows.accuracy["L0 mid"] < 0.5
+
+
+def test_units_that_a_carry_needs_are_told_apart(adders: Any):
+    model = adders("residues modulo 12")[0]
+    above = Together(tuple(Neuron(0, unit) for unit in range(13, 26)))  # the units that sums from 12 on switch on
+    found = interp.double_dissociation(model, [above, Sublayer(0, "mlp")], n=600).table
+    assert found.signal.values.tolist() == ["carry_out", "shuffled"]
+    rows = found.sel(unit=above.label)
+    assert rows.ablated.sel(signal="carry_out").values.tolist()[0] == 1.0
+    assert float(rows.ablated.sel(signal="carry_out", present=True)) < 0.2
+    assert float(rows.effect.sel(signal="carry_out")) > 0.8 and float(rows.p_value.sel(signal="carry_out")) <= 0.05
+    assert abs(float(rows.effect.sel(signal="shuffled"))) < 0.2
+    chosen = interp.double_dissociation(model, [above], ["s=0", "carry_out"], n=400).table
+    assert chosen.signal.values.tolist() == ["s=0", "carry_out"]
+
+
+def test_two_units_of_which_each_half_needs_one_are_a_double_dissociation():
+    rng = np.random.default_rng(0)
+    carry = rng.random((500, 1)) < 0.5
+    kept = {"with": ~carry, "without": carry}
+    variables = {"carry_out": carry.astype(int), "s": rng.integers(0, 9, (500, 1)), "odd": rng.integers(0, 2, (500, 1))}
+    found = compute_double_dissociation(
+        np.ones((500, 1), bool), kept, variables, interp.Provenance(500, 0, "problems"), None, of_task=True
+    )
+    (row,) = found.dissociations().to_dict("records")
+    assert (row["signal"], row["unit"], row["other"]) == ("carry_out", "with", "without")
+    assert row["contrast"] == pytest.approx(2.0)

@@ -23,6 +23,9 @@ from interp.results import Result
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import TwoDigitAddition, problem_pairs
+from tests.comparing import assert_same
+from tests.interp.conftest import stock_copy
+from tests.other_tasks import modular_addition
 
 TASK = TwoDigitAddition()
 PAIRS = problem_pairs(TASK, "made carry", column=1, n=12, seed=0)
@@ -35,10 +38,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "RMS, gated": {"normalization_type": "RMS", "gated_mlp": True, "act_fn": "silu"},
     "rotary": {"positional_embedding_type": "rotary", "rotary_dim": 8},
     "attention only": {"attn_only": True},
+    "more tokens out than in": {"d_vocab_out": 12},
 }
 NOT_EXPRESSED: dict[str, dict[str, Any]] = {
     "attention_dir": {"attention_dir": "bidirectional"},
-    "d_vocab_out": {"d_vocab_out": 12},
     "n_key_value_heads": {"n_key_value_heads": 1},
 }
 
@@ -155,3 +158,98 @@ def test_a_bridge_that_loses_writes_and_cannot_be_copied_is_refused_with_both_re
     model = make(attention_dir="bidirectional")
     with pytest.raises(UserError, match="hook_resid_mid does not reach the stream.*cannot express attention_dir="):
         TOOLS["interchange"](model)
+
+
+# ---- a vocabulary of answers that is smaller than that of the prompt, as in papers on grokking
+
+RESIDUES = modular_addition(11)
+
+
+@cache
+def grokker() -> Any:
+    return make(d_vocab=12, d_vocab_out=11, n_ctx=3)
+
+
+@torch.no_grad()
+def test_a_copy_predicts_what_its_original_does():
+    copy = from_transformer_lens(grokker(), RESIDUES)
+    tokens = RESIDUES.encode(RESIDUES.sample(20, torch.Generator().manual_seed(0)))
+    assert copy(tokens).shape == (20, 3, 11) and copy.cfg.d_vocab == 12 and copy.cfg.d_vocab_out == 11
+    assert_same(copy(tokens), grokker()(tokens), 1e-5)
+    again = from_transformer_lens(stock_copy(copy), RESIDUES)
+    assert_same(again(tokens), copy(tokens), 1e-5)
+
+
+SMALLER: dict[str, Callable[[Any, Any], Any]] = {
+    "patching": lambda model, pairs: interp.activation_patching(model, pairs, "resid_pre", check=True),
+    "paths": lambda model, pairs: interp.path_patching(model, pairs),
+    "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
+    "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="logit_diff", n_random=3),
+    "attribution of logits": lambda model, pairs: interp.logit_attribution(model, RESIDUES, n=16),
+    "logit lens": lambda model, pairs: interp.logit_lens(model, RESIDUES, n=16),
+    "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
+    "ablation": lambda model, pairs: interp.component_ablation(model, methods="zero", task=RESIDUES, n=24),
+    "certificate": lambda model, pairs: interp.certify(model, task=RESIDUES),
+    "attack": lambda model, pairs: interp.attack(model, task=RESIDUES, runs=60),
+}
+
+
+@pytest.mark.parametrize("tool", SMALLER)
+def test_every_tool_takes_a_smaller_vocabulary_of_answers(tool: str):
+    pairs = problem_pairs(RESIDUES, "variable", variable="s", column=0, n=12)
+    result = SMALLER[tool](grokker(), pairs)
+    assert len(result.to_dataframe()) and "nan" not in result.sentence()
+
+
+def test_all_problems_are_asked_with_a_smaller_vocabulary():
+    verdict = interp.certify(grokker(), task=RESIDUES)
+    predicted = grokker()(RESIDUES.encode(RESIDUES.domain.problems(torch.cartesian_prod(*[torch.arange(11)] * 2))))
+    right = torch.cartesian_prod(*[torch.arange(11)] * 2).sum(1) % 11
+    assert verdict.score.n == 121 and verdict.score.correct == int((predicted[:, 2].argmax(-1) == right).sum())
+
+
+# ---- one copy, and questions about several users' models
+
+
+def test_a_copy_is_made_once_and_again_when_the_model_changes():
+    model = make(seed=5)
+    copy = from_transformer_lens(model, TASK)
+    assert from_transformer_lens(model, TASK) is copy
+    with torch.no_grad():
+        (model.unembed.W_U if hasattr(model.unembed, "W_U") else model.W_U).data[:, 3] += 1.0
+    other = from_transformer_lens(model, TASK)
+    assert other is not copy
+    tokens = TASK.encode([(12, 34), (99, 1)])
+    assert_same(other(tokens).detach(), model(tokens).detach(), 1e-5)
+    other.add_hook("blocks.0.hook_resid_post", lambda x, hook: x * 0)  # what is left on a copy stays there
+    assert_same(from_transformer_lens(model, TASK)(tokens).detach(), model(tokens).detach(), 1e-5)
+
+
+def test_two_users_models_are_compared_by_their_parameters():
+    a, b = make(n_layers=1, seed=1), make(n_layers=1, seed=2)
+    line = interp.mode_connectivity(a, b, task=TASK, n=20, points=3)
+    ends = line.table[(line.table["path"] == "as stored") & line.table["t"].isin([0.0, 1.0])]
+    problems = interp.problems.draw(TASK, None, 20, 0, 0.5).problems
+    for row, model in zip(ends.itertuples(), (a, b), strict=True):
+        logits = model(TASK.encode(problems))[:, list(TASK.query_positions)]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), TASK.targets(problems).flatten())
+        assert row.loss == pytest.approx(float(loss), rel=1e-4)
+    apart = interp.seed_distances([a, b, a], names=["a", "b", "again"], task=TASK, n=20)
+    distance = apart.table[apart.table.component == "all"].set_index(["a", "b"]).after
+    assert distance[("a", "again")] < 1e-6 < 0.3 < distance[("a", "b")]
+    with pytest.raises(UserError):
+        interp.mode_connectivity(a, make(n_layers=2), task=TASK)
+    with pytest.raises(UserError):
+        interp.mode_connectivity(a, b)  # nobody says what the task is
+
+
+def test_one_task_serves_all_models_of_a_table():
+    found = interp.compare_models([variant("LN"), variant("rotary")], tasks=TASK, n=20, questions=["parameters"])
+    assert len(found.rows) == 2
+
+
+def test_the_explorer_takes_a_users_model_with_its_task():
+    pytest.importorskip("anywidget")
+    assert interp.explore(variant("LN"), task=TASK) is not None
+    with pytest.raises(UserError):
+        interp.explore(variant("LN"))
