@@ -168,7 +168,8 @@ def compute_component_ablation(
     for i, (metric, ablated) in enumerate(values.items()):
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
-        drop = before.astype(np.float64) - ablated
+        exact = np.int8 if before.dtype == bool else np.float64  # as long as the sample: no wider than it must be
+        drop = before.astype(exact) - ablated.astype(exact)
         for name, mask in strata[metric].items():
             j = names.index(name)
             for kind, found in (
