@@ -120,8 +120,8 @@ def widened(
     return value + factor * (low - value), value + factor * (high - value)
 
 
-#: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more is
-#: cut into blocks of examples.
+#: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more
+#: is cut into blocks of examples.
 NUMBERS_AT_ONCE = 2**24
 _MEANS_AT_ONCE = 2**22  # resampled means held at once
 
