@@ -70,6 +70,23 @@ def resolve_task(model: Any, task: Any) -> Task:
     return task
 
 
+#: Share of right answers above which a model does a task: more often right than not.
+ABLE = 0.5
+
+
+def require_able(name: str, right: float, what: str) -> None:
+    """Refuse to explain what a model does not do: any part of it, and any hypothesis, brings back all of nothing.
+
+    Raises:
+        UserError: no more than :data:`ABLE` of ``what`` is answered right.
+    """
+    if not right > ABLE:
+        raise UserError(
+            f"{name} answers {right:.1%} of {what} right, and this asks how a model does what it does: more than "
+            f"{ABLE:.0%} must be right."
+        )
+
+
 def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
     """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
     digits = carry_rich_digits(columns, n, rng, base=base)

@@ -120,7 +120,30 @@ def widened(
     return value + factor * (low - value), value + factor * (high - value)
 
 
-_RESAMPLED_AT_ONCE = 2**22  # numbers
+#: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more
+#: is cut into blocks of examples.
+NUMBERS_AT_ONCE = 2**24
+_MEANS_AT_ONCE = 2**22  # resampled means held at once
+
+
+def resampled_sums(
+    values: Float[np.ndarray, "cell n"], seed: int, resamples: int = 1000
+) -> Float[np.ndarray, "cell resample"]:
+    """Sums of ``values / n`` over bootstrap draws of the n examples, the same draws for every cell and every call.
+
+    The counts of a draw take n numbers a resample. Above :data:`NUMBERS_AT_ONCE` they are drawn block by block of the
+    examples, first how many of the draw fall into each block, which is the same distribution from other random numbers.
+    """
+    n, rng = values.shape[-1], np.random.default_rng(seed)
+    size = max(1, NUMBERS_AT_ONCE // resamples)
+    if n <= size:
+        return values @ (rng.multinomial(n, np.full(n, 1 / n), size=resamples).T / n)
+    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    lengths = np.array([block.stop - block.start for block in blocks])
+    found = np.zeros((len(values), resamples))
+    for block, length, drawn in zip(blocks, lengths, rng.multinomial(n, lengths / n, size=resamples).T, strict=True):
+        found += values[:, block] @ (rng.multinomial(drawn, np.full(length, 1 / length)).T / n)
+    return found
 
 
 def bootstrap_interval(
@@ -132,17 +155,18 @@ def bootstrap_interval(
     one product [cell, n] by [n, resamples].
 
     Raises:
-        UserError: no example, or a confidence outside (0, 1).
+        UserError: no example, no resample, or a confidence outside (0, 1).
     """
     n = values.shape[-1]
     if not n or not 0.0 < confidence < 1.0:
         raise UserError(f"A bootstrap needs examples and a confidence between 0 and 1, not {n} and {confidence}.")
-    rng = np.random.default_rng(seed)
-    share = rng.multinomial(n, np.full(n, 1 / n), size=resamples).T / n  # [n, resample]
+    if resamples < 1:
+        raise UserError(f"A bootstrap needs at least 1 resample, not {resamples}.")
     flat = values.reshape(-1, n).astype(np.float64)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    step = max(1, _RESAMPLED_AT_ONCE // resamples)
-    parts = [np.quantile(flat[i : i + step] @ share, tails, axis=1) for i in range(0, len(flat), step)]
+    step = max(1, _MEANS_AT_ONCE // resamples)
+    cells = range(0, len(flat), step)
+    parts = [np.quantile(resampled_sums(flat[i : i + step], seed, resamples), tails, axis=1) for i in cells]
     low, high = np.concatenate(parts, 1) if parts else np.empty((2, 0))
     low, high = widened(flat.mean(-1), low, high, n, confidence)
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])

@@ -203,9 +203,11 @@ substituted.figure()
 
 # %% [markdown]
 # Three answers. L0H2 can be replaced by the constructed pattern, and by no other role's. L0H3 works with the patterns
-# of two other roles as well, so that this says nothing about its own. L0H0 and L0H1 cannot be replaced, by the ideal as
-# little as by their own mean: how they weigh the two digits in *this* problem is needed. (`interp reproduce
-# comparison:swaps` goes on from here: whole parts of the one model in the place of the other's, through fitted maps.)
+# of two other roles as well, so that this says nothing about its own. L0H0 and L0H1 cannot be replaced: with their own
+# mean patterns a third of the responses stay right, so that how they weigh the two digits in *this* problem is needed.
+# For L0H0 the ideal pattern does as well as its mean. For L0H1 it does far worse: there even the average over problems
+# is another one than the constructed half and half. (`interp reproduce comparison:swaps` goes on from here: whole parts
+# of the one model in the place of the other's, through fitted maps.)
 #
 # ## 8. Beyond the sizes it was trained on
 

@@ -18,8 +18,8 @@
 # the way, and learning curves of every seed that was tried, the failed ones too. So the same questions that are asked
 # of a trained adder can be asked of it while it becomes one.
 #
-# "Grokking" here means success that is late and sudden. Training draws fresh problems at every step, so that there is no
-# training set to learn by heart, and no gap between training and test that would close later.
+# "Grokking" here means success that is late and sudden. Training draws fresh problems at every step, so that there is
+# no training set to learn by heart, and no gap between training and test that would close later.
 
 # %%
 import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.stats import clustered_proportion, widened
+from interp.stats import clustered_proportion, resampled_sums, widened
 
 RESAMPLES = 1000
 _AT_ONCE = 2**22  # numbers
@@ -27,14 +27,15 @@ def bootstrap_ratio(
     n = int(rows.sum())
     if not n:
         return np.full((*values.shape[:-2], 3), np.nan)
-    share = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples).T / n  # [n, resample]
     weight = mask[rows].sum(1).astype(np.float64)
+    below = resampled_sums(weight[None], seed, resamples)
     flat = values.reshape(-1, *mask.shape)
     total = np.stack([np.where(mask, cell, 0.0)[rows].sum(1, dtype=np.float64) for cell in flat])  # [cell, n]
     value = total.sum(1) / weight.sum()
     step = max(1, _AT_ONCE // resamples)
     draws = [
-        np.quantile(total[i : i + step] @ share / (weight @ share), _TAILS, axis=1) for i in range(0, len(total), step)
+        np.quantile(resampled_sums(total[i : i + step], seed, resamples) / below, _TAILS, axis=1)
+        for i in range(0, len(total), step)
     ]
     low, high = widened(value, *np.concatenate(draws, 1), n)
     return np.stack((value, low, high), -1).reshape(*values.shape[:-2], 3)

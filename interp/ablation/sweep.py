@@ -168,7 +168,8 @@ def compute_component_ablation(
     for i, (metric, ablated) in enumerate(values.items()):
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
-        drop = before.astype(np.float64) - ablated
+        exact = np.float32 if before.dtype == bool else np.float64  # no wider than -1, 0 and 1 need
+        drop = before.astype(exact) - ablated.astype(exact)
         for name, mask in strata[metric].items():
             j = names.index(name)
             for kind, found in (

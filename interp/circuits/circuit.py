@@ -32,6 +32,7 @@ from interp.circuits.split import halves
 from interp.edges import EdgeExperiment, EdgeGraph
 from interp.edges.graph import LOGITS
 from interp.metrics import Metric
+from interp.problems import require_able
 from interp.results import Provenance, Result
 from interp.sites import model_name
 from interp.stats import clopper_pearson, permutation_p
@@ -43,8 +44,6 @@ Metrics = str | Callable[[ProblemPairs], Metric]
 PARTS = ("full", "circuit", "complement", "ablated")
 STATS = ("value", "low", "high")
 ABLATIONS = ("corrupted", "mean", "zero")
-#: Share of right answers above which a model does the task: more often right than not.
-ABLE = 0.5
 _CURVE_POINTS = 30
 _RANDOM_A_SIZE = 20
 
@@ -219,7 +218,8 @@ def smallest_circuit(
     names, space = [metric.name for metric in first.metrics], space_of(first)
     if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
         right = first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, seed=seed)
-        _refuse_unable(model_name(model), right)
+        share = float(right.full[[metric.name for metric in right.metrics].index("exact_match")].double().mean())
+        require_able(model_name(model), share, f"the {len(one):,} pairs to be searched on")
     undecided = ~space.everything()
 
     def evaluate(masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
@@ -259,16 +259,6 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", rung),
     )
-
-
-def _refuse_unable(name: str, experiment: EdgeExperiment) -> None:
-    """Refuse a model that does not do what the metrics ask about: any part of it brings back all of nothing."""
-    right = float(experiment.full[[metric.name for metric in experiment.metrics].index("exact_match")].double().mean())
-    if right <= ABLE:
-        raise UserError(
-            f"{name} answers {right:.1%} of the {len(experiment):,} pairs to be searched on right, and a circuit is "
-            f"looked for where that is more than {ABLE:.0%}: there is nothing that it could explain."
-        )
 
 
 # ---- judging, on pairs of its own

@@ -45,7 +45,7 @@ from interp.interchange.sites import (
     patched_logits,
     read_places,
 )
-from interp.problems import resolve_task
+from interp.problems import require_able, resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.stats import widened
@@ -201,9 +201,9 @@ def causal_scrubbing(
     Cost: three runs a column over the problems.
 
     Raises:
-        UserError: no claim, no column, fewer than two problems, an unknown site or variable, two claims about one
-            activation, claims that change no activation at all, a task that the algorithms do not fit, a model in
-            training mode.
+        UserError: a model that is wrong on half of the digits or more, no claim, no column, fewer than two problems, an
+            unknown site or variable, two claims about one activation, claims that change no activation at all, a task
+            that the algorithms do not fit, a model in training mode.
     """
     task = resolve_task(model, task)
     require_evaluation_mode(model)
@@ -241,6 +241,8 @@ def causal_scrubbing(
         right.append(logits.argmax(-1) == answers)
     if not moved:
         raise UserError("The claims change no activation in any problem: what they name is the same in all that match.")
+    able = float(torch.stack([found[RUNS.index("clean")] for found in right]).double().mean())
+    require_able(name, able, f"the digits of {n:,} problems")
     data = {"loss": torch.stack(losses, 1), "right": torch.stack(right, 1)}
     outcomes = xr.Dataset(
         {name: (("run", "column", "problem"), values.cpu().numpy()) for name, values in data.items()},

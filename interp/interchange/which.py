@@ -20,7 +20,7 @@ difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
 
 An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
 most cases where they disagree, taken apart by the carry in that digit; each time the lower end of the interval lies
-above one half (``FLOOR``). A model that never carries gives the digit of ripple wherever no carry comes in, and nowhere
+above one half (``ABLE``). A model that never carries gives the digit of ripple wherever no carry comes in, and nowhere
 else; one that copies the last output often gives the digit of chained, and adds nothing. Both follow none of these.
 
 Ripple and look-ahead are one function of the inputs, so that they always tie here: interventions on their inner
@@ -44,7 +44,7 @@ from interp.interchange.accuracy import proportion
 from interp.interchange.controls import untrained_twin
 from interp.interchange.pairs import distinct_problems
 from interp.interchange.sites import patched_logits
-from interp.problems import resolve_task
+from interp.problems import ABLE, resolve_task
 from interp.results import Provenance, Result
 from interp.sites import model_name, require_evaluation_mode
 from interp.stats import Proportion
@@ -53,7 +53,6 @@ from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
-FLOOR = 0.5  # the least share that "follows" can mean: more often than not
 _POOLS = 12  # draws of n problems among which examples are looked for
 
 
@@ -132,11 +131,11 @@ class WhichAlgorithm(Result):
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The algorithms that the model follows: those :meth:`ahead`, if all shares lie above ``FLOOR``; else None."""
+        """The algorithms that the model follows: those :meth:`ahead`, if all shares lie above ``ABLE``; else None."""
         first = self.ahead(corruption)
-        if first is None or self.clean(corruption).low <= FLOOR:
+        if first is None or self.clean(corruption).low <= ABLE:
             return None
-        return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > FLOOR else None
+        return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > ABLE else None
 
     @property
     def deciding(self) -> str:

@@ -17,7 +17,8 @@ which the reading leaves out. Source: nostalgebraist (2020), "interpreting GPT: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -100,14 +101,42 @@ def compute_logit_lens(
     """
     if (len(points), len(targets)) != (len(logits), logits.shape[2]):
         raise UserError(f"{len(points)} points and {len(targets)} targets do not fit logits of {list(logits.shape)}.")
-    if not np.isfinite(logits).all():
-        raise UserError("A logit is not a finite number: the model has diverged.")
+    return _summary(_Read.of(logits, right), right, points, targets, name, provenance, resamples)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is kept of the logits, which are larger by the vocabulary: of each point, problem and target."""
+
+    answer: Int[np.ndarray, "point n target"]
+    probability: Float[np.ndarray, "point n target"]
+    kl: Float[np.ndarray, "point n target"]
+
+    @classmethod
+    def of(cls, logits: Float[np.ndarray, "point n target d_vocab"], right: Int[np.ndarray, "n target"]) -> _Read:
+        if not np.isfinite(logits).all():
+            raise UserError("A logit is not a finite number: the model has diverged.")
+        log_p = log_softmax(logits.astype(np.float64), -1)
+        probability = np.exp(np.take_along_axis(log_p, right[None, ..., None], -1)[..., 0])
+        kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
+        return cls(log_p.argmax(-1).astype(np.int32), probability, kl)
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Read]) -> _Read:
+        return cls(*(np.concatenate([getattr(part, name.name) for part in parts], 1) for name in fields(cls)))
+
+
+def _summary(
+    read: _Read,
+    right: Int[np.ndarray, "n target"],
+    points: list[str],
+    targets: list[str],
+    name: str,
+    provenance: Provenance,
+    resamples: int,
+) -> LogitLens:
     seed, n = provenance.seed or 0, len(right)
-    log_p = log_softmax(logits.astype(np.float64), -1)
-    probability = np.exp(np.take_along_axis(log_p, right[None, ..., None], -1)[..., 0])
-    kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
-    answer = log_p.argmax(-1)
-    hit = answer == right
+    answer, hit = read.answer, read.answer == right
     dealt = answer == np.random.default_rng(seed).permutation(right)
     ends = np.array([[clopper_pearson(int(k), n) for k in row] for row in hit.sum(1)])
     cluster = np.repeat(np.arange(n), len(targets))
@@ -123,7 +152,7 @@ def compute_logit_lens(
         "overall_high": ("point", [found.high for found in overall]),
         "overall_control": ("point", dealt.mean((1, 2))),
     }
-    for label, values in (("probability", probability), ("kl", kl)):
+    for label, values in (("probability", read.probability), ("kl", read.kl)):
         by_cell = values.transpose(0, 2, 1)
         low, high = bootstrap_interval(by_cell, seed, resamples)
         data[label] = (axes, by_cell.mean(-1))
@@ -153,22 +182,16 @@ def logit_lens(
     require_evaluation_mode(model)
     sample = draw(task, problems, n, seed)
     points = stream_points(model)
-    parts = []
+    right, parts, done = task.targets(sample.problems).cpu().numpy(), [], 0
     for logits, streams in read(model, sample.tokens, points.values(), task.query_positions):
         with torch.no_grad():
             found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
         if not torch.allclose(found[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
             raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
-        parts.append(found.float().cpu().numpy())
-    return compute_logit_lens(
-        np.concatenate(parts, 1),
-        task.targets(sample.problems).cpu().numpy(),
-        list(points),
-        target_labels(task),
-        model_name(model),
-        sample.provenance,
-        resamples,
-    )
+        parts.append(_Read.of(found.float().cpu().numpy(), right[done : done + len(logits)]))
+        done += len(logits)
+    labels = target_labels(task)
+    return _summary(_Read.joined(parts), right, list(points), labels, model_name(model), sample.provenance, resamples)
 
 
 def _read_out(model: Any, stream: torch.Tensor) -> torch.Tensor:

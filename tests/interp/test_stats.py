@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats as scipy_stats
 
+from interp import stats
 from interp.stats import (
     auroc,
     best_threshold,
@@ -234,6 +235,26 @@ def test_the_bootstrap_of_normal_values_is_students_interval():
     width = students[:, 1] - students[:, 0]
     assert (high - low) / width == pytest.approx(np.ones(50), abs=0.12)
     assert ((high - low) / width).mean() == pytest.approx(1.0, abs=0.03)
+
+
+def test_large_samples_are_resampled_block_by_block_within_the_budget(monkeypatch):
+    """The same distribution from other random numbers: ends agree to the noise of 2,000 resamples."""
+    values = np.random.default_rng(2).exponential(size=(3, 4000))
+    whole = np.stack(bootstrap_interval(values, seed=0, resamples=2000))
+    asked = []
+    real = np.random.Generator.multinomial
+
+    class Watched(np.random.Generator):
+        def multinomial(self, n, pvals, size=None):
+            drawn = real(self, n, pvals, size=size)
+            asked.append(drawn.size)
+            return drawn
+
+    monkeypatch.setattr(stats, "NUMBERS_AT_ONCE", 2**20)
+    monkeypatch.setattr(stats.np.random, "default_rng", lambda seed: Watched(np.random.PCG64(seed)))
+    blocks = np.stack(bootstrap_interval(values, seed=0, resamples=2000))
+    assert len(asked) > 5 and max(asked) <= 2**20
+    assert blocks == pytest.approx(whole, abs=0.006) and not np.array_equal(blocks, whole)
 
 
 def test_one_example_has_no_interval_and_many_are_left_as_they_were():

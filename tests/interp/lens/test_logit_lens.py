@@ -175,3 +175,21 @@ def test_the_figure_and_the_table_hold_the_numbers():
     assert len(figure.data) == 3 and figure.data[0].z.shape == (5, 3)
     np.testing.assert_allclose(figure.data[2].z, found.table.kl)
     assert len(table) == 15 and (table.accuracy_low <= table.accuracy).all() and (table.kl_low <= table.kl_high).all()
+
+
+def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
+    """What it holds of a chunk is reduced before the next is read: never more than a chunk's logits at a time."""
+    from interp.lens import logit_lens as module
+
+    seen = []
+    of = module._Read.of
+
+    def watched(logits, right):
+        seen.append(logits.shape[1])
+        return of(logits, right)
+
+    monkeypatch.setattr(module._Read, "of", watched)
+    model = models.load("microadder-57")
+    found = logit_lens(model, n=1200, resamples=10)
+    assert seen == [512, 512, 176]
+    assert found.table.overall.values[-1] == 1.0 and found.provenance.n == 1200

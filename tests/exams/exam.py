@@ -1,0 +1,57 @@
+"""What a probe must and must not report, asked of subjects in which the truth is known.
+
+An exam puts one probe to four subjects: the thing it looks for is there (``presence``), is not (``absence``), is there
+the other way round (``inversion``), and an ``untrained`` copy or draw in which it is what chance makes it. ``report`` takes
+from the result the little that the probe is held to. A refusal (UserError) is a report too: ``REFUSED``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from models.errors import UserError
+
+KINDS = ("presence", "absence", "inversion", "untrained")
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A subject, and what must be true of what the probe reports of it."""
+
+    subject: Callable[[], Any]
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Exam:
+    """``ask(subject)`` is the public probe; ``report`` is what counts of its result; a case for each of ``KINDS``."""
+
+    probe: str
+    ask: Callable[[Any], Any]
+    report: Callable[[Any], Any]
+    presence: Case
+    absence: Case
+    inversion: Case
+    untrained: Case
+
+    def reported(self, kind: str) -> Any:
+        try:
+            return self.report(self.ask(getattr(self, kind).subject()))
+        except UserError:
+            return REFUSED
+
+    def passes(self, kind: str) -> bool:
+        return bool(getattr(self, kind).holds(self.reported(kind)))
+
+
+EXAMS: dict[str, Exam] = {}
+
+
+def register_exam(exam: Exam) -> None:
+    """Raises UserError for a second exam of one probe."""
+    if exam.probe in EXAMS:
+        raise UserError(f"{exam.probe} has an exam already.")
+    EXAMS[exam.probe] = exam

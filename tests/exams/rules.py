@@ -1,0 +1,57 @@
+"""A model that computes a rule for each digit from the operands and the written digits, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import models
+from models.tasks.algorithms import ALGORITHMS, column_layout
+from models.transformer import ArithmeticTransformer
+
+Rule = Callable[[Mapping[str, Tensor]], Tensor]
+
+
+def chains(inputs: Mapping[str, Tensor]) -> Tensor:
+    return ALGORITHMS["chained"].answer(inputs)
+
+
+def ripples(inputs: Mapping[str, Tensor]) -> Tensor:
+    return ALGORITHMS["ripple"].answer(inputs)
+
+
+def copies(inputs: Mapping[str, Tensor]) -> Tensor:
+    """The last output again."""
+    return inputs["previous"]
+
+
+def never_carries(inputs: Mapping[str, Tensor]) -> Tensor:
+    return (inputs["a"] + inputs["b"]) % 10
+
+
+def always_one_more(inputs: Mapping[str, Tensor]) -> Tensor:
+    return (inputs["a"] + inputs["b"] + 1) % 10
+
+
+class Running(ArithmeticTransformer):
+    """An untrained adder whose logits are one-hot at the rule's digits."""
+
+    rule: Rule
+
+    def run_with_hooks(self, tokens: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        layout = column_layout(self.task)
+        digits = self.rule(layout.inputs(tokens))
+        queries = torch.tensor(layout.queries).expand(len(tokens), -1)
+        rows = torch.arange(len(tokens))[:, None]
+        logits = torch.zeros(*tokens.shape, self.cfg.d_vocab)
+        return logits.index_put((rows, queries, digits), torch.ones(()))
+
+
+def running(rule: Rule) -> Running:
+    own = models.build("microadder-57", seed=0)
+    model = Running(own.weight_map, own.task, name=f"a model that {rule.__name__}")
+    model.rule = rule
+    return model
