@@ -144,16 +144,31 @@ class TransformerConfig:
 class RuntimeConfig:
     """``model.cfg`` as TransformerLens' tools expect it: the frozen config plus four mutable hook switches.
 
-    Reads fall through to the frozen :class:`TransformerConfig`; only the hook switches can be set. The names
-    that TransformerLens looks up and that have one possible value here are spelled out.
+    Reads fall through to the frozen :class:`TransformerConfig`; only the hook switches can be set. The fields of a
+    HookedTransformerConfig that have one possible value here (parts that this transformer does not have, checkpoints,
+    tokenizers, initialisation, which weight maps do) are spelled out.
     """
 
-    parallel_attn_mlp = False
-    n_key_value_heads = None
+    model_name = "carrylens"
+    # what this transformer always is
     attention_dir = "causal"
     default_prepend_bos = False
-    use_normalization_before_and_after = False
-    model_name = "carrylens"
+    tokenizer_prepends_bos = False
+    n_devices = 1
+    init_weights = False
+    init_mode = "gpt2"
+    initializer_range = -1.0  # TransformerLens' "not set"
+    rotary_scaling_factor = 1.0
+    attn_scores_soft_cap = output_logits_soft_cap = -1.0  # TransformerLens' "off"
+    # what it does not have
+    parallel_attn_mlp = use_normalization_before_and_after = final_rms = post_embedding_ln = layer_norm_folding = False
+    use_local_attn = scale_attn_by_inverse_layer_idx = use_qk_norm = use_logn_attn = use_attention_sinks = False
+    use_NTK_by_parts_rope = use_dynamic_ntk_rope = use_yarn_rope = norm_topk_prob = use_hook_tokens = False
+    tie_word_embeddings = trust_remote_code = load_in_4bit = ungroup_grouped_query_attention = from_checkpoint = False
+    n_key_value_heads = seed = original_architecture = tokenizer_name = window_size = attn_types = clip_qkv = None
+    checkpoint_index = checkpoint_label_type = checkpoint_value = num_experts = experts_per_token = None
+    relative_attention_max_distance = relative_attention_num_buckets = decoder_start_token_id = None
+    rotary_base_local = train_seq_length = quantization_method = None
 
     def __init__(self, config: TransformerConfig, model: Any):
         self._config = config
@@ -176,6 +191,17 @@ class RuntimeConfig:
     @property
     def attn_only(self) -> bool:
         return self._config.d_mlp == 0
+
+    @property
+    def uses_rms_norm(self) -> bool:
+        return self._config.normalization_type == "RMS"
+
+    @property
+    def n_params(self) -> int:
+        """Entries of the blocks' effective matrices, as a HookedTransformerConfig counts them: no embeddings, biases
+        or norms. The numbers that are free are fewer; ``model.n_params_total`` has them."""
+        c = self._config
+        return c.n_layers * (4 * c.d_model * c.n_heads * c.d_head + (3 if c.gated_mlp else 2) * c.d_model * c.d_mlp)
 
     @property
     def rotary_dim(self) -> int:
@@ -204,8 +230,19 @@ class RuntimeConfig:
     def is_layer_norm_activation(self) -> bool:
         return False
 
+    def copy_switches(self, other: RuntimeConfig) -> None:
+        """The hook switches of another model's."""
+        for name in vars(other):
+            if not name.startswith("_"):
+                setattr(self, name, getattr(other, name))
+
     def to_dict(self) -> dict[str, Any]:
-        return self._config.to_dict()
+        """All fields, TransformerLens' included, with their values now."""
+        own = [
+            name for name in vars(type(self)) if not name.startswith("_") and not callable(getattr(type(self), name))
+        ]
+        switches = [name for name in vars(self) if not name.startswith("_")]
+        return self._config.to_dict() | {name: getattr(self, name) for name in (*own, *switches)}
 
     def __repr__(self) -> str:
         return repr(self._config)

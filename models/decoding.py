@@ -35,6 +35,7 @@ def greedy(
     use_cache: bool = True,
     position_ids: Callable[[Tensor], Tensor] | None = None,
     weights: Weights | None = None,
+    choose: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Int[Tensor, "batch n_tokens"]:
     """The ``n_tokens`` most likely tokens after each prompt, each read back before the next.
 
@@ -46,6 +47,7 @@ def greedy(
         position_ids: ids [batch, pos, level] of a prefix, in place of the task's (shifted ones, say). Only asked of
             models with coupled positions.
         weights: effective weights to use instead of the model's own.
+        choose: the next tokens [batch] from logits [batch, d_vocab] and prefix, in place of the most likely ones.
 
     Returns:
         tokens; :data:`NOTHING` from where a row has no next token, because the position id that it would have is beyond
@@ -84,8 +86,11 @@ def greedy(
             ids = ids_of(prefix)
             alive = alive & (ids <= limits).all(2).all(1)
             ids = torch.where(alive[:, None, None], ids, 0)  # a dead row computes anything
-        highest, best = step(prefix, ids).max(-1)  # max hands NaN on
+        logits = step(prefix, ids)
+        highest, best = logits.max(-1)  # max hands NaN on
         alive = alive & ~highest.isnan()
+        if choose is not None:
+            best = torch.where(alive, choose(torch.where(alive[:, None], logits, 0), prefix), best)
         last_good = torch.where(alive | ended | (last_good < place), last_good, place)
         if stop is not None:
             best = torch.where(ended, stop, best)

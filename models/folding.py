@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from models.config import TransformerConfig
 from models.errors import UserError
 from models.parts.weights import Weights
 from models.weight_maps.dense import DenseWeights
@@ -26,10 +27,14 @@ def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
     Raises:
         UserError: post-norms, whose gain scales the residual stream itself and cannot be folded into a reader.
     """
-    cfg = model.config
+    return dense_copy(model, folded_norms(model.config, dict(model.all_weights())))
+
+
+def folded_norms(cfg: TransformerConfig, weights: Weights) -> Weights:
+    """The weights with their norms' gains and biases in what reads them; see :func:`fold_layer_norm`, errors too."""
     if cfg.has_post_norm:
         raise UserError("Norms that follow the residual sum cannot be folded: their gain scales the stream itself.")
-    weights = {key: value.detach().clone() for key, value in model.all_weights().items()}
+    weights = dict(weights)
     for layer in range(cfg.n_layers if cfg.has_pre_norm else 0):
         block = f"blocks.{layer}"
         for letter in "QKV":
@@ -43,7 +48,49 @@ def fold_layer_norm(model: ArithmeticTransformer) -> ArithmeticTransformer:
     if cfg.has_final_norm:
         _fold(weights, "ln_final", "unembed.W_U", "unembed.b_U")
         _reset(weights, "ln_final")
-    return dense_copy(model, weights)
+    return weights
+
+
+def reads_are_centred(cfg: TransformerConfig) -> bool:
+    """Whether every reader of the stream sees it through a LayerNorm, which takes the mean over d_model off."""
+    return cfg.normalization_type == "LN" and cfg.norm_placement == "pre" and cfg.final_norm
+
+
+def centred_writes(cfg: TransformerConfig, weights: Weights) -> Weights:
+    """The weights with every write to the stream of mean zero over d_model.
+
+    Raises:
+        UserError: a reader that sees the mean.
+    """
+    if not reads_are_centred(cfg):
+        raise UserError(
+            "Writing weights can be centred only where every reader of the stream has LayerNorm before it; this model "
+            f"has normalization_type={cfg.normalization_type!r} and norm_placement={cfg.norm_placement!r}."
+        )
+    writes = ("W_E", "W_pos", "W_O", "b_O", "W_out", "b_out")
+    return {
+        key: value - value.mean(-1, keepdim=True) if key.rsplit(".", 1)[1] in writes else value
+        for key, value in weights.items()
+    }
+
+
+def centred_unembed(weights: Weights) -> Weights:
+    """The weights with ``W_U`` and ``b_U`` of mean zero over tokens."""
+    means = ("unembed.W_U", "unembed.b_U")
+    return {key: value - value.mean(-1, keepdim=True) if key in means else value for key, value in weights.items()}
+
+
+def folded_value_biases(cfg: TransformerConfig, weights: Weights) -> Weights:
+    """The weights with ``b_O + sum_h b_V W_O`` for ``b_O`` and zero for ``b_V``."""
+    weights = dict(weights)
+    for layer in range(cfg.n_layers):
+        attn = f"blocks.{layer}.attn"
+        b_v = weights.get(f"{attn}.b_V")
+        if b_v is not None:
+            written = torch.einsum("hd,hdm->m", b_v, weights[f"{attn}.W_O"])
+            weights[f"{attn}.b_O"] = weights.get(f"{attn}.b_O", torch.zeros_like(written)) + written
+            weights[f"{attn}.b_V"] = torch.zeros_like(b_v)
+    return weights
 
 
 def dense_copy(model: ArithmeticTransformer, weights: Weights | None = None) -> ArithmeticTransformer:

@@ -1,7 +1,8 @@
 """What TransformerLens' tools expect of a model beside its forward pass.
 
-Weight properties with a layer axis, tokens from text, hook switches, accumulated biases, residual directions.
-Kept apart from the forward so that :mod:`models.transformer` reads top to bottom.
+Weight properties with a layer axis, hook switches, accumulated biases. Tokens are in :mod:`models.lens_tokens`, state
+dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the forward so that
+:mod:`models.transformer` reads top to bottom.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
+from models.lens_tokens import TokenMethods
+from models.lens_weights import WeightMethods
 from models.parts.read_only import ReadOnly
 from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
-from models.tasks.base import Task
 from models.weight_maps.base import WeightMap
 from models.weight_maps.kept import kept_weights
 
@@ -32,16 +34,14 @@ class LabelList(list):
         return list(self)
 
 
-class LensContract(HookedRootModule):
+class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     """Base of the hooked model: everything but its forward."""
 
     config: TransformerConfig
     cfg: RuntimeConfig
-    task: Task
     weight_map: WeightMap
     weight_shapes: dict[str, tuple[int, ...]]
     blocks: nn.ModuleList
-    tokenizer = None  # the task is the tokenizer; TransformerLens checks for None
 
     # ---- set-up
 
@@ -228,37 +228,6 @@ class LensContract(HookedRootModule):
                 total = total + weights[f"blocks.{i}.mlp.b_out"]
         return total + weights[f"blocks.{layer}.attn.b_O"] if mlp_input else total
 
-    # ---- tokens
-
-    def as_tokens(self, input: Any) -> Tensor:
-        """Token ids [batch, pos], checked, from ids (a tensor, array or list), or from problems (text, a tuple such as
-        ``(57, 48)``, or a list of either).
-
-        Raises:
-            UserError: ids outside the vocabulary or not integers, too many axes or positions, not a problem.
-        """
-        if isinstance(input, (str, tuple)):
-            input = [input]
-        if isinstance(input, list) and input and isinstance(input[0], (str, tuple)):
-            input = self.task.for_problems(input).encode(input)
-        tokens = _integers(input).to(self.device)
-        tokens = tokens[None] if tokens.ndim == 1 else tokens
-        if tokens.ndim != 2 or tokens.shape[1] == 0:
-            raise UserError(
-                f"Tokens must have shape [batch, pos] with at least one position, not {list(tokens.shape)}."
-            )
-        if tokens.shape[1] > self.config.n_ctx:
-            raise UserError(f"The sequence has {tokens.shape[1]} tokens; this model takes at most {self.config.n_ctx}.")
-        self._check_ids(tokens)
-        return tokens
-
-    def _check_ids(self, tokens: Tensor) -> None:
-        if not has_values(tokens):
-            return
-        bad = tokens[(tokens < 0) | (tokens >= self.config.d_vocab)]
-        if bad.numel():
-            raise UserError(f"There is no token {bad[0].item()}; token ids run from 0 to {self.config.d_vocab - 1}.")
-
     def as_residual(self, input: Any) -> Tensor:
         """A residual stream [batch, pos, d_model], checked.
 
@@ -283,66 +252,62 @@ class LensContract(HookedRootModule):
             if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or not -n <= layer <= n):
                 raise UserError(f"{name} must be an integer from {-n} to {n}, not {layer!r}.")
 
-    def to_tokens(
+    # ---- as TransformerLens and SAELens call them
+
+    def to(self, *args: Any, print_details: bool = True, **options: Any) -> Any:
+        """As ``torch.nn.Module.to``; TransformerLens' ``print_details`` is taken, and nothing is printed."""
+        return super().to(*args, **options)
+
+    def run_with_saes(
         self,
-        input: Any,
-        prepend_bos: bool | None = None,
-        padding_side: str | None = None,
-        move_to_device: bool = True,
-        truncate: bool = True,
-    ) -> Tensor:
-        """Tokens of problem text or problems, by the task's encoding (which is complete: nothing is prepended)."""
-        return self.as_tokens(input)
+        *args: Any,
+        saes: Any = (),
+        reset_saes_end: bool = True,
+        use_error_term: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """A run in which each of SAELens' autoencoders stands for the activation at its hook.
 
-    def to_string(self, tokens: Any) -> Any:
-        """Text of one token, a sequence, or a list of texts for a batch."""
-        tokens = _integers(tokens)
-        self._check_ids(tokens)
-        if tokens.ndim == 2:
-            return [self.to_string(row) for row in tokens]
-        return self.task.token_text(tokens)
+        Args:
+            saes: one or several; each says its place in ``cfg.metadata.hook_name`` or ``cfg.hook_name``.
+            reset_saes_end: not False; autoencoders are not left attached.
+            use_error_term: let an autoencoder add what it misses, or not, for this run.
 
-    def to_str_tokens(self, input: Any, prepend_bos: bool | None = None, padding_side: str | None = None) -> list[str]:
-        """One label per token of a single sequence."""
-        tokens = self.as_tokens(input)
-        if tokens.shape[0] != 1:
-            raise UserError("to_str_tokens takes one sequence at a time.")
-        return [self.task.token_text(token) for token in tokens[0]]
-
-    def to_single_token(self, string: str) -> int:
-        return self.task.token_id(string)
-
-    def to_single_str_token(self, int_token: int) -> str:
-        return self.to_string(int_token)
-
-    def get_token_position(self, single_token: Any, input: Any, mode: str = "first", **_: Any) -> int:
-        """Position of the first (or last) occurrence of a token in one sequence."""
-        token = self.to_single_token(single_token) if isinstance(single_token, str) else int(single_token)
-        where = (self.as_tokens(input)[0] == token).nonzero().flatten().tolist()
-        if not where:
-            raise UserError(f"Token {single_token!r} does not occur in the input.")
-        return where[0 if mode == "first" else -1]
-
-    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
-        """The unembedding column of each token: [d_model], or [..., d_model] for a tensor of ids.
-
-        As in a HookedTransformer, this is the direction of the token's logit only where the final norm has no gain:
-        for attributions that add up, take :meth:`fold_layer_norm` first.
+        Raises:
+            UserError: an autoencoder without a place, or one that is to stay.
         """
-        tokens = _integers(self.to_single_token(tokens) if isinstance(tokens, str) else tokens).to(self.device)
-        self._check_ids(tokens)
-        directions = self.W_U.T[tokens]
-        return directions.reshape(-1) if tokens.numel() == 1 else directions
+        if not reset_saes_end:
+            raise UserError("Autoencoders are not left attached: run_with_saes is given them each time.")
+        chosen = list(saes) if isinstance(saes, (list, tuple)) else [saes]
+        places = []
+        for sae in chosen:
+            cfg = getattr(sae, "cfg", None)
+            name = getattr(getattr(cfg, "metadata", None), "hook_name", None) or getattr(cfg, "hook_name", None)
+            if name not in self.hook_dict:
+                raise UserError(f"An autoencoder's cfg.hook_name must be a hook point of this model, not {name!r}.")
+            places.append(name)
+        before = [getattr(sae, "use_error_term", None) for sae in chosen]
+        hooks: list[Any] = [
+            (name, lambda value, hook, sae=sae: sae(value)) for name, sae in zip(places, chosen, strict=True)
+        ]
+        try:
+            for sae in chosen if use_error_term is not None else ():
+                sae.use_error_term = use_error_term
+            return self.run_with_hooks(*args, fwd_hooks=hooks, **options)
+        finally:
+            for sae, term in zip(chosen, before, strict=True) if use_error_term is not None else ():
+                sae.use_error_term = term
 
 
-def _integers(value: Any) -> Tensor:
-    """Token ids as an int64 tensor; raises UserError for anything else."""
-    try:
-        tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise UserError(f"{value!r} is not an array of token ids.") from None
-    if tensor.numel() == 0 and not isinstance(value, Tensor):
-        raise UserError("There are no tokens: the input is empty.")
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise UserError(f"Token ids must be integers, not {tensor.dtype}.")
-    return tensor.long()
+def padding_mask(mask: Any, residual: Tensor) -> Tensor:
+    """A mask [batch, pos] of what is no padding, as truth values.
+
+    Raises:
+        UserError: another shape, or padding that is not on the right.
+    """
+    mask = torch.as_tensor(mask).to(residual.device).bool()
+    if mask.shape != residual.shape[:2]:
+        raise UserError(f"attention_mask must have shape {list(residual.shape[:2])}, not {list(mask.shape)}.")
+    if has_values(mask) and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise UserError("Padding must be on the right: positions count from a sequence's first token.")
+    return mask

@@ -12,7 +12,7 @@ tools (``patching``, ``ActivationCache``, ``tools.analysis``, ``head_detector``)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.export import to_hooked_transformer, to_transformer_bridge
 from models.folding import dense_copy, fold_layer_norm
-from models.lens_contract import LensContract
+from models.lens_contract import LensContract, padding_mask
+from models.lens_tokens import refuse_bos
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
@@ -32,7 +33,15 @@ from models.parts.positions import FireBias, PosEmbed
 from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
+from models.unaltered import require_unaltered
 from models.weight_maps.base import WeightMap
+
+
+class Output(NamedTuple):
+    """What ``return_type="both"`` gives, as in TransformerLens."""
+
+    logits: Float[Tensor, "batch pos d_vocab"]
+    loss: Float[Tensor, " *batch_and_next"]
 
 
 class Embed(WeightView):
@@ -172,6 +181,8 @@ class ArithmeticTransformer(LensContract):
         stop_at_layer: int | None = None,
         position_ids: Int[Tensor, "batch pos level"] | None = None,
         weights: Weights | None = None,
+        attention_mask: Tensor | None = None,
+        prepend_bos: bool | None = None,
         **unused: Any,
     ) -> Any:
         """Logits, loss, both or nothing, from tokens (or, with ``start_at_layer``, from a residual stream).
@@ -179,20 +190,27 @@ class ArithmeticTransformer(LensContract):
         Args:
             input: tokens [batch, pos] or [pos], problem text such as ``"57+48"``, or with ``start_at_layer`` the
                 residual stream [batch, pos, d_model] that enters that layer.
-            return_type: None, "logits", "loss" or "both"; the loss is the mean cross-entropy of the next token.
+            return_type: None, "logits", "loss" or "both" (an :class:`Output`); the loss is the mean cross-entropy of
+                the next token.
             loss_per_token: return the loss as [batch, pos - 1] instead of its mean.
             start_at_layer: enter before this layer (negative counts from the end).
             tokens: [batch, pos], for the loss of a run with ``start_at_layer``.
             stop_at_layer: return the residual stream that would enter this layer; 0 gives the embeddings.
             position_ids: ids to use in place of the task's (coupled positions only).
             weights: effective weights to use instead of the model's own.
+            attention_mask: [batch, pos], 0 at padding, which is on the right: it changes nothing before it, and has no
+                part in the loss.
+            prepend_bos: not True; a task's encoding is complete.
 
         Raises:
             UserError: token ids, shapes or options that cannot be right.
         """
         extra = {k: v for k, v in unused.items() if v is not None and v is not False}
         if extra:
+            if "past_kv_cache" in extra:
+                raise UserError("forward() keeps no keys and values; generate() and models.decoding.greedy do.")
             raise UserError(f"forward() does not take {', '.join(sorted(extra))}.")
+        refuse_bos(prepend_bos)
         if return_type not in (None, "logits", "loss", "both"):
             raise UserError(f"return_type must be None, 'logits', 'loss' or 'both', not {return_type!r}.")
         self.check_layers(start_at_layer=start_at_layer, stop_at_layer=stop_at_layer)
@@ -206,6 +224,8 @@ class ArithmeticTransformer(LensContract):
                 tokens = self.as_tokens(tokens)
             elif return_type in ("loss", "both"):
                 raise UserError("The loss needs tokens: with start_at_layer, pass tokens=... as well.")
+        if attention_mask is not None:
+            attention_mask = padding_mask(attention_mask, residual)
         bias = self.fire(residual.shape[1], weights) if hasattr(self, "fire") else None
         for block in self.blocks[start_at_layer:stop_at_layer]:
             residual = block(residual, weights, bias)
@@ -219,8 +239,18 @@ class ArithmeticTransformer(LensContract):
         if return_type == "logits":
             return logits
         assert tokens is not None  # checked before the run
-        loss = self.loss_fn(logits, tokens, per_token=loss_per_token)
-        return loss if return_type == "loss" else (logits, loss)
+        loss = self.loss_fn(logits, tokens, attention_mask, per_token=loss_per_token)
+        return loss if return_type == "loss" else Output(logits, loss)
+
+    def input_to_embed(
+        self, input: Any, prepend_bos: bool | None = None, padding_side: str | None = None, attention_mask: Any = None
+    ) -> tuple[Float[Tensor, "batch pos d_model"], Int[Tensor, "batch pos"], None, Tensor | None]:
+        """(first residual stream, tokens, None, attention mask), as in TransformerLens, whose third part is for
+        positions that this project's models do not have. Errors as in :meth:`forward`."""
+        refuse_bos(prepend_bos)
+        tokens = self.as_tokens(input)
+        residual = self.embed_tokens(tokens)
+        return residual, tokens, None, None if attention_mask is None else padding_mask(attention_mask, residual)
 
     def embed_tokens(
         self,
@@ -236,11 +266,23 @@ class ArithmeticTransformer(LensContract):
         return F.dropout(residual, dropout) if dropout and self.training else residual
 
     def loss_fn(
-        self, logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"], per_token: bool = False
+        self,
+        logits: Float[Tensor, "batch pos d_vocab"],
+        tokens: Int[Tensor, "batch pos"],
+        attention_mask: Tensor | None = None,
+        per_token: bool = False,
     ) -> Float[Tensor, " *batch_and_next"]:
-        """Cross-entropy of each next token, in nats: [batch, pos - 1], or its mean."""
+        """Cross-entropy of each next token, in nats: [batch, pos - 1], or its mean.
+
+        Where the token or the one before it is masked the loss is 0, and left out of the mean.
+        """
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-        return loss.view(tokens.shape[0], -1) if per_token else loss.mean()
+        loss = loss.view(tokens.shape[0], -1)
+        if attention_mask is None:
+            return loss if per_token else loss.mean()
+        counts = attention_mask[:, :-1].bool() & attention_mask[:, 1:].bool()
+        loss = loss.masked_fill(~counts, 0.0)
+        return loss if per_token else loss.sum() / counts.sum()
 
     def run_with_cache(
         self,
@@ -264,6 +306,27 @@ class ArithmeticTransformer(LensContract):
             return out, cache
         cache_type = ActivationCache if self.config.residual_stream_adds_up else PostNormCache
         return out, cache_type(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def __copy__(self) -> ArithmeticTransformer:
+        """A model with the same weight map and task and with switches of its own.
+
+        Raises:
+            UserError: hooks or the like, which the copy would not have; ``copy.deepcopy`` takes them along.
+        """
+        mode = self.training
+        try:
+            require_unaltered(self.eval(), "A shallow copy")
+        finally:
+            self.train(mode)
+        twin = type(self)(self.weight_map, self.task, self.name_or_path).train(mode)
+        twin.cfg.copy_switches(self.cfg)
+        return twin
+
+    def generate(self, input: Any, *args: Any, **options: Any) -> Any:
+        """The input with tokens behind it that the model samples; see :func:`models.generation.generate`."""
+        from models.generation import generate  # which needs this module
+
+        return generate(self, input, *args, **options)
 
     def fold_layer_norm(self) -> ArithmeticTransformer:
         """An equal model whose norms have no gain; see :func:`models.folding.fold_layer_norm`."""

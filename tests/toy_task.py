@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.errors import UserError
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
 
@@ -33,7 +34,10 @@ class ToyAddition(Task):
     domain = Domain.of((2, 2))
 
     def as_problems(self, problems: Any) -> Tensor:
-        return torch.as_tensor(problems)
+        try:
+            return torch.as_tensor(problems)
+        except (TypeError, ValueError):
+            raise UserError(f"{problems!r} are no pairs of numbers.") from None
 
     def encode(self, problems: Any) -> Tensor:
         return torch.cat((self.encode_prompt(problems), self.targets(problems)), 1)

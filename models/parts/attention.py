@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+from transformer_lens import FactoredMatrix
 from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
@@ -41,6 +42,22 @@ class Attention(WeightView):
         self.hook_pattern = HookPoint()  # [batch, head, query, key]
         self.hook_z = HookPoint()  # [batch, pos, head, d_head]
         self.hook_result = HookPoint()  # [batch, pos, head, d_model], fires with use_attn_result
+
+    @property
+    def mask(self) -> Bool[Tensor, "query key"]:
+        """[n_ctx, n_ctx], whether a query may see a key: those up to its own place."""
+        n = self.config.n_ctx
+        return torch.ones(n, n, dtype=torch.bool, device=self._root[0].device).tril()
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """``W_Q W_K^T`` of each head, factored."""
+        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """``W_V W_O`` of each head, factored."""
+        return FactoredMatrix(self.W_V, self.W_O)
 
     def _project(self, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
         pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"

@@ -53,7 +53,7 @@ def test_a_batch_without_sequences_gives_no_logits(adder):
 BAD_OPTIONS = {
     "an unknown return type": ({"return_type": "probabilities"}, "'logits', 'loss' or 'both', not 'probabilities'"),
     "an unknown option": ({"temperature": 2.0}, "does not take temperature"),
-    "an option of HookedTransformer that has no meaning here": ({"prepend_bos": True}, "does not take prepend_bos"),
+    "an option of HookedTransformer that has no meaning here": ({"prepend_bos": True}, "prepended"),
     "a layer below the first": ({"stop_at_layer": -2}, "stop_at_layer must be an integer from -1 to 1, not -2"),
     "a layer above the last": ({"stop_at_layer": 2}, "stop_at_layer must be an integer from -1 to 1, not 2"),
     "a layer that is no number": ({"stop_at_layer": "last"}, "stop_at_layer must be an integer"),
@@ -103,11 +103,6 @@ def test_text_of_a_token_that_does_not_exist_is_refused(adder):
     for entry in (adder.to_string, adder.to_single_str_token, adder.tokens_to_residual_directions):
         with pytest.raises(UserError, match="no token 12"):
             entry(12)
-
-
-def test_labels_are_for_one_sequence(adder):
-    with pytest.raises(UserError, match="one sequence"):
-        adder.to_str_tokens([(1, 2), (3, 4)])
 
 
 def test_a_token_that_does_not_occur_has_no_position(adder):

@@ -14,7 +14,6 @@ from tests.comparing import assert_same
 #: One of each kind of position, score and norm: compiling takes seconds. (MicroAdder compiles as well, but not with the
 #: shape checks of these tests, which wrap a function that it defines on the way.)
 FEW = (
-    "microadder-57",
     "adder-456",
     "rotary, neighbours",
     "coupled positions",

@@ -1,0 +1,101 @@
+"""Sampling tokens, with the arguments of TransformerLens' ``generate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformer_lens.utilities import sample_logits
+
+from models.decoding import NOTHING, greedy
+from models.errors import UserError, unknown_name
+from models.fast_forward import stands_for
+from models.lens_tokens import refuse_bos
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
+
+NEW_TOKENS = 10  # where the input is tokens, as in TransformerLens
+
+
+def generate(
+    model: ArithmeticTransformer,
+    input: Any,
+    max_new_tokens: int | None = None,
+    stop_at_eos: bool = True,
+    eos_token_id: int | None = None,
+    do_sample: bool = True,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    temperature: float = 1.0,
+    freq_penalty: float = 0.0,
+    use_past_kv_cache: bool = True,
+    prepend_bos: bool | None = None,
+    padding_side: str | None = None,
+    return_type: str | None = "input",
+    verbose: bool = True,
+) -> Any:
+    """The input with tokens behind it that the model samples (``do_sample=False``: the most likely ones).
+
+    Args:
+        input: problems ("57+48", a tuple, or a list of either), of which the prompt is taken, or tokens [batch, pos].
+        max_new_tokens: as many as the answer has for problems, 10 for tokens, unless given.
+        eos_token_id: a token that ends a row if ``stop_at_eos``; behind it the row is filled with it. Tasks whose end
+            is no token of its own have none, so that nothing ends a row unless it is given.
+        top_k, top_p, temperature, freq_penalty: as in TransformerLens; torch's global seed decides what is drawn.
+        use_past_kv_cache: keep keys and values, where the model computes what its weights say; the tokens are the same.
+        prepend_bos, padding_side, verbose: TransformerLens'; nothing is prepended, padded or shown.
+        return_type: "tokens", "str", or "input" for the input's own kind.
+
+    Returns:
+        tokens [batch, pos + new], or their text (a list for a list).
+
+    Raises:
+        UserError: a bad argument, more positions than the model has, or a row that cannot go on (a logit that is not a
+            number, no position id left).
+    """
+    refuse_bos(prepend_bos)
+    if return_type not in ("input", "tokens", "str"):
+        raise unknown_name("return type", str(return_type), ("input", "tokens", "str"))
+    spoken = isinstance(input, (str, tuple)) or (isinstance(input, list) and isinstance(input[0], (str, tuple)))
+    prompt, answer = _prompt(model, input, spoken)
+    wanted = max_new_tokens if max_new_tokens is not None else answer
+    choose: Callable[[Tensor, Tensor], Tensor] | None = None
+    if do_sample:
+        if temperature < 0:
+            raise UserError(f"The temperature must be 0 or more, not {temperature}.")
+
+        def choose(logits: Tensor, prefix: Tensor) -> Tensor:
+            return sample_logits(
+                logits.clone(), top_k, top_p, temperature, freq_penalty, tokens=prefix if freq_penalty else None
+            )
+
+    new = greedy(
+        model,
+        prompt,
+        wanted,
+        stop=eos_token_id if stop_at_eos else None,
+        use_cache=use_past_kv_cache and stands_for(model),
+        choose=choose,
+    )
+    if bool((new == NOTHING).any()):
+        raise UserError("A row cannot go on: a logit is not a number, or the next token has no position id.")
+    tokens = torch.cat((prompt.to(new), new), 1)
+    if return_type == "tokens" or (return_type == "input" and not spoken):
+        return tokens
+    text = [model.to_string(row) for row in tokens]
+    return text if isinstance(input, list) or len(text) > 1 else text[0]
+
+
+def _prompt(model: ArithmeticTransformer, input: Any, spoken: bool) -> tuple[Tensor, int]:
+    """(prompt, how many tokens the answer has)."""
+    if spoken:
+        problems = input if isinstance(input, list) else [input]
+        try:
+            task = model.task.for_problems(problems)
+            return task.encode_prompt(problems).to(model.device), len(task.query_positions)
+        except UserError:
+            pass  # the tokens' text, then
+    return model.as_tokens(input), NEW_TOKENS

@@ -1,0 +1,174 @@
+"""State dicts by TransformerLens' names, and its ways to process weights without changing what a model says.
+
+TransformerLens writes processed weights into the model. Here most weights are computed, so that a processed model is a
+dense copy (:meth:`models.transformer.ArithmeticTransformer.dense_copy`); in place (``process_weights_``) only a model
+whose weights are its parameters can be processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens.utilities import composition_scores
+
+from models import folding
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.parts.weights import Weights, is_bias
+from models.weight_maps.base import WeightMap
+from models.weight_maps.dense import DenseWeights
+
+#: Buffers in a HookedTransformer's state dict, which hold no weight.
+_BUFFERS = ("mask", "IGNORE", "rotary_sin", "rotary_cos")
+
+
+class WeightMethods:
+    """What a hooked model does with its weights by TransformerLens' names."""
+
+    config: TransformerConfig
+    weight_map: WeightMap
+    QK: Any
+    OV: Any
+
+    def tl_state_dict(self) -> Weights:
+        """Copies of all effective weights by a HookedTransformer's names: what its ``load_state_dict`` takes."""
+        weights: Weights = self.all_weights()  # type: ignore[attr-defined]
+        return {key: value.detach().clone() for key, value in weights.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
+        """The model's own state dict, or, where its weights are its parameters, one by TransformerLens' names.
+
+        Raises:
+            UserError: TransformerLens' names for a model that computes its weights, or names or shapes that do not fit.
+        """
+        if "embed.W_E" in state_dict:
+            state_dict = self._own_names(state_dict)
+        return super().load_state_dict(state_dict, *args, **options)  # type: ignore[misc]
+
+    def load_and_process_state_dict(
+        self,
+        state_dict: Mapping[str, Tensor],
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        fold_value_biases: bool = True,
+        refactor_factored_attn_matrices: bool = False,
+    ) -> None:
+        """Load weights by TransformerLens' names, then :meth:`process_weights_`. Errors as in both."""
+        self.load_state_dict(state_dict)
+        self.process_weights_(
+            fold_ln, center_writing_weights, center_unembed, fold_value_biases, refactor_factored_attn_matrices
+        )
+
+    def process_weights_(
+        self,
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        fold_value_biases: bool = True,
+        refactor_factored_attn_matrices: bool = False,
+    ) -> None:
+        """TransformerLens' processing, in place: equal log-probabilities from other weights.
+
+        As there, what does not apply to the norm is left out (centring, to models without LayerNorm). Biases that the
+        model did without become parameters where they are not zero.
+
+        Raises:
+            UserError: a model that computes its weights, post-norms, or ``refactor_factored_attn_matrices``.
+        """
+        if refactor_factored_attn_matrices:
+            raise UserError("Attention matrices are not refactored here; their factors are model.QK and model.OV.")
+        dense = self._dense("process_weights_()")
+        weights = self.tl_state_dict()
+        if fold_ln and self.config.normalization_type is not None:
+            weights = folding.folded_norms(self.config, weights)
+        if center_writing_weights and folding.reads_are_centred(self.config):
+            weights = folding.centred_writes(self.config, weights)
+        if center_unembed:
+            weights = folding.centred_unembed(weights)
+        if fold_value_biases:
+            weights = folding.folded_value_biases(self.config, weights)
+        with torch.no_grad():
+            for name, parameter in dense.named_parameters():
+                parameter.copy_(weights.pop(name.replace("/", ".")))
+            for key, bias in weights.items():  # that the model did without
+                if bool(bias.any()):
+                    dense.register_parameter(key.replace(".", "/"), torch.nn.Parameter(bias))
+
+    def center_unembed(self, state_dict: Weights | None = None) -> Any:
+        """``W_U`` and ``b_U`` without their mean over tokens: log-probabilities stay, logits move together.
+
+        With a state dict by TransformerLens' names that state dict, as in TransformerLens; without one a dense copy.
+        """
+        return self._processed(state_dict, folding.centred_unembed)
+
+    def center_writing_weights(self, state_dict: Weights | None = None) -> Any:
+        """What is written to the stream without its mean over d_model, which LayerNorm takes off anyway.
+
+        Arguments as :meth:`center_unembed`.
+
+        Raises:
+            UserError: anything else than LayerNorm before every reader.
+        """
+        return self._processed(state_dict, lambda weights: folding.centred_writes(self.config, weights))
+
+    def fold_value_biases(self, state_dict: Weights | None = None) -> Any:
+        """``b_V`` moved into ``b_O``: a pattern's weights sum to one. Arguments as :meth:`center_unembed`."""
+        return self._processed(state_dict, lambda weights: folding.folded_value_biases(self.config, weights))
+
+    @property
+    def n_params_total(self) -> int:
+        """How many numbers are free: 57 in microadder-57."""
+        return sum(parameter.numel() for parameter in self.weight_map.parameters())
+
+    def all_composition_scores(self, mode: str) -> Float[Tensor, "layer head later_layer later_head"]:
+        """How strongly each head's output is read by each later head ("Q", "K" or "V"), 0 where it is not later.
+
+        ``|W_OV W|_F / (|W_OV|_F |W|_F)`` with W the reader's QK (Q), its transpose (K) or OV (V): Elhage et al., 2021.
+
+        Raises:
+            UserError: another mode.
+        """
+        if mode not in ("Q", "K", "V"):
+            raise UserError(f"The mode must be 'Q', 'K' or 'V', not {mode!r}.")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right, broadcast_dims=True)
+        layer = torch.arange(self.config.n_layers, device=scores.device)
+        later = layer[:, None, None, None] < layer[None, None, :, None]
+        return torch.where(later, scores, torch.zeros_like(scores))
+
+    # ---- parts
+
+    def _dense(self, what: str) -> DenseWeights:
+        if isinstance(self.weight_map, DenseWeights):
+            return self.weight_map
+        raise UserError(
+            f"{what} writes weights, and this model computes them from other numbers: take model.dense_copy() first."
+        )
+
+    def _own_names(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        names = dict(self._dense("A state dict by TransformerLens' names").named_parameters())
+        given = {k: v for k, v in state_dict.items() if k.rsplit(".", 1)[-1] not in _BUFFERS}
+        own = {f"weight_map.{key.replace('.', '/')}": value for key, value in given.items()}
+        known = {f"weight_map.{name}": parameter for name, parameter in names.items()}
+        for key in sorted(known.keys() - own.keys()):
+            if not is_bias(key.removeprefix("weight_map.").replace("/", ".")):
+                raise UserError(f"The state dict lacks {key.removeprefix('weight_map.').replace('/', '.')}.")
+            own[key] = torch.zeros_like(known[key])
+        own = {key: value for key, value in own.items() if key in known or bool(value.any())}
+        for key, value in own.items():
+            shape = list(known[key].shape) if key in known else None
+            if list(value.shape) != shape:
+                fits = "has no such weight" if shape is None else f"takes {shape}"
+                name = key.removeprefix("weight_map.").replace("/", ".")
+                raise UserError(f"The state dict has {name} of shape {list(value.shape)}; this model {fits}.")
+        return own
+
+    def _processed(self, state_dict: Weights | None, process: Any) -> Any:
+        if state_dict is not None:
+            return process(dict(state_dict))
+        return folding.dense_copy(self, process(self.tl_state_dict()))  # type: ignore[arg-type]
