@@ -37,7 +37,7 @@ WHOLE: dict[str, tuple[int, int]] = {
 #: Real numbers by parameter: they lie between these two, the first of which ``OPEN`` leaves out.
 REAL: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
-    **dict.fromkeys(("width", "seconds", "period"), (0.0, math.inf)),
+    **dict.fromkeys(("width", "seconds", "period"), (0.0, 1e9)),
 }
 OPEN = ("width", "seconds", "period")
 MODELS = ("model", "a", "b", "reference")
@@ -155,7 +155,7 @@ def _real(name: str, value: Any, least: float, most: float) -> float:
     except (OverflowError, TypeError):  # an integer of too many digits, a complex number
         number = math.nan
     if not least <= number <= most or not math.isfinite(number) or (name in OPEN and number == least):
-        bounds = "positive and finite" if name in OPEN else f"between {least:g} and {most:g}"
+        bounds = f"positive and at most {most:g}" if name in OPEN else f"between {least:g} and {most:g}"
         raise UserError(f"{name} must be {bounds}, not {_shown(value)}.")
     return number
 

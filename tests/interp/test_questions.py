@@ -208,3 +208,17 @@ def test_a_task_of_one_s_own_is_a_task(adder):
         pass
 
     assert models.score(adder, ["1+2"], task=Mine()).n == 1
+
+
+def test_shapes_and_rivals_that_cannot_be_are_one_sentence(adder):
+    summer = models.load("position-coupling-2l2h-small")
+    for bad in ((), (3,), (3, 3, 3), b"x"):
+        with pytest.raises(UserError):
+            interp.offset_sweep(summer, bad, n=4)
+        with pytest.raises(UserError):
+            interp.greedy_agreement(summer, [bad], n=4)
+    with pytest.raises(UserError):
+        interp.greedy_agreement(summer, [], n=4)
+    for bad in (None, 2**70, object(), {}, b"x", [[1.5]]):
+        with pytest.raises(UserError):
+            interp.logit_attribution(adder, rival=bad, n=8)
