@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from models.errors import UserError
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST = 10**8  # problems, draws or steps that one question may be asked for
 #: Whole numbers by parameter: the least and the most that they can be.
@@ -60,8 +61,11 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
                 default = signature.parameters[name].default
                 if value is default or signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                     continue
-                if value is not None or _hints(function).get(name, Any) is Any:  # else the annotation says if it can be
-                    value = _model(name, value) if name == "model" and not hooked else _checked(name, value, default)
+                hint = _hints(function).get(name, Any)
+                if name == "model" and not hooked:
+                    value = _model(name, value)
+                elif value is not None or hint is Any:  # else the annotation says if it can be
+                    value = _checked(name, value, default, by_name=str in get_args(hint))
                 given.arguments[name] = _of_type(name, value, function)
             _check_fit(given.arguments)
             return function(*given.args, **given.kwargs)
@@ -88,8 +92,12 @@ def plain_state() -> Iterator[None]:
         yield
 
 
-def _checked(name: str, value: Any, default: Any) -> Any:
-    """The argument as the function gets it. Raises UserError if its name does not allow it."""
+def _checked(name: str, value: Any, default: Any, by_name: bool) -> Any:
+    """The argument as the function gets it; ``by_name`` says that models may be given by their names.
+
+    Raises:
+        UserError: its name does not allow it.
+    """
     if isinstance(default, bool):
         return value
     if name in WHOLE and _is_number(value):  # the annotation says whether it can be something else
@@ -98,7 +106,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         return _real(name, value, *REAL[name])
     if name in SEVERAL_MODELS:
         return _models(name, value)
-    if name in MODELS:
+    if name in MODELS and not (isinstance(value, str) and by_name):
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)
