@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_autocast_does_not_change_what_is_said_of_a_model(adder):
     expected, certified = said(), interp.certify(adder, "float")
     with torch.autocast("cpu", torch.bfloat16):
         assert said() == expected
-        assert interp.certify(adder, "float") == certified
+        assert replace(interp.certify(adder, "float"), seconds=certified.seconds) == certified
 
 
 def test_the_state_comes_back_after_an_error():
