@@ -10,9 +10,11 @@ from __future__ import annotations
 import pkgutil
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pdoc
+from pdoc.extract import walk_specs
 from pdoc.render import configure
 
 import interp
@@ -33,12 +35,26 @@ def public_modules() -> list[str]:
     )
 
 
+def specifications() -> list[str]:
+    """What pdoc is to be given: a package stands for its modules, but for those that its ``__all__`` leaves out."""
+    given: list[str] = []
+    covered: set[str] = set()
+    for name in public_modules():
+        module = import_module(name)
+        for entry in getattr(module, "__all__", ()):
+            getattr(module, entry)  # names that come on first use: pdoc looks for those that are there
+        if name not in covered:
+            given.append(name)
+            covered |= set(walk_specs([name]))
+    return given
+
+
 def write(folder: Path) -> int:
     """Write the pages; returns their number. Takes about a minute."""
     # Of a NamedTuple's constructor pdoc cannot evaluate the shapes; it shows them as they are written.
     warnings.filterwarnings("ignore", "Error parsing type annotation", UserWarning)
     configure(docformat="google", show_source=False, footer_text=SOURCE, search=True)
-    pdoc.pdoc(*public_modules(), output_directory=folder)
+    pdoc.pdoc(*specifications(), output_directory=folder)
     return sum(1 for _ in folder.rglob("*.html"))
 
 

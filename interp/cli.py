@@ -217,9 +217,7 @@ class Certify:
 
             if not isinstance(model.task, SequenceTask):
                 raise UserError(f"Problems of {model.task.name} have one shape; there is none to choose.")
-            if len(self.shape) != (n := len(model.task.shape)):
-                raise UserError(f"A shape of {model.task.name} is {n} number{'s' * (n > 1)}, not {len(self.shape)}.")
-            task = model.task.at(*self.shape)
+            task = model.task.at_shape(self.shape)
         if self.check is not None:
             certificate = load_certificate(self.check)
             certificate = check_certificate(certificate, model, task)

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from models.errors import UserError
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MOST = 10**8  # problems, draws or steps that one question may be asked for
 #: Whole numbers by parameter: the least and the most that they can be.
@@ -37,7 +38,7 @@ WHOLE: dict[str, tuple[int, int]] = {
 #: Real numbers by parameter: they lie between these two, the first of which ``OPEN`` leaves out.
 REAL: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
-    **dict.fromkeys(("width", "seconds", "period"), (0.0, math.inf)),
+    **dict.fromkeys(("width", "seconds", "period"), (0.0, 1e9)),
 }
 OPEN = ("width", "seconds", "period")
 MODELS = ("model", "a", "b", "reference")
@@ -60,8 +61,11 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
                 default = signature.parameters[name].default
                 if value is default or signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                     continue
-                if value is not None or _hints(function).get(name, Any) is Any:  # else the annotation says if it can be
-                    value = _model(name, value) if name == "model" and not hooked else _checked(name, value, default)
+                hint = _hints(function).get(name, Any)
+                if name == "model" and not hooked:
+                    value = _model(name, value)
+                elif value is not None or hint is Any:  # else the annotation says if it can be
+                    value = _checked(name, value, default, by_name=str in get_args(hint))
                 given.arguments[name] = _of_type(name, value, function)
             _check_fit(given.arguments)
             return function(*given.args, **given.kwargs)
@@ -88,8 +92,12 @@ def plain_state() -> Iterator[None]:
         yield
 
 
-def _checked(name: str, value: Any, default: Any) -> Any:
-    """The argument as the function gets it. Raises UserError if its name does not allow it."""
+def _checked(name: str, value: Any, default: Any, by_name: bool) -> Any:
+    """The argument as the function gets it; ``by_name`` says that models may be given by their names.
+
+    Raises:
+        UserError: its name does not allow it.
+    """
     if isinstance(default, bool):
         return value
     if name in WHOLE and _is_number(value):  # the annotation says whether it can be something else
@@ -98,7 +106,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         return _real(name, value, *REAL[name])
     if name in SEVERAL_MODELS:
         return _models(name, value)
-    if name in MODELS:
+    if name in MODELS and not (isinstance(value, str) and by_name):
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)
@@ -155,7 +163,7 @@ def _real(name: str, value: Any, least: float, most: float) -> float:
     except (OverflowError, TypeError):  # an integer of too many digits, a complex number
         number = math.nan
     if not least <= number <= most or not math.isfinite(number) or (name in OPEN and number == least):
-        bounds = "positive and finite" if name in OPEN else f"between {least:g} and {most:g}"
+        bounds = f"positive and at most {most:g}" if name in OPEN else f"between {least:g} and {most:g}"
         raise UserError(f"{name} must be {bounds}, not {_shown(value)}.")
     return number
 

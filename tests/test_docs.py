@@ -170,6 +170,12 @@ def test_every_public_name_says_what_it_is(package):
     assert not silent
 
 
+def test_names_that_come_on_first_use_are_there_from_then_on():
+    """What reads a package's names without asking for them (pdoc, dir) finds them."""
+    code = "import models.training as t; [getattr(t, n) for n in t.__all__]; assert set(t.__all__) <= vars(t).keys()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+
+
 @pytest.mark.slow
 def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
     done = subprocess.run(
@@ -177,6 +183,7 @@ def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "warn" not in done.stderr.lower(), done.stderr[-2000:]
     for page in ("interp/comparison/compare.html", "models/tasks/base.html", "index.html"):
         assert (tmp_path / page).exists()
     assert "Jensen-Shannon" in (tmp_path / "interp/comparison/heads.html").read_text()

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from interp.explorer.frames import Frame, frame
 from interp.explorer.session import Session
 from interp.explorer.static import assets, static_view, write_explorer
@@ -19,7 +21,13 @@ from models.errors import UserError
 from models.zoo import load
 
 
-def explore(a: Any, b: Any = None, problem: str | None = None, method: str = "zero", task: Any = None) -> Any:
+def explore(
+    a: str | nn.Module,
+    b: str | nn.Module | None = None,
+    problem: str | None = None,
+    method: str = "zero",
+    task: Any = None,
+) -> Any:
     """A view of one model or two in Jupyter: type a problem, step through the answer, ablate heads and units.
 
     Attention, units, streams and logits of both models move together by answer digit, whatever their formats; a click

@@ -85,7 +85,7 @@ def offset_sweep(
     scorer = CellScorer(model, task)
     if not scorer.coupled:
         raise UserError(f"{model.name_or_path} has no position ids, so there are no offsets to sweep.")
-    at = task.at(*shape)
+    at = task.at_shape(shape)
     if not scorer.reaches(at):
         raise UserError(f"The model's position tables do not reach {tuple(shape)}.")
     problems, levels = cell_problems(at, n, seed), len(scorer.limits)
@@ -163,7 +163,7 @@ def greedy_agreement(
     task = sequence_task(model, task)
     scorer, rows = CellScorer(model, task, offsets), []
     for shape in shapes:
-        at = task.at(*shape)
+        at = task.at_shape(shape)
         if not scorer.reaches(at):
             raise UserError(f"The model's position tables do not reach {tuple(shape)}.")
         problems, shifts = cell_problems(at, n, seed), scorer.shifts(at, n, seed)
@@ -179,6 +179,8 @@ def greedy_agreement(
                 "answer_forced": int(forced.answer_forced.sum()),
             }
         )
+    if not rows:
+        raise UserError("There is no shape to decode: the list is empty.")
     table = pd.DataFrame(rows)
     source = Provenance(int(table.n.sum()), seed, f"problems, {n} a size, {scorer.offsets}")
     return GreedyAgreement(table, str(model.name_or_path), str(scorer.offsets), source)

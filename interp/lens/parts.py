@@ -57,7 +57,10 @@ def choose_rivals(
         )
         over = RIVALS[rival]
     else:
-        tokens, over = torch.as_tensor(rival).cpu(), "the given rival"
+        try:
+            tokens, over = torch.as_tensor(rival).cpu(), "the given rival"
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(f"Rivals are a name or tokens, not a {type(rival).__name__}.") from None
         if tokens.shape != right.shape or tokens.is_floating_point():
             raise UserError(
                 f"Rivals are one token an example and digit, {list(right.shape)}, not {list(tokens.shape)}."

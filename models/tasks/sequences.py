@@ -47,6 +47,12 @@ class SequenceTask(Task):
     def at(self, *shape: int) -> SequenceTask:
         """The same task in another shape. Raises UserError for a shape beyond the task's limits."""
 
+    def at_shape(self, shape: Sequence[int]) -> SequenceTask:
+        """:meth:`at` for a shape that a user gives. Raises UserError for one of another number of numbers, too."""
+        if len(shape) != (n := len(self.shape)):
+            raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
+        return self.at(*(int(size) for size in shape))
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:

@@ -14,4 +14,5 @@ def __getattr__(name: str) -> Any:
     """What ``__all__`` names, on first use: models register their recipes here, and that should not load the loop."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'loop' if name == 'train' else 'recipes'}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{'loop' if name == 'train' else 'recipes'}"), name)
+    return value

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from models.errors import UserError
+from models.questions import question
 from models.registry import build, get_spec
 from models.training.adamw import StackedAdamW
 from models.training.counter import row_keys
@@ -360,9 +361,10 @@ class _Group:
         self.trainer.moments[1][index] = self.optimiser.v[:n]
 
 
+@question
 def train(
     name: str,
-    out: Path,
+    out: str | Path,
     seeds: int = 1,
     first_seed: int = 0,
     recipe: Recipe | None = None,

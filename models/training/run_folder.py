@@ -168,8 +168,8 @@ class RunFolder:
         """Forget the evaluations after the last checkpoint: a resumed run will make them again."""
         if not self.metrics_path.exists():
             return
-        entry = self._entry()
-        kept = b"" if entry is None else self._recorded_metrics(entry)
+        entry = self._entry() or {"step": 0, "metrics": {"bytes": 0, "sha256": storage.sha256(b"")}}
+        kept = self._recorded_metrics(entry)
         if kept is None:
             lines = [line for line in self.metrics_path.read_text().splitlines() if _line_step(line) <= entry["step"]]
             kept = "".join(line + "\n" for line in lines).encode()

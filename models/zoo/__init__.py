@@ -236,7 +236,7 @@ def save_entry(
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"training and score of {folder} must be JSON ({error}).") from None
-    staging = folder.with_name(f".{folder.name}.new-{os.getpid()}")
+    staging = folder.parent / f".{folder.name}.new-{os.getpid()}"
     with _alone(folder):
         if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} exists already; nothing was overwritten.")
@@ -313,7 +313,7 @@ def _alone(folder: Path) -> Iterator[None]:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} could not be written ({error.strerror}).") from error
-    with locked(folder.with_name(f".{folder.name}.lock"), folder):
+    with locked(folder.parent / f".{folder.name}.lock", folder):
         _finish_interrupted_swap(folder)
         for left in (*folder.parent.glob(f".{glob.escape(folder.name)}.new-*"), _aside(folder)):
             shutil.rmtree(left, ignore_errors=True)
@@ -344,7 +344,7 @@ def _finish_interrupted_swap(folder: Path) -> None:
 
 
 def _aside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.old")
+    return folder.parent / f".{folder.name}.old"
 
 
 def _check_file_name(name: str, source: Path) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -183,9 +184,10 @@ def test_autocast_does_not_change_what_is_said_of_a_model(adder):
     def said() -> str:
         return interp.attention_by_role(adder, n=64).to_dataframe().to_json()
 
-    expected = said()
+    expected, certified = said(), interp.certify(adder, "float")
     with torch.autocast("cpu", torch.bfloat16):
         assert said() == expected
+        assert replace(interp.certify(adder, "float"), seconds=certified.seconds) == certified
 
 
 def test_the_state_comes_back_after_an_error():
@@ -208,3 +210,27 @@ def test_a_task_of_one_s_own_is_a_task(adder):
         pass
 
     assert models.score(adder, ["1+2"], task=Mine()).n == 1
+
+
+def test_shapes_and_rivals_that_cannot_be_are_one_sentence(adder):
+    summer = models.load("position-coupling-2l2h-small")
+    for bad in ((), (3,), (3, 3, 3), b"x"):
+        with pytest.raises(UserError):
+            interp.offset_sweep(summer, bad, n=4)
+        with pytest.raises(UserError):
+            interp.greedy_agreement(summer, [bad], n=4)
+    with pytest.raises(UserError):
+        interp.greedy_agreement(summer, [], n=4)
+    for bad in (None, 2**70, object(), {}, b"x", [[1.5]]):
+        with pytest.raises(UserError):
+            interp.logit_attribution(adder, rival=bad, n=8)
+
+
+def test_models_are_given_by_name_only_where_a_question_says_so(adder):
+    pytest.importorskip("anywidget")
+    assert interp.explore("microadder-57", adder) is not None
+    for bad in (3, torch.nn.Linear(2, 2), ["microadder-57"]):
+        with pytest.raises(UserError):
+            interp.explore(bad)
+    with pytest.raises(UserError):
+        interp.align("microadder-57", adder)
