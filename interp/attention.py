@@ -324,7 +324,7 @@ def compute_attention_by_role(
     error = np.zeros(mean["key"].shape[:2])
     if isinstance(products, np.ndarray):
         pair = [names.index(OWN), names.index(BELOW)]
-        shifted = (sums["role"] / n)[..., pair].reshape(*error.shape, -1)
+        shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
         covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
         error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
     p_value = _shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
