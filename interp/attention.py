@@ -324,7 +324,7 @@ def compute_attention_by_role(
     error = np.zeros(mean["key"].shape[:2])
     if isinstance(products, np.ndarray):
         pair = [names.index(OWN), names.index(BELOW)]
-        shifted = (sums["role"] / n)[..., pair].reshape(*error.shape, -1)
+        shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
         covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
         error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
     p_value = _shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
@@ -362,7 +362,7 @@ def _gap_error(
     weight: Float[np.ndarray, "layer head target 2"], covariance: Float[np.ndarray, "layer head pair pair"]
 ) -> Float[np.ndarray, "layer head"]:
     """Standard error of the mean over targets of ``ln(own / previous)``, linearised at the mean weights."""
-    has = (weight > 0).all(-1)
+    has = np.asarray((weight > 0).all(-1))
     slope = np.where(has[..., None], np.array([1.0, -1.0]) / np.where(weight > 0, weight, 1.0), 0.0)
     slope = (slope / np.maximum(has.sum(-1), 1)[..., None, None]).reshape(*weight.shape[:2], -1)
     return np.sqrt(np.maximum(np.einsum("lhi,lhij,lhj->lh", slope, covariance, slope), 0.0))

@@ -37,7 +37,8 @@ def bootstrap_ratio(
         np.quantile(resampled_sums(total[i : i + step], seed, resamples) / below, _TAILS, axis=1)
         for i in range(0, len(total), step)
     ]
-    low, high = widened(value, *np.concatenate(draws, 1), n)
+    low, high = np.concatenate(draws, 1)
+    low, high = widened(value, low, high, n)
     return np.stack((value, low, high), -1).reshape(*values.shape[:-2], 3)
 
 

@@ -1,8 +1,8 @@
-"""An exam puts one probe to four subjects.
+"""What a probe must and must not report, asked of subjects in which the truth is known.
 
-The thing that the probe looks for is there (``presence``), is not (``absence``), is there the other way round
-(``inversion``), or is what chance makes it (``untrained``: a copy or draw). ``report`` takes from the result the little
-that the probe is held to. A refusal (UserError) is a report too: ``REFUSED``.
+An exam puts one probe to four subjects: the thing it looks for is there (``presence``), is not (``absence``), is there
+the other way round (``inversion``), and an ``untrained`` copy or draw in which it is what chance makes it. ``report``
+takes from the result the little that the probe is held to. A refusal (UserError) is a report too: ``REFUSED``.
 """
 
 from __future__ import annotations

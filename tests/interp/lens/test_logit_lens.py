@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -179,8 +181,7 @@ def test_the_figure_and_the_table_hold_the_numbers():
 
 def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
     """What it holds of a chunk is reduced before the next is read: never more than a chunk's logits at a time."""
-    from interp.lens import logit_lens as module
-
+    module = importlib.import_module("interp.lens.logit_lens")  # the package holds the function of that name
     seen = []
     of = module._Read.of
 
