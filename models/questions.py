@@ -134,7 +134,8 @@ def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
         if is_bearable(candidate, hint, conf=BeartypeConf(is_pep484_tower=True)):
             return candidate
     said = function.__annotations__[name]
-    raise UserError(f"{name} must be {said if isinstance(said, str) else said.__name__}, not {_shown(value)}.")
+    said = _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
+    raise UserError(f"{name} must be {said}, not {_shown(value)}.")
 
 
 def _is_number(value: object) -> bool:
@@ -144,13 +145,16 @@ def _is_number(value: object) -> bool:
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     try:
         whole = operator.index(value)
-        if isinstance(value, bool):
-            raise TypeError
-    except (TypeError, RuntimeError, ValueError):  # torch and numpy have their own for arrays
-        raise UserError(f"{name} must be a whole number, not {_shown(value)}.") from None
-    if not least <= whole <= most:
-        raise UserError(f"{name} must be at least {least} and at most {_power(most)}, not {_shown(whole)}.")
+    except (TypeError, RuntimeError, ValueError):  # a fraction, a tensor of several
+        whole = None
+    if whole is None or isinstance(value, bool) or not least <= whole <= most:
+        raise UserError(f"{name} must be {_whole_number(name)}, not {_shown(value)}.")
     return whole
+
+
+def _whole_number(name: str) -> str:
+    least, most = WHOLE[name]
+    return f"a whole number from {least} to {_power(most)}"
 
 
 def _power(number: int) -> str:
