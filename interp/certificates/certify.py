@@ -57,7 +57,8 @@ def certify(
     with rounding is also judged over the reals.
 
     Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding. What is not
-    certified also gets bounds on the share of wrong pairs, in another 2 to 4 s ("float" can give none).
+    certified also gets bounds on the share of wrong pairs, in another 2 to 4 s, or up to a minute where attention
+    depends on tokens ("float" can give none).
 
     Args:
         model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.

@@ -52,7 +52,8 @@ def accuracy_bounds(
     wrong_at_least, over real numbers ("interval") or for the model as it runs ("float32"). In float32 pairs whose
     margin is within the rounding stay open, however fine the sets are.
 
-    Cost: one CPU thread, 1 to 2 s in intervals and 4 s with rounding where attention is constant.
+    Cost: one CPU thread, 1 to 2 s in intervals and 4 s with rounding where attention is constant; up to a minute where
+    it depends on tokens (:mod:`interp.certificates.half_spaces`).
 
     Args:
         width: how far apart the bounds may be.

@@ -142,7 +142,12 @@ def require_plain(model: Any) -> None:
     """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
     if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
         raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
-    found = list(alterations(model))
+    if isinstance(model, ArithmeticTransformer):
+        found = list(alterations(model))
+    else:  # a bridge has hooks of its own on its modules; what is judged is a copy of the weights
+        hooked = [name for name, point in getattr(model, "hook_dict", {}).items() if point._forward_hooks]
+        found = [f"{name} has a hook" for name in hooked]
+        found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
     if model.training:
         found.append("the model is in training mode")
     if (precision := torch.get_float32_matmul_precision()) != "highest":
