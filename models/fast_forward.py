@@ -253,11 +253,10 @@ def unembed(
 def norm_output(
     norm: Norm, x: Float[Tensor, "batch pos d_model"], weights: Weights
 ) -> Float[Tensor, "batch pos d_model"]:
-    """The norm's output: LayerNorm by torch's fused kernel, unless a hook wants to see what is inside."""
+    """The norm's output: LayerNorm by torch's fused kernel."""
     cfg = norm.config
-    watched = any(point._forward_hooks or point._backward_hooks for point in (norm.hook_scale, norm.hook_normalized))
     whole = x.dtype in (torch.float32, torch.float64)
-    if cfg.norm_eps_outside or watched or (cfg.normalization_type != "LN" and not whole):
+    if cfg.norm_eps_outside or (cfg.normalization_type != "LN" and not whole):
         return norm(x, weights)
     gain, bias = norm.get(weights, "w"), weights.get(f"{norm.name}.b")
     if cfg.normalization_type != "LN":  # the module's own formula, without its hook points

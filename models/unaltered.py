@@ -7,7 +7,6 @@ compute something else, and only a run of the module itself shows it. Everything
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,12 +16,6 @@ from torch.nn.modules import module as torch_module
 
 from models.errors import UserError
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
 _WEIGHT_MAP = "weight_map"
 
 
@@ -42,17 +35,24 @@ def alterations(model: nn.Module) -> tuple[str, ...]:
     read where a module keeps them, without ``nn.Module``'s search.
     """
     found = [f"every module has a global hook ({kind})" for kind in _global_hooks()]
-    for name, module in _modules(model, ""):
-        own = module.__dict__
-        if any(own.get(kind) for kind in _HOOKS):
+    left: list[tuple[str, nn.Module]] = [("", model)]
+    while left:
+        name, module = left.pop()
+        own, cls = module.__dict__, type(module)
+        hooks = (own["_forward_hooks"], own["_forward_pre_hooks"], own["_backward_hooks"], own["_backward_pre_hooks"])
+        if any(hooks) and not all(_is_wiring(hook) for kind in hooks for hook in kind.values()):
             found.append(f"{name or 'the model'} has a hook")
-        if not _is_known(type(module).forward):
+        known, methods = _class(cls, cls.forward)
+        if not known:
             found.append(f"{name or 'the model'} has a forward pass of its own")
-        if not _methods(type(module)).isdisjoint(own):
-            replaced = ", ".join(sorted(_methods(type(module)).intersection(own)))
+        if not methods.isdisjoint(own):
+            replaced = ", ".join(sorted(methods.intersection(own)))
             found.append(f"{name or 'the model'} has a {replaced} of its own")
         if "eps" in own and own["eps"] != getattr(own.get("config"), "eps", own["eps"]):
             found.append(f"{name or 'the model'}.eps is {own['eps']}, and the config says {own['config'].eps}")
+        for key, child in own["_modules"].items():
+            if child is not None and (name or key != _WEIGHT_MAP):
+                left.append((f"{name}.{key}" if name else key, child))
     if model.training and getattr(getattr(model, "config", None), "dropout", 0):
         found.append("the model is in training mode, with dropout")
     if torch.is_autocast_enabled(_device_type(model)):
@@ -75,12 +75,10 @@ def in_weight_map(name: str) -> bool:
     return name == _WEIGHT_MAP or name.startswith(f"{_WEIGHT_MAP}.")
 
 
-def _modules(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Every module with its name, but for those that make the weights."""
-    yield name, module
-    for key, child in module._modules.items():
-        if child is not None and not (name == "" and key == _WEIGHT_MAP):
-            yield from _modules(child, f"{name}.{key}" if name else key)
+def _is_wiring(hook: Any) -> bool:
+    """Whether transformer_lens 4's bridge made this hook itself, in its first run, for its hook points."""
+    inside = (getattr(hook, "__module__", None) or "").startswith("transformer_lens.model_bridge.")
+    return inside and "_maybe_wire_capture_hooks" in getattr(hook, "__qualname__", "")
 
 
 def _global_hooks() -> list[str]:
@@ -89,16 +87,12 @@ def _global_hooks() -> list[str]:
 
 
 @cache
-def _is_known(forward: Any) -> bool:
-    """Whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is the known one."""
+def _class(cls: type, forward: Any) -> tuple[bool, frozenset[str]]:
+    """(whether a class's ``forward`` is defined in this project, TransformerLens or torch, and so is the known one; the
+    names of its methods, which something on the module itself may stand in for)."""
     home = getattr(forward, "__module__", "") or ""
-    return home.split(".")[0] in ("models", "transformer_lens", "torch")
-
-
-@cache
-def _methods(cls: type) -> frozenset[str]:
-    """The names of a class's methods, which something on the module itself may stand in for."""
-    return frozenset(name for name in dir(cls) if callable(getattr(cls, name, None)))
+    methods = frozenset(name for name in dir(cls) if callable(getattr(cls, name, None)))
+    return home.split(".")[0] in ("models", "transformer_lens", "torch"), methods
 
 
 def _device_type(model: nn.Module) -> str:

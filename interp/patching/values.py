@@ -12,14 +12,16 @@ from torch import Tensor
 
 from interp.metrics import Metric
 from interp.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
-from interp.patching.plain import PlainPatcher
+from interp.patching.plain import PlainPatcher, Variant
 from interp.patching.run import CachedActivations, Frame, Run
 from interp.patching.sites import SITES, Groups, Site, parts_of
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
+from models.unaltered import alterations
 
 #: Examples a batch, so that one variant's widest activation stays in the processor's cache.
 ROWS_AT_ONCE = 2**19
+PLAIN_AT_ONCE = 2**13  # tokens a run through hooks; more at once is no faster
 CHECKED = 8  # cells of a sweep that ``check=True`` runs through the hooks as well
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 _ROUNDING = 1e-5  # relative difference that rounding alone can cause
@@ -129,13 +131,24 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
 
 @torch.no_grad()
 def plain_values(model: Any, asked: Question) -> SweepValues:
-    """The same through the model's own hooks, one variant at a time: for models that have no fast path."""
-    of_source = asked.judged(model(asked.source)) if isinstance(asked.source, Tensor) else None
-    patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
+    """The same through the model's own hooks: for models that have no fast path.
+
+    Small batches' variants are stacked in one run, unless the model has hooks of its own, which may know the batch.
+    """
+    of_source, cache = None, asked.source
+    if isinstance(asked.source, Tensor):
+        logits, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
+        of_source = asked.judged(logits)
+    patcher = PlainPatcher(model, asked.base, cache)
     shape = asked.shape(model.cfg)
     out = np.empty((len(asked.metrics), *shape, len(asked.base)))
-    for cell in np.ndindex(*shape):
-        out[(slice(None), *cell)] = asked.judged(_plain_cell(patcher, asked, cell))
+    at_once = 1 if alterations(model) else max(1, PLAIN_AT_ONCE // asked.base.numel())
+    for layer in range(shape[0]):
+        cells = list(np.ndindex(*shape[1:]))
+        for start in range(0, len(cells), at_once):
+            some = cells[start : start + at_once]
+            for cell, logits in zip(some, _plain_cells(patcher, asked, layer, some), strict=True):
+                out[(slice(None), layer, *cell)] = asked.judged(logits)
     return SweepValues(out, asked.judged(patcher.logits()), of_source)
 
 
@@ -162,7 +175,7 @@ def check_values(model: Any, asked: Question, found: SweepValues, seed: int = 0)
     worst = 0.0
     for index in {int(effect.argmax()), *drawn}:
         cell = np.unravel_index(index, shape)
-        logits = _plain_cell(patcher, asked, cell)
+        logits = _plain_cells(patcher, asked, int(cell[0]), [cell[1:]])[0]
         for metric, true, ours in zip(
             asked.metrics, asked.judged(logits), found.patched[(slice(None), *cell)], strict=True
         ):
@@ -183,10 +196,13 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
-def _plain_cell(patcher: PlainPatcher, asked: Question, cell: Any) -> Tensor:
-    layer, part, group, *origin = (int(x) for x in cell)
-    sources = asked.groups.mask[origin[0]] if origin else None
-    return patcher.patched(asked.site, asked.layers[layer], part, asked.groups.mask[group], sources)
+def _plain_cells(patcher: PlainPatcher, asked: Question, layer: int, cells: Any) -> Tensor:
+    """Logits [cell, n, pos, d_vocab] of cells (part, group, (source group)) of one of the layers that are asked for."""
+    mask = asked.groups.mask
+    variants = [
+        Variant(int(part), mask[int(group)], mask[int(origin[0])] if origin else None) for part, group, *origin in cells
+    ]
+    return patcher.patched(asked.site, asked.layers[layer], variants)
 
 
 def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:

@@ -137,6 +137,8 @@ def test_to_takes_print_details(model, tokens):
     assert model.to(torch.float64, print_details=True).dtype == torch.float64
 
 
+# A random model of multiplication writes rows of numbers that have no position ids.
+@pytest.mark.rows(lambda row: row.name != "multiplication-hand-built")
 def test_generation_greedy_and_drawn(row, model):
     problem = row.problems[0]
     task = model.task.for_problems([problem])
@@ -216,7 +218,7 @@ def test_processing_keeps_the_log_probabilities(model, tokens):
     processed = model.dense_copy()
     processed.process_weights_()
     assert_same(processed(tokens).log_softmax(-1), expected, tolerance=1e-5)
-    assert_same(processed.W_U.mean(-1), torch.zeros_like(processed.W_U[:, 0]), tolerance=1e-6)
+    assert float(processed.W_U.mean(-1).abs().max()) < 1e-6 < float(model.W_U.mean(-1).abs().max())
     assert float(processed.b_V.abs().max()) == 0
     assert not torch.equal(processed.W_U, model.W_U)
     loaded = model.dense_copy()

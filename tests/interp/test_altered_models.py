@@ -196,6 +196,8 @@ ASKED = [
     *((name, ask, _summer) for name, ask in SUMMER.items()),
     *((name, ask, _built) for name, ask in BUILT.items()),
 ]
+#: Proofs of seconds.
+SLOW = ("certify", "accuracy_bounds")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {
@@ -233,7 +235,13 @@ def test_every_public_question_is_asked() -> None:
     assert public - {name for name in public if name.startswith("compute_")} - RUN_NO_MODEL <= asked
 
 
-@pytest.mark.parametrize(("name", "ask", "model"), ASKED, ids=[f"{name} of {m.__name__[1:]}" for name, _, m in ASKED])
+@pytest.mark.parametrize(
+    ("name", "ask", "model"),
+    [
+        pytest.param(*asked, id=f"{asked[0]} of {asked[2].__name__[1:]}", marks=[pytest.mark.slow] * (asked[0] in SLOW))
+        for asked in ASKED
+    ],
+)
 def test_a_destroyed_model_never_gets_the_untouched_ones_answer(
     name: str, ask: Callable[[Any], Any], model: Callable[[], Any]
 ) -> None:
@@ -249,4 +257,3 @@ def test_a_destroyed_model_never_gets_the_untouched_ones_answer(
                 same += [way] if _told(ask(asked)) == untouched else []
     assert not same
     assert not alterations(asked)
-    assert _told(ask(asked)) == untouched

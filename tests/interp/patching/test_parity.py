@@ -15,7 +15,7 @@ from transformer_lens import ActivationCache, patching
 from interp.metrics import Metric
 from interp.patching import SITES, patch_sweep
 from interp.patching.engine import Engine
-from interp.patching.plain import PlainPatcher
+from interp.patching.plain import PlainPatcher, Variant
 from interp.patching.run import CachedActivations, Frame, Run
 from interp.patching.sites import get_site, parts_of, position_groups
 from models.transformer import ArithmeticTransformer
@@ -135,7 +135,7 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
         part, group = rng.randrange(parts_of(site, model.config)), rng.randrange(len(groups))
         origin = rng.randrange(len(groups)) if site.by_source else None
         columns = None if origin is None else groups.mask[origin]
-        true = patcher.patched(site, layer, part, groups.mask[group], columns)[:, read]
+        true = patcher.patched(site, layer, [Variant(part, groups.mask[group], columns)])[0][:, read]
         key = part if origin is None else part * len(groups) + origin
         ours = found.get((key, group), run.logits())
         assert (ours - true).abs().max() <= TOLERANCE * true.abs().max()
