@@ -302,16 +302,21 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     hunted = interp.certify(model, "float")
     row = int(hunted.classes.margin.values.argmin())
     a, b = int(hunted.classes.a[row, 0]), int(hunted.classes.b[row, 0])
-    swapped = hunted.classes.copy(deep=True)
-    swapped.a.values[row, 0], swapped.b.values[row, 0] = b, a  # of the same class, and another margin
-    logits = (
-        model(model.task.encode([(b, a)]))[0, model.task.query_positions[int(swapped.target[row])]].detach().numpy()
-    )
-    answer = int(swapped.answer[row])
-    swapped.margin.values[row, 0] = logits[answer] - np.delete(logits, answer).max()
-    assert float(swapped.margin.min()) > hunted.smallest_margin + 0.1
+    # Others of the same class: four low digits that carry nothing.
+    low = torch.randint(5000, (300, 2), generator=torch.Generator().manual_seed(0))
+    pairs = torch.tensor([[a, b]]) - torch.tensor([[a % 10**4, b % 10**4]]) + low
+    target, answer = int(hunted.classes.target[row]), int(hunted.classes.answer[row])
+    assert (a % 10**4 + b % 10**4) < 10**4 and target > 5
+    logits = model(model.task.encode(pairs))[:, model.task.query_positions[target]].detach()
+    margins = logits[:, answer] - torch.cat((logits[:, :answer], logits[:, answer + 1 :]), 1).amax(1)
+    best = int(margins.argmax())
+    other = hunted.classes.copy(deep=True)
+    other.a.values[row, 0], other.b.values[row, 0] = pairs[best].tolist()
+    other.margin.values[row, 0] = float(margins[best])
+    assert float(other.margin.min()) > hunted.smallest_margin + 0.1
     with pytest.raises(UserError):
-        check_certificate(replace(hunted, classes=swapped), model)
+        check_certificate(replace(hunted, classes=other), model)
+    check_certificate(hunted, model)
 
 
 def test_a_refutation_is_checked_answer_and_all():
