@@ -65,7 +65,7 @@ def question(function: Callable[P, R], hooked: bool = True) -> Callable[P, R]:
                 if name == "model" and not hooked:
                     value = _model(name, value)
                 elif value is not None or hint is Any:  # else the annotation says if it can be
-                    value = _checked(name, value, default, by_name=str in get_args(hint))
+                    value = _checked(name, value, default, hint)
                 given.arguments[name] = _of_type(name, value, function)
             _check_fit(given.arguments)
             return function(*given.args, **given.kwargs)
@@ -92,8 +92,8 @@ def plain_state() -> Iterator[None]:
         yield
 
 
-def _checked(name: str, value: Any, default: Any, by_name: bool) -> Any:
-    """The argument as the function gets it; ``by_name`` says that models may be given by their names.
+def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
+    """The argument as the function gets it; ``hint`` is its annotation.
 
     Raises:
         UserError: its name does not allow it.
@@ -104,9 +104,9 @@ def _checked(name: str, value: Any, default: Any, by_name: bool) -> Any:
         return _whole(name, value, *WHOLE[name])
     if name in REAL and _is_number(value):
         return _real(name, value, *REAL[name])
-    if name in SEVERAL_MODELS:
+    if name in SEVERAL_MODELS and "Any" in str(hint):  # of models, and not of what was measured on them
         return _models(name, value)
-    if name in MODELS and not (isinstance(value, str) and by_name):
+    if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)
@@ -183,7 +183,7 @@ def _hooked(name: str, value: Any) -> Any:
     if isinstance(value, nn.Module) and hasattr(value, "run_with_hooks") and hasattr(value, "cfg"):
         return value
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
-    raise UserError(f"{name} must be a model with TransformerLens hooks, not {_shown(value)}.{hint}")
+    raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
 def _models(name: str, value: Any) -> Any:

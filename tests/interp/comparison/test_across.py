@@ -230,7 +230,7 @@ def test_parts_are_tabulated_and_questions_without_any_say_so() -> None:
     ("arguments", "options", "message"),
     [
         ([], {}, "list is empty"),
-        (["not a model"], {}, "no run_with_hooks"),
+        (["microadder-57"], {}, "not a model"),
         (None, {"questions": ["heads"]}, "'head'"),
         (None, {"questions": []}, "at least one question"),
         (None, {"questions": ["head", "head"]}, "none twice"),
