@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import check_certificate
+from interp.certificates import check_certificate, load_certificate
 from interp.certificates.balls import FLOAT32, REAL, Arithmetic
 from interp.certificates.branching import ClassProof, Search, prove, split_codes
 from interp.certificates.columns import all_classes, numbers_of_problems
@@ -219,7 +219,7 @@ def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
     assert 1 < found.lower_bound <= found.smallest_margin < 1.31
     assert (found.shares()["certified"] == 1).all()
     found.save(tmp_path / "certificate.json")
-    again = interp.load_certificate(tmp_path / "certificate.json")
+    again = load_certificate(tmp_path / "certificate.json")
     assert again.sentence() == found.sentence()
     check_certificate(again, model)
     classes = found.classes.copy(deep=True)

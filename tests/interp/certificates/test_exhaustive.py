@@ -170,7 +170,7 @@ def test_a_model_with_hooks_is_refused():
     model = models.load(RIGHT)
     with (
         model.hooks(fwd_hooks=[("blocks.0.hook_attn_out", lambda value, hook: value * 0)]),
-        pytest.raises(UserError, match="has hooks"),
+        pytest.raises(UserError),
     ):
         certify_exhaustively(model)
 
