@@ -24,7 +24,7 @@ from interp.patching import patch_sweep
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 
-BATCHES = (1, 4, 32, 256)
+BATCHES = (1, 16, 256)
 ROUNDS = 3
 MOST_RUN = 48
 SITES = {  # ours: (site, by), theirs

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformer_lens.utilities import sample_logits
+from transformer_lens.utilities.logits_utils import sample_logits
 
 from models.decoding import NOTHING, greedy
 from models.errors import UserError, unknown_name
@@ -62,15 +61,13 @@ def generate(
     spoken = isinstance(input, (str, tuple)) or (isinstance(input, list) and isinstance(input[0], (str, tuple)))
     prompt, answer = _prompt(model, input, spoken)
     wanted = max_new_tokens if max_new_tokens is not None else answer
-    choose: Callable[[Tensor, Tensor], Tensor] | None = None
-    if do_sample:
-        if temperature < 0:
-            raise UserError(f"The temperature must be 0 or more, not {temperature}.")
+    if temperature < 0:
+        raise UserError(f"The temperature must be 0 or more, not {temperature}.")
 
-        def choose(logits: Tensor, prefix: Tensor) -> Tensor:
-            return sample_logits(
-                logits.clone(), top_k, top_p, temperature, freq_penalty, tokens=prefix if freq_penalty else None
-            )
+    def draw(logits: Tensor, prefix: Tensor) -> Tensor:
+        return sample_logits(
+            logits.clone(), top_k, top_p, temperature, freq_penalty, tokens=prefix if freq_penalty else None
+        )
 
     new = greedy(
         model,
@@ -78,7 +75,7 @@ def generate(
         wanted,
         stop=eos_token_id if stop_at_eos else None,
         use_cache=use_past_kv_cache and stands_for(model),
-        choose=choose,
+        choose=draw if do_sample else None,
     )
     if bool((new == NOTHING).any()):
         raise UserError("A row cannot go on: a logit is not a number, or the next token has no position id.")

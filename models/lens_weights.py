@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens.utilities import composition_scores
+from transformer_lens.utilities.matrix import composition_scores
 
 from models import folding
 from models.config import TransformerConfig

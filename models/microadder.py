@@ -119,7 +119,8 @@ class MicroAdderWeights(WeightMap):
                 fill_(parameter, 0.0)
 
     def forward(self) -> Weights:
-        o, own = self.options, dict(self.named_parameters())
+        o = self.options
+        own: dict[str, Tensor] = dict(self.named_parameters())
         d, t, h, d_head = o.d_model, o.token_dim, o.n_heads, o.d_head
         tokens = self._tokens()
         norms = [self._norm(name) for name in ("norm1_w", "norm2_w", "norm_f_w")]

@@ -19,7 +19,7 @@ from models.errors import UserError
 _WEIGHT_MAP = "weight_map"
 
 
-def alterations(model: nn.Module) -> tuple[str, ...]:
+def alterations(model: Any) -> tuple[str, ...]:
     """What makes ``model`` compute something else than its effective weights say; empty if nothing does.
 
     Looked for, on the model and on every module in it: hooks of any kind (of TransformerLens and PyTorch, forward and
@@ -34,6 +34,8 @@ def alterations(model: nn.Module) -> tuple[str, ...]:
     Cost: a few microseconds a module. Sweeps of a millisecond ask, so that this is written for speed: attributes are
     read where a module keeps them, without ``nn.Module``'s search.
     """
+    if not isinstance(model, nn.Module):
+        return ()  # nothing that could be hooked
     found = [f"every module has a global hook ({kind})" for kind in _global_hooks()]
     left: list[tuple[str, nn.Module]] = [("", model)]
     while left:
@@ -60,12 +62,14 @@ def alterations(model: nn.Module) -> tuple[str, ...]:
     return tuple(found)
 
 
-def require_unaltered(model: nn.Module, what: str) -> None:
+def require_unaltered(model: Any, what: str) -> None:
     """Raise UserError if ``model`` computes something else than its weights say, from which ``what`` is computed."""
-    if found := alterations(model):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    found = alterations(model)
+    if found:
+        first, *others = found
+        more = f" (and {len(others)} more)" if others else ""
         raise UserError(
-            f"{what} is computed from the model's weights, and this model computes something else: {found[0]}{more}; "
+            f"{what} is computed from the model's weights, and this model computes something else: {first}{more}; "
             "take that off first, hooks by reset_hooks()."
         )
 

@@ -190,7 +190,7 @@ class CellScorer:
                 moved = None if shifts is None else shifts[chosen]
                 ids_of = None if moved is None else self._shifted(task, moved)
                 targets, mask = sequences.targets[rows, first:], sequences.mask[rows, first:]
-                options = {"use_cache": False} if self.as_it_is else {"weights": self.weights}
+                options: dict[str, Any] = {"use_cache": False} if self.as_it_is else {"weights": self.weights}
                 found = greedy(self.model, prompts, targets.shape[1], position_ids=ids_of, **options)
                 wrong = found != targets
                 exact[chosen] = ~(wrong & mask).any(1).cpu()

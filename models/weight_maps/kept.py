@@ -75,7 +75,7 @@ def kept_weights(weight_map: WeightMap) -> Weights:
     known = _known.get(weight_map)
     if known is not None and known.is_worthless:
         return weight_map()
-    modules = list(weight_map.modules()) if weight_map._modules else [weight_map]
+    modules: list[nn.Module] = list(weight_map.modules()) if weight_map._modules else [weight_map]
     tables = [table for module in modules for table in (module._parameters, module._buffers)]
     tensors = [x for table in tables for x in table.values() if x is not None]
     if not _may_keep(modules, tensors):
