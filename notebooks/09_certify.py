@@ -334,9 +334,8 @@ show(figure, finding, "attention scalar s (stream units)", "lead of the right di
 for share in (0.0, 0.5, 0.9, 0.99):
     level = share * float(grid[index].min())
     proof = decision.prove(*case(index), *classes.ends[index].tolist(), level)
-    print(
-        f"margin above {level:.3f}: proved in {len(proof.cuts) + 1} pieces, lower bound {numerals.shown(proof.lowest, 4)}"
-    )
+    bound = numerals.shown(proof.lowest, 4)
+    print(f"margin above {level:.3f}: proved in {len(proof.cuts) + 1} pieces, lower bound {bound}")
 
 # %% [markdown]
 # ## 6. float32 is one more radius
