@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -87,11 +88,12 @@ def untrained(name: str, measure: Any, copies: int = 20) -> Callable[[Store], li
 
 
 def measured(
-    where: str, claim: str, printed: str, rule: Rule, name: str, measure: Any, *rest: str, **more: Any
+    where: str, claim: str, printed: str, rule: Rule, name: str, measure: Any, *rest: Any, **more: Any
 ) -> Headline:
     """A row on the stored weights, with untrained models as its control."""
     control = untrained(name, measure)
-    return _line(where, claim, printed, rule, SHOWN, weights(name, measure), *rest, control=control, **more)
+    row = _line(where, claim, printed, rule, SHOWN, weights(name, measure), *rest, **more)
+    return replace(row, control=control)
 
 
 # ---- what it does
