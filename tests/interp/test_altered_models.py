@@ -136,7 +136,7 @@ def _sweep_of_tokens(model: Any, task: Any) -> Any:
 
 def _attack(model: Any, **options: Any) -> Any:
     with unchecked_shapes():  # as in the attack's own tests
-        return interp.attack(model, **options)
+        return str(interp.attack(model, **options).margins.to_dict())
 
 
 def _explored(model: Any) -> Any:
