@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from models.errors import UserError
 from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
 from models.tasks.base import Task
 
@@ -107,7 +108,7 @@ class Runner:
                 asked = logits[torch.arange(len(rows)), queries[rows].to(logits.device)][:, None]
                 value = margin_of(asked, right[rows].to(logits.device))[0][:, 0]
                 wanted = [found[name] for name in (EMBED, *hooks)]
-                gradients = torch.autograd.grad(value.sum(), wanted)
+                gradients = _gradients(value.sum(), wanted)
             margins.append(value.detach().cpu())
             effects.append((gradients[0] @ self.W_E.T.to(gradients[0].dtype)).double().cpu())
             for name, gradient in zip(hooks, gradients[1:], strict=True):
@@ -127,6 +128,15 @@ class Runner:
             fwd_hooks = [(name, partial(keep, name=name)) for name in hooks]
             self.model.run_with_hooks(batch.to(self.device), fwd_hooks=fwd_hooks)
         return {name: torch.cat(values) for name, values in found.items()}
+
+
+def _gradients(value: Tensor, wanted: list[Tensor]) -> list[Tensor]:
+    """Gradients of a number. Raises UserError where something on the model cuts them off."""
+    found = torch.autograd.grad(value, wanted, allow_unused=True) if value.requires_grad else [None]
+    kept = [gradient for gradient in found if gradient is not None]
+    if len(kept) < len(wanted):
+        raise UserError("No gradient reaches the embeddings, along which the search goes: a hook may cut it off.")
+    return kept
 
 
 def margin_of(

@@ -21,15 +21,17 @@ import interp
 import models
 from interp.explorer import frame
 from interp.explorer.subject import Subject
+from interp.metrics import Metric, resolve_metrics
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.unaltered import alterations
+from tests.shape_checks import unchecked_shapes
 
 # ---- ways to destroy a model: the stream that enters the first block becomes zero
 
 
 def _zero(value: torch.Tensor, hook: Any = None) -> torch.Tensor:
-    return torch.zeros_like(value)
+    return value * 0
 
 
 @contextmanager
@@ -121,11 +123,20 @@ def _few(model: Any) -> torch.Tensor:
 
 
 def _patch_sweep(model: Any) -> Any:
-    from interp.metrics import resolve_metrics
-
     pairs = _pairs()
     metrics = resolve_metrics(model, pairs, "logit_diff")
     return interp.patch_sweep(model, pairs.corrupted_tokens, pairs.clean_tokens, metrics).found.patched
+
+
+def _sweep_of_tokens(model: Any, task: Any) -> Any:
+    base, source = (task.encode(task.sample(4, torch.Generator().manual_seed(seed))) for seed in (0, 1))
+    metric = Metric("logit", (task.query_positions[-1],), lambda logits, rows: logits[..., 0, 3])
+    return interp.patch_sweep(model, base, source, metric, "attn_out", task=task).found.patched
+
+
+def _attack(model: Any, **options: Any) -> Any:
+    with unchecked_shapes():  # as in the attack's own tests
+        return str(interp.attack(model, **options).margins.to_dict())
 
 
 def _explored(model: Any) -> Any:
@@ -142,7 +153,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "carry_units": lambda m: interp.carry_units(m, n=64),
     "certify": lambda m: interp.certify(m),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
-    "attack": lambda m: interp.attack(m, runs=100),
+    "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
     "activation_patching, checked": lambda m: interp.activation_patching(m, _pairs(), "head_out", check=True),
     "patch_sweep": _patch_sweep,
@@ -151,7 +162,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "smallest_circuit": lambda m: interp.smallest_circuit(m, _pairs()),
     "component_ablation": lambda m: interp.component_ablation(m, n=32),
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=16, pairs=False, controls=0),
-    "double_dissociation": lambda m: interp.double_dissociation(m, n=64, draws=9),
+    "double_dissociation": lambda m: interp.double_dissociation(m, n=64, draws=19),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=50),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=50),
     "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 4, n=20),
@@ -159,16 +170,16 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
     "compare": lambda m: interp.compare(m, _other(), n=32),
-    "compare_models": lambda m: interp.compare_models([m, _other()], questions=["accuracy"], n=32),
+    "compare_models": lambda m: interp.compare_models([m, _other()], questions=["uniform"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=32),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
-    "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0),
+    "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
     "explore": _explored,
 }
 SUMMER: dict[str, Callable[[Any], Any]] = {
     "models.score": lambda m: models.score(m, _few(m)),
     "models.score, greedy": lambda m: models.score(m, _few(m), method="greedy"),
-    "attack": lambda m: interp.attack(m, task=m.task.at(2, 2), runs=60),
+    "attack": lambda m: _attack(m, task=m.task.at(2, 2), runs=60),
     "needed_attention": lambda m: interp.needed_attention(m, n=16, untrained=[]),
     "head_roles": lambda m: interp.head_roles(m, n=16, untrained=[]),
     "pattern_substitution": lambda m: interp.pattern_substitution(m, n=16),
@@ -182,9 +193,7 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     ),
     "offset_sweep": lambda m: interp.offset_sweep(m, (2, 2), n=10),
     "greedy_agreement": lambda m: interp.greedy_agreement(m, [(2, 2)], n=10),
-    "activation_patching": lambda m: interp.activation_patching(
-        m, problem_pairs(m.task.at(2, 2), "digit", column=0, n=4), "attn_out"
-    ),
+    "patch_sweep": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),
 }
 BUILT: dict[str, Callable[[Any], Any]] = {
     "named_stream": lambda m: interp.named_stream(m, "$12+34=00>21>64"),
@@ -222,8 +231,8 @@ def _adder_moved() -> Any:
 
 def _told(result: Any) -> str:
     """All numbers of a result, but for the time that it took."""
-    if hasattr(result, "to_dataframe"):
-        frame = result.to_dataframe()
+    if hasattr(result, "to_dataframe") or isinstance(result, pd.DataFrame):
+        frame = result if isinstance(result, pd.DataFrame) else result.to_dataframe()
         frame = frame.drop(columns=[name for name in frame if "seconds" in str(name)])
         return f"{type(result).__name__}\n" + pd.DataFrame.to_csv(frame)
     return repr(result.tolist() if hasattr(result, "tolist") else result)

@@ -47,10 +47,13 @@ def test_parts_that_this_transformer_lacks_are_named(switch: str, value: Any):
 
 
 @torch.no_grad()
-def test_a_copy_that_gives_other_logits_is_not_handed_out():
-    """A hook that stays on the stock model stands for a part which the copy does not have."""
+def test_a_copy_that_gives_other_logits_is_not_handed_out(monkeypatch):
+    """A hook that stays on the stock model stands for a part which the copy does not have; seen or unseen."""
     model = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
     stock = stock_copy(model)
     stock.add_hook("blocks.0.hook_resid_post", lambda x, hook: x.abs())
+    with pytest.raises(UserError):
+        from_transformer_lens(stock, model.task)
+    monkeypatch.setattr("models.importers.stock.require_unaltered", lambda model, what: None)
     with pytest.raises(UserError, match="gives other logits"):
         from_transformer_lens(stock, model.task)
