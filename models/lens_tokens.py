@@ -12,6 +12,7 @@ from models.config import TransformerConfig
 from models.errors import UserError
 from models.parts.values import has_values
 from models.tasks.base import Task
+from models.tasks.sequences import SPECIAL, SequenceTask
 
 
 class TokenMethods:
@@ -39,7 +40,9 @@ class TokenMethods:
             try:
                 input = self.task.for_problems(input).encode(input)
             except UserError:
-                found = [self._spelt(text) for text in input]
+                # A sequence's own text begins with its BOS: anything else is a problem that cannot be, not tokens.
+                starts = SPECIAL if isinstance(self.task, SequenceTask) else ""
+                found = [self._spelt(text) if str(text).startswith(starts) else None for text in input]
                 lengths = {len(ids) for ids in found if ids is not None}
                 if None in found or len(lengths) != 1:
                     raise

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -38,9 +38,9 @@ WHOLE: dict[str, tuple[int, int]] = {
 #: Real numbers by parameter: they lie between these two, the first of which ``OPEN`` leaves out.
 REAL: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("carry_heavy", "threshold"), (0.0, 1.0)),
-    **dict.fromkeys(("width", "seconds", "period"), (0.0, 1e9)),
+    **dict.fromkeys(("seconds", "period"), (0.0, 1e9)),
 }
-OPEN = ("width", "seconds", "period")
+OPEN = ("seconds", "period")
 MODELS = ("model", "a", "b", "reference")
 SEVERAL_MODELS = ("models", "untrained")
 
@@ -133,9 +133,18 @@ def _of_type(name: str, value: Any, function: Callable[..., Any]) -> Any:
     for candidate in (value, plain):
         if is_bearable(candidate, hint, conf=BeartypeConf(is_pep484_tower=True)):
             return candidate
+    if isinstance(value, str) and any(isinstance(choice, str) for choice in _choices(hint)):
+        return value  # the function itself names the closest of its choices
     said = function.__annotations__[name]
     said = _whole_number(name) if name in WHOLE else said if isinstance(said, str) else said.__name__
     raise UserError(f"{name} must be {said}, not {_shown(value)}.")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """What a Literal allows, or the Literals of a union."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(choice for part in get_args(hint) for choice in _choices(part))
 
 
 def _is_number(value: object) -> bool:
@@ -203,8 +212,12 @@ def _task(name: str, value: Any) -> Any:
 
 
 def _tasks(name: str, value: Any) -> Any:
+    from models.tasks.base import Task
+
+    if isinstance(value, Task):  # one for all models
+        return value
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be a list of tasks, one a model, not {_shown(value)}.")
+        raise UserError(f"{name} must be a task or a list of tasks, one a model, not {_shown(value)}.")
     for entry in value:
         if entry is not None:
             _task(f"Every one of {name}", entry)

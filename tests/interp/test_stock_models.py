@@ -184,7 +184,7 @@ SMALLER: dict[str, Callable[[Any, Any], Any]] = {
     "patching": lambda model, pairs: interp.activation_patching(model, pairs, "resid_pre", check=True),
     "paths": lambda model, pairs: interp.path_patching(model, pairs),
     "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
-    "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="logit_diff", n_random=3),
+    "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", n_random=3),
     "attribution of logits": lambda model, pairs: interp.logit_attribution(model, RESIDUES, n=16),
     "logit lens": lambda model, pairs: interp.logit_lens(model, RESIDUES, n=16),
     "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),

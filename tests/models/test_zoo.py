@@ -152,8 +152,9 @@ def test_a_constructed_model_loads_by_its_name_and_its_name_is_among_the_closest
 
 @pytest.mark.usefixtures("zoo_of_one")
 def test_a_model_that_is_not_stored_can_still_be_built() -> None:
-    with pytest.raises(UserError, match=r"no stored model 'microadder-57'.*models\.build\('microadder-57'\)"):
+    with pytest.raises(UserError):
         models.load("microadder-57")
+    assert models.build("microadder-57").name_or_path == "microadder-57"
 
 
 # ---- damage
