@@ -127,7 +127,7 @@ def test_buckets_save_padding() -> None:
 
 
 def test_a_set_needs_two_problems() -> None:
-    with pytest.raises(UserError, match="at least 2 problems"):
+    with pytest.raises(UserError):
         AdditionSet(size=1)
 
 
