@@ -282,7 +282,8 @@ class _Trained(_Weights):
         """The trained model, after training it as far as time allows; None if it is not finished."""
         name, job = self.variant.name, self.job
         if self._complete():  # the same recipe? Raises if the folder holds another run
-            self.run.open({"model": name, "recipe": self.recipe.to_dict(), "seeds": 1, "first_seed": self.seed})
+            with self.run.open({"model": name, "recipe": self.recipe.to_dict(), "seeds": 1, "first_seed": self.seed}):
+                pass
         else:
             minutes = None if deadline is None else (deadline - time.monotonic()) / 60
             if minutes is not None and minutes <= 0:
