@@ -74,11 +74,6 @@ def require_unaltered(model: Any, what: str) -> None:
         )
 
 
-def in_weight_map(name: str) -> bool:
-    """Whether the module of that name makes the weights, and is not part of the forward pass."""
-    return name == _WEIGHT_MAP or name.startswith(f"{_WEIGHT_MAP}.")
-
-
 def _is_wiring(hook: Any) -> bool:
     """Whether transformer_lens 4's bridge made this hook itself, in its first run, for its hook points."""
     inside = (getattr(hook, "__module__", None) or "").startswith("transformer_lens.model_bridge.")

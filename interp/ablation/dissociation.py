@@ -177,7 +177,7 @@ def compute_double_dissociation(
     signals = list((everything if of_task else SIGNALS) if signals is None else signals)
     if not signals:
         raise UserError(
-            "There is no signal to compare units by: no variable of the task has one value a column and two in all."
+            "There is no signal to compare units by: no variable of the task has one value per column, of two in all."
         )
     for name in signals:
         if name not in everything:

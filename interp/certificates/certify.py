@@ -29,7 +29,7 @@ from models.tasks.addition import DIGITS
 
 #: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
 SHARES = (0.5, 0.25, 0.1, 0.0)
-SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed anew, in logits and relative
+SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
 _AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
 
@@ -163,7 +163,7 @@ class Leads:
 
     Attributes:
         own: as the model computes them. margins: of the function that is judged, which over the reals is run in
-            float64. NaN is no lead.
+            float64. A NaN does not count as a lead.
         size: the largest logit beside each.
     """
 
@@ -276,12 +276,12 @@ def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]
 def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> Certificate:
     """Verify a certificate against a model, without searching; returns it as it was derived again.
 
-    Nothing in the file is believed. Read anew from the weights: the method's terms and errors, and the classes with
-    their ranges. The file's own ranges must cover those, its pieces must cover its ranges, and every piece must be
+    Nothing in the file is believed. The method's terms and errors, and the classes with their ranges, are read from the
+    weights again. The file's own ranges must cover those, its pieces must cover its ranges, and every piece must be
     enclosed above the bound that it claims. Its extreme pairs must be problems of their classes; run through the model
     again, they must have the margins that it says, as far as another order of summation lets them, and the smallest
-    margin found anew must not be smaller. A refutation is run through the model, and must fail as it says; the numbers
-    of problems are counted, and bounds on the accuracy proved anew.
+    margin found again must not be smaller. A refutation is run through the model, and must fail as it says; the numbers
+    of problems are counted, and bounds on the accuracy are proved again.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.

@@ -191,7 +191,7 @@ def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> Any:
     """Verify a certificate against a model, without believing what the file says; see the way's own check.
 
     Returns:
-        the verdict as it was derived again: all that it prints was compared, or found anew.
+        the verdict as it was derived again: all that it prints was compared, or found again.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.

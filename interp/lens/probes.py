@@ -12,7 +12,7 @@ the label, and for ``carry_in`` the pair of the probed column itself.
     selectivity   accuracy - control
     memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
                   this size learns by heart, and would use if the pairs were not kept apart
-    untrained     the same probe on the same architecture with weights drawn anew (:func:`untrained_twin`): what a
+    untrained     the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what a
                   network of random features lets be read, which can be nearly all of it
     score         AUROC for yes or no, R^2 for the digit sum: what an accuracy hides where one label is rare (nines)
 

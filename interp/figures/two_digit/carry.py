@@ -114,7 +114,7 @@ def carry_probes(result: CarryProbes) -> go.Figure:
     blank = max(float(result.stream(position).untrained.max()) for position in best)
     title = (
         f"{result.name}: a linear probe reads the carry with at most {best['b0']:.3f} at b0 and {best['s0']:.3f} at s0 "
-        f"(untrained: at most {blank:.3f}; labels dealt anew: at most {result.table.control.max():.3f})"
+        f"(untrained: at most {blank:.3f}; labels dealt again: at most {result.table.control.max():.3f})"
     )
     note = "Dotted lines: the same probes on an untrained copy"
     return theme.finish(figure, title, result.provenance, width=1050, height=560, note=note)
