@@ -231,7 +231,8 @@ def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float
     low, high = np.quantile((above @ drawn).max(0), [0.025, 0.975])
     mean = above.mean(1)
     low, high = widened(mean.max(), low, high, n)
-    return {"barrier": float(mean.max()), "low": float(low), "high": float(high), "at": float(t[mean.argmax(), 0])}
+    low = max(0.0, float(low))  # a barrier is no less than its ends' height, which is zero
+    return {"barrier": float(mean.max()), "low": low, "high": float(high), "at": float(t[mean.argmax(), 0])}
 
 
 def _control_paths(a: Any, alignment: Alignment, seed: int) -> dict[str, tuple[Any, Any]]:

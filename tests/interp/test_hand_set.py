@@ -11,7 +11,7 @@ import torch
 import interp
 import models
 from interp.experiments import find_experiment
-from interp.hand_set import aligned, compare_numbers, digits_kept, discoverability_gap, significant
+from interp.hand_set import aligned, compare_numbers, digits_kept, discoverability_gap, over_the_reals, significant
 from models.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -33,10 +33,6 @@ def test_three_numbers_are_right_on_all_pairs_over_the_reals() -> None:
     assert found.status == "certified" and found.provenance.n == 10**20 and found.smallest_margin < 0.002
 
 
-def in_floats(model):
-    return interp.certify(model, "float")
-
-
 def test_the_gap_is_read_off_the_registry_and_the_zoo() -> None:
     names = [
         "microadder-11",
@@ -46,16 +42,16 @@ def test_the_gap_is_read_off_the_registry_and_the_zoo() -> None:
         "adder-4-by-hand",
         "toygpt-learned-pre",
     ]
-    found = discoverability_gap(in_floats, names)
+    found = discoverability_gap(over_the_reals, names)
     table = found.table.set_index("model")
     assert list(found.table.numbers) == [3, 4, 11, 57, 67] and "toygpt-learned-pre" not in table.index
     assert list(table.made[:3]) == ["by hand", "by hand", "trained from another model"]
-    assert table.rung["adder-3-by-hand"] == "certified in floats"  # the judge's
+    assert table.rung["adder-3-by-hand"] == "certified in interval arithmetic"  # the judge's
     assert table.rung["microadder-57"] == "certified with rounding"  # the stored certificate's
     assert table["values"]["adder-4-by-hand"] == 4
     assert found.factor == 57 / 3 and "19 times" in found.sentence() and "1.58 times" in found.sentence()
     assert len(found.figure().data) == 3
-    assert found.provenance.rung == "certified in floats"
+    assert found.provenance.rung == "certified in interval arithmetic"
 
 
 def test_models_that_no_method_judges_count_as_sampled() -> None:
@@ -72,7 +68,7 @@ def test_models_that_no_method_judges_count_as_sampled() -> None:
     ("name", "enough"), [("adder-3-by-hand", 4), ("adder-4-by-hand", 4), ("microadder-57-by-hand", 3)]
 )
 def test_hand_set_numbers_can_be_rounded_to_so_many_digits(name: str, enough: int) -> None:
-    found = digits_kept(models.build(name), (2, 3, 4), in_floats)
+    found = digits_kept(models.build(name), (2, 3, 4))
     assert found.enough == enough and f"{enough} or more" in found.sentence()
     refuted = found.table[found.table.status == "refuted"]
     assert len(refuted) == enough - 2 and (refuted.counterexample != "").all()
@@ -80,8 +76,8 @@ def test_hand_set_numbers_can_be_rounded_to_so_many_digits(name: str, enough: in
 
 
 def test_the_trained_model_needs_four_digits() -> None:
-    assert digits_kept(models.load("microadder-57"), (3, 4), in_floats).enough == 4
-    nothing = digits_kept(models.load("microadder-57"), (1,), in_floats)
+    assert digits_kept(models.load("microadder-57"), (3, 4)).enough == 4
+    nothing = digits_kept(models.load("microadder-57"), (1,))
     assert nothing.enough is None and "is not certified" in nothing.sentence()
 
 

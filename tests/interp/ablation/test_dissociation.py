@@ -124,7 +124,7 @@ def test_a_stock_model_gives_the_same_table_under_resampling():
 
 BAD = {
     "Did you mean 'carry_out'": lambda m: double_dissociation(m, neurons(m), ["carryout"], n=20),
-    "one value a column": lambda m: double_dissociation(models.load("position-coupling-1l4h-small"), Head(0, 0), n=20),
+    "one value per column": lambda m: double_dissociation(models.load("position-coupling-1l4h-small"), Head(0, 0), n=20),
     "no signal to compare": lambda m: double_dissociation(m, neurons(m), [], n=20),
     "at least 19 draws": lambda m: double_dissociation(m, neurons(m), n=20, draws=9),
     "There is no unit 2": lambda m: double_dissociation(m, Neuron(0, 2), n=20),
