@@ -15,8 +15,8 @@ from flint import arb, arb_mat
 
 import interp
 import models
-from interp.certificates import check_certificate
-from interp.certificates.decision import Decision
+from interp.proofs import check_certificate
+from interp.proofs.decision import Decision
 from models.transformer import ArithmeticTransformer
 
 NAMES = ("microadder-57", "microadder-67", "microadder-74")

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 
 import models
-from interp.heatmaps.cells import CellScorer, cell_problems
+from interp.probes.heatmaps.cells import CellScorer, cell_problems
 from models.decoding import greedy
 from models.position_coupling_figures import FIGURES
 

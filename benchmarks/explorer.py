@@ -1,10 +1,10 @@
 """What one interaction with the explorer costs: a new problem, a click on a unit, a step to the next digit.
 
-Python's share is CPU time of :meth:`interp.explorer.Session.reply` and of writing its JSON, nothing of it known before;
-beside it the floor: the forward passes that the reply cannot do without, with the same hooks on nothing (a new problem
-that is answered right takes one; a click takes as many as the ablated answer needs, the unablated one being known). The
-browser's share is the time from the event to the finished layout, measured in Chromium where there is one; a step to
-another digit is nothing but that. The target for all of it together is 100 ms.
+Python's share is CPU time of :meth:`interp.site.explorer.Session.reply` and of writing its JSON, nothing of it known
+before; beside it the floor: the forward passes that the reply cannot do without, with the same hooks on nothing (a new
+problem that is answered right takes one; a click takes as many as the ablated answer needs, the unablated one being
+known). The browser's share is the time from the event to the finished layout, measured in Chromium where there is one;
+a step to another digit is nothing but that. The target for all of it together is 100 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import models
-from interp.explorer import Session, Subject, write_explorer
+from interp.site.explorer import Session, Subject, write_explorer
 from models.transformer import ArithmeticTransformer
 
 CASES = {"microadder-57": "L0U1", "adder-456": "L0U7", "toygpt-learned-pre": "L0H1"}

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 import models
-from interp.metrics import Metric
-from interp.patching import patch_sweep
+from interp.causal.patching import patch_sweep
+from interp.core.metrics import Metric
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 

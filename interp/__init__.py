@@ -26,7 +26,7 @@
     interp.mode_connectivity(adder, seed).figure()   two seeds: the loss on the straight line between them, aligned
     interp.seed_distances([adder, seed, other])  and how far apart their parameters and answers are
     interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
-    interp.headlines.table().figure()            every headline number of the five papers, ours, and how to make it
+    interp.papers.headlines.table().figure()     every headline number of the five papers, ours, and how to make it
 
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.accuracy_bounds(adder).figure()       and on what share of them, between two exact numbers
@@ -46,16 +46,17 @@
     interp.linear_probes(adder).figure()         what can be read where
     interp.training_dynamics("adder-456").figure()   and when in training all of this came
 
-:mod:`interp.patching`, :mod:`interp.edges`, :mod:`interp.circuits`, :mod:`interp.ablation`, :mod:`interp.interchange`
-and :mod:`interp.lens` have the rest of the causal toolkit.
+:mod:`interp.causal.patching`, :mod:`interp.causal.edges`, :mod:`interp.causal.circuits`, :mod:`interp.causal.ablation`,
+:mod:`interp.causal.interchange` and :mod:`interp.probes.lens` have the rest of the causal toolkit.
 
 Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
 from inspect import isfunction
 
-from interp import _own_models  # noqa: F401  before all that imports models
-from interp.ablation import (
+from interp.core import own_models as _own_models  # isort: skip  # noqa: F401  before all that imports models
+
+from interp.causal.ablation import (
     ComponentAblation,
     DoubleDissociation,
     ParameterAblation,
@@ -63,40 +64,9 @@ from interp.ablation import (
     double_dissociation,
     parameter_ablation,
 )
-from interp.accuracy import AccuracyByChain, accuracy_by_chain
-from interp.attacks import Attack, attack
-from interp.attention import AttentionByRole, attention_by_role, compute_attention_by_role
-from interp.carry import CarryUnits, carry_units, compute_carry_units
-from interp.certificates import AccuracyBounds, Certificate, accuracy_bounds, certify
-from interp.circuits import Circuit, smallest_circuit
-from interp.comparison.across import compare_models
-from interp.comparison.alignment import Alignment, align
-from interp.comparison.compare import compare
-from interp.comparison.connectivity import ModeConnectivity, mode_connectivity
-from interp.comparison.result import Comparison
-from interp.comparison.seeds import SeedDistances, seed_distances
-from interp.comparison.swap_result import Swaps
-from interp.comparison.swaps import swap_components
-from interp.comparison.table import ModelTable
-from interp.coupled.attention import NeededAttention, compute_needed_attention, needed_attention
-from interp.coupled.causal import PatternSubstitution, compute_pattern_substitution, pattern_substitution
-from interp.coupled.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
-from interp.coupled.errors import FirstErrors, compute_first_errors, first_errors
-from interp.coupled.growth import AttendedGrowth, attended_growth, compute_attended_growth
-from interp.coupled.named_stream import NamedStream, named_stream
-from interp.coupled.roles import HeadRoles, compute_head_roles, head_roles
-from interp.coupled.sum_units import SumUnits, sum_units
-from interp.coupled.writes import HeadWrites, compute_head_writes, head_writes
-from interp.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
-from interp.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
-from interp.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
-from interp.explorer import explore
-from interp.headlines import Headlines
-from interp.heatmaps.grid import ExactMatchGrid, exact_match_grid
-from interp.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
-from interp.heatmaps.panels import GridPanel, GridPanels
-from interp.helices import HelixFit, helix_fit
-from interp.interchange import (
+from interp.causal.circuits import Circuit, smallest_circuit
+from interp.causal.edges import EdgeAttribution, PathPatching, edge_attribution, path_patching
+from interp.causal.interchange import (
     CausalScrubbing,
     InterchangeSweep,
     WhichAlgorithm,
@@ -105,10 +75,45 @@ from interp.interchange import (
     interchange_sweep,
     which_algorithm,
 )
-from interp.lens import LinearProbes, LogitAttribution, LogitLens, linear_probes, logit_attribution, logit_lens
-from interp.patching import PatchingSweep, activation_patching, patch_sweep
-from interp.results import Provenance, Result
-from interp.stress import StressSuites, stress_suites
+from interp.causal.patching import PatchingSweep, activation_patching, patch_sweep
+from interp.compare.across import compare_models
+from interp.compare.alignment import Alignment, align
+from interp.compare.compare import compare
+from interp.compare.connectivity import ModeConnectivity, mode_connectivity
+from interp.compare.result import Comparison
+from interp.compare.seeds import SeedDistances, seed_distances
+from interp.compare.swaps.result import Swaps
+from interp.compare.swaps.swaps import swap_components
+from interp.compare.table import ModelTable
+from interp.core.results import Provenance, Result
+from interp.papers.headlines import Headlines
+from interp.papers.position_coupling.attention import NeededAttention, compute_needed_attention, needed_attention
+from interp.papers.position_coupling.causal import (
+    PatternSubstitution,
+    compute_pattern_substitution,
+    pattern_substitution,
+)
+from interp.papers.position_coupling.comparison import CoupledComparison, compute_coupled_comparison, coupled_comparison
+from interp.papers.position_coupling.errors import FirstErrors, compute_first_errors, first_errors
+from interp.papers.position_coupling.growth import AttendedGrowth, attended_growth, compute_attended_growth
+from interp.papers.position_coupling.named_stream import NamedStream, named_stream
+from interp.papers.position_coupling.roles import HeadRoles, compute_head_roles, head_roles
+from interp.papers.position_coupling.sum_units import SumUnits, sum_units
+from interp.papers.position_coupling.writes import HeadWrites, compute_head_writes, head_writes
+from interp.probes.accuracy import AccuracyByChain, accuracy_by_chain
+from interp.probes.attention import AttentionByRole, attention_by_role, compute_attention_by_role
+from interp.probes.carry import CarryUnits, carry_units, compute_carry_units
+from interp.probes.dynamics import GrokkingCurves, TrainingDynamics, grokking_curves, training_dynamics
+from interp.probes.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
+from interp.probes.heatmaps.grid import ExactMatchGrid, exact_match_grid
+from interp.probes.heatmaps.offset_sweeps import GreedyAgreement, OffsetSweep, greedy_agreement, offset_sweep
+from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.helices import HelixFit, helix_fit
+from interp.probes.lens import LinearProbes, LogitAttribution, LogitLens, linear_probes, logit_attribution, logit_lens
+from interp.probes.stress import StressSuites, stress_suites
+from interp.proofs import AccuracyBounds, Certificate, accuracy_bounds, certify
+from interp.proofs.attacks import Attack, attack
+from interp.site.explorer import explore
 from models.questions import question
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 Every score of :func:`score` is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval
 bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It is no statement about all
-inputs; who has tried them all (:mod:`interp.certificates.exhaustive`) says so by the rung.
+inputs; who has tried them all (:mod:`interp.proofs.exhaustive`) says so by the rung.
 
 Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
 whether a *whole* answer is right: up to and including the first wrong token both see the same input, so that token

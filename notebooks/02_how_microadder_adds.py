@@ -29,10 +29,10 @@ from plotly.subplots import make_subplots
 
 import interp
 import models
+from interp.causal.interchange.accuracy import proportion
+from interp.core.problems import draw
+from interp.core.stats import Proportion
 from interp.figures import theme
-from interp.interchange.accuracy import proportion
-from interp.problems import draw
-from interp.stats import Proportion
 from models.evaluation import predict
 
 adder = models.load("microadder-57")

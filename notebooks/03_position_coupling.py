@@ -23,7 +23,7 @@ import numpy as np
 
 import interp
 import models
-from interp.certificates.coupled_grid import load_certified_grids
+from interp.proofs.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # no parameters at all
 print(f"{built.config.n_heads} heads, {built.config.d_model} dimensions, {built.config.d_mlp} hidden units")

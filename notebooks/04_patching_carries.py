@@ -26,8 +26,8 @@ from plotly.subplots import make_subplots
 
 import interp
 import models
+from interp.causal.interchange.accuracy import proportion
 from interp.figures import theme
-from interp.interchange.accuracy import proportion
 from models.tasks import problem_pairs
 
 COLUMN = 4

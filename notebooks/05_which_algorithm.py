@@ -24,9 +24,9 @@ import plotly.graph_objects as go
 
 import interp
 import models
+from interp.causal.interchange import Site, interchange
+from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
 from interp.figures import theme
-from interp.interchange import Site, interchange
-from interp.interchange.accuracy import CONTROLS, HYPOTHESIS
 from models.tasks.algorithms import ALGORITHMS, column_layout
 
 COLUMN = 4

@@ -27,9 +27,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 import interp
+from interp.core.results import Provenance
+from interp.core.stats import clopper_pearson
 from interp.figures import theme
-from interp.results import Provenance
-from interp.stats import clopper_pearson
 
 # %% [markdown]
 # ## 1. All seeds

@@ -23,16 +23,16 @@ import pandas as pd
 
 import interp
 import models
-from interp.addlm.entries import ternary_entries
-from interp.addlm.heads import head_table, window_losses
-from interp.addlm.multiplications import count_multiplications
-from interp.addlm.scores import read_scores
-from interp.addlm.text_attention import text_attention
-from interp.addlm.weights import integer_circuits, value_composition
-from interp.experiments.addlm import INFERENCE_KEYS, with_top_k
-from interp.experiments.addlm_claims import claims_table
-from interp.figures.text_loss import loss_by_keys
-from interp.results import Provenance
+from interp.core.results import Provenance
+from interp.papers.addlm.claims import claims_table
+from interp.papers.addlm.entries import ternary_entries
+from interp.papers.addlm.figures.loss import loss_by_keys
+from interp.papers.addlm.heads import head_table, window_losses
+from interp.papers.addlm.multiplications import count_multiplications
+from interp.papers.addlm.scores import read_scores
+from interp.papers.addlm.studies import INFERENCE_KEYS, with_top_k
+from interp.papers.addlm.text_attention import text_attention
+from interp.papers.addlm.weights import integer_circuits, value_composition
 from models.tasks.characters import text_tokens
 
 addlm, twin = models.load("addlm-0.8m"), models.load("addlm-0.8m-float")

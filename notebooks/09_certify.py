@@ -30,13 +30,14 @@ from flint import arb
 
 import interp
 import models
-from interp.certificates import check_certificate, decision_curves, numerals
-from interp.certificates.balls import FLOAT32, REAL
-from interp.certificates.columns import all_classes
-from interp.certificates.constant_attention import BITS, read_attention
-from interp.certificates.decision import Decision, between, float_margins
-from interp.certificates.one_layer import read_adder
-from interp.certificates.trials import perturb, wrong_answers
+from interp.core import numerals
+from interp.proofs import check_certificate, decision_curves
+from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.columns import all_classes
+from interp.proofs.constant_attention import BITS, read_attention
+from interp.proofs.decision import Decision, between, float_margins
+from interp.proofs.one_layer import read_adder
+from interp.proofs.trials import perturb, wrong_answers
 from models.errors import UserError
 from models.evaluation import predict, score
 
@@ -85,7 +86,7 @@ print(f"{a} + {b} = {a + b}, and the model says {answer}")
 # %%
 uniform = torch.randint(10**10, (100_000, 2), generator=torch.Generator().manual_seed(0))
 wrong = wrong_answers(noisy, uniform)
-low, high = interp.stats.clopper_pearson(int(wrong.sum()), len(wrong))
+low, high = interp.core.stats.clopper_pearson(int(wrong.sum()), len(wrong))
 print(f"{int(wrong.sum())} of {len(wrong):,} uniform pairs wrong: a rate of {low:.1e} to {high:.1e}")
 met = uniform[wrong][:3]
 for (a, b), said in zip(met.tolist(), noisy.task.decode(predict(noisy, met)), strict=True):

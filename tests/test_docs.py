@@ -184,6 +184,6 @@ def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert "warn" not in done.stderr.lower(), done.stderr[-2000:]
-    for page in ("interp/comparison/compare.html", "models/tasks/base.html", "index.html"):
+    for page in ("interp/compare/compare.html", "models/tasks/base.html", "index.html"):
         assert (tmp_path / page).exists()
-    assert "Jensen-Shannon" in (tmp_path / "interp/comparison/heads.html").read_text()
+    assert "Jensen-Shannon" in (tmp_path / "interp/compare/heads.html").read_text()

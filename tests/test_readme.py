@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from interp.cli import main
-from interp.headlines import table
+from interp.papers.headlines import table
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 

@@ -7,14 +7,19 @@ text does not carry too.
 
 from interp.figures.attention import attention_by_role, attention_pattern
 from interp.figures.carry import carry_unit_ablation, carry_unit_activations
-from interp.figures.coupled.attention import needed_attention_pattern, needed_attention_shares
-from interp.figures.coupled.causal import pattern_substitution
-from interp.figures.coupled.errors import first_errors
-from interp.figures.coupled.growth import attended_growth
-from interp.figures.coupled.roles import coupled_comparison, coupled_difference, head_roles, head_writes
 from interp.figures.embeddings import circle, fourier, helix
 from interp.figures.heatmaps import accuracy_by_length, exact_match_panels, offset_sweep
 from interp.figures.stress import stress_suites
+from interp.papers.position_coupling.figures.attention import needed_attention_pattern, needed_attention_shares
+from interp.papers.position_coupling.figures.causal import pattern_substitution
+from interp.papers.position_coupling.figures.errors import first_errors
+from interp.papers.position_coupling.figures.growth import attended_growth
+from interp.papers.position_coupling.figures.roles import (
+    coupled_comparison,
+    coupled_difference,
+    head_roles,
+    head_writes,
+)
 
 __all__ = [
     "attention_by_role",

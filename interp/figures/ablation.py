@@ -8,11 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.ablation.dissociation import DoubleDissociation
-from interp.ablation.parameters import HARMLESS, ParameterAblation
-from interp.ablation.strata import ALL
-from interp.ablation.sweep import VERB, ComponentAblation
-from interp.carry_measures import signal_name
+from interp.causal.ablation.dissociation import DoubleDissociation
+from interp.causal.ablation.parameters import HARMLESS, ParameterAblation
+from interp.causal.ablation.sweep import VERB, ComponentAblation
+from interp.core.signal_measures import signal_name
+from interp.core.strata import ALL
 from interp.figures import theme
 
 LOSS_RED = "RdBu_r"  # what is lost is red, what is gained blue

@@ -1,11 +1,11 @@
-"""Picture of :class:`interp.accuracy.AccuracyByChain`."""
+"""Picture of :class:`interp.probes.accuracy.AccuracyByChain`."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from interp.accuracy import AccuracyByChain
 from interp.figures import theme
+from interp.probes.accuracy import AccuracyByChain
 
 
 def accuracy_by_chain(result: AccuracyByChain) -> go.Figure:

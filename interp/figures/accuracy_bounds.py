@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.certificates.accuracy_bounds.AccuracyBounds`."""
+"""Picture of :class:`interp.proofs.accuracy_bounds.AccuracyBounds`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.certificates.accuracy_bounds import AccuracyBounds
 from interp.figures import theme
+from interp.proofs.accuracy_bounds import AccuracyBounds
 
 
 def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:

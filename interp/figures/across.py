@@ -1,4 +1,4 @@
-"""The pictures of :class:`interp.comparison.table.ModelTable`."""
+"""The pictures of :class:`interp.compare.table.ModelTable`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.comparison.answers import Answer, DoesNotApply, Question
-from interp.comparison.subject import PLACES
-from interp.comparison.table import ModelTable, value_text
+from interp.compare.answers import Answer, DoesNotApply, Question
+from interp.compare.subject import PLACES
+from interp.compare.table import ModelTable, value_text
 from interp.figures import theme
 from models.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.attacks.Attack`: how close each search came, run by run and target by target."""
+"""Picture of :class:`interp.proofs.attacks.Attack`: how close each search came, run by run and target by target."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attacks.attack import SEARCHES, Attack
 from interp.figures import theme
+from interp.proofs.attacks.attack import SEARCHES, Attack
 
 _STYLE = {"attack": (theme.VERMILION, "solid", "circle"), "random": (theme.GREY, "dash", "circle-open")}
 

@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.attention.AttentionByRole`."""
+"""Pictures of :class:`interp.probes.attention.AttentionByRole`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.attention import OWN, PREVIOUS, AttentionByRole
 from interp.figures import theme
+from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
 

@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.carry.CarryUnits`."""
+"""Pictures of :class:`interp.probes.carry.CarryUnits`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.carry import CarryUnits
-from interp.carry_measures import signal_name
+from interp.core.signal_measures import signal_name
 from interp.figures import theme
+from interp.probes.carry import CarryUnits
 from models.errors import UserError
 
 _PANELS = 4

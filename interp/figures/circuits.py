@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.circuits.Circuit`: the circuit itself, and faithfulness over its size."""
+"""Pictures of :class:`interp.causal.circuits.Circuit`: the circuit itself, and faithfulness over its size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from interp.circuits.circuit import Circuit, spoken
-from interp.circuits.edges import node_at
-from interp.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
+from interp.causal.circuits.circuit import Circuit, spoken
+from interp.causal.circuits.edges import node_at
+from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
 from interp.figures import theme
 
 #: Colour and dash of an edge by what its receiver does with it.

@@ -1,5 +1,5 @@
-"""Pictures of straight lines between models (:class:`interp.comparison.connectivity.ModeConnectivity`) and of
-distances between seeds (:class:`interp.comparison.seeds.SeedDistances`)."""
+"""Pictures of straight lines between models (:class:`interp.compare.connectivity.ModeConnectivity`) and of
+distances between seeds (:class:`interp.compare.seeds.SeedDistances`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.comparison.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity
-from interp.comparison.seeds import SeedDistances
+from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity
+from interp.compare.seeds import SeedDistances
 from interp.figures import theme
 
 _LOWEST = 1e-6  # nats: a loss of 0 cannot stand on a logarithmic axis

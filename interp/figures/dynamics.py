@@ -1,5 +1,5 @@
-"""Pictures of :class:`interp.dynamics.GrokkingCurves`, :class:`interp.dynamics.RunCurves`,
-:class:`interp.dynamics.TrainingDynamics` and :class:`interp.grokking.GrokkingComparison`."""
+"""Pictures of :class:`interp.probes.dynamics.GrokkingCurves`, :class:`interp.probes.dynamics.RunCurves`,
+:class:`interp.probes.dynamics.TrainingDynamics` and :class:`interp.probes.grokking.GrokkingComparison`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from interp.dynamics import GrokkingCurves, RunCurves, TrainingDynamics
-from interp.dynamics.measures import find_measure
 from interp.figures import theme
-from interp.grokking import GrokkingComparison
+from interp.probes.dynamics import GrokkingCurves, RunCurves, TrainingDynamics
+from interp.probes.dynamics.measures import find_measure
+from interp.probes.grokking import GrokkingComparison
 
 _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 

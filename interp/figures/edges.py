@@ -13,8 +13,8 @@ from plotly.subplots import make_subplots
 from interp.figures.theme import BLUE, DIVERGING, GREY, LIGHT, finish
 
 if TYPE_CHECKING:
-    from interp.edges.attribution import EdgeAttribution
-    from interp.edges.paths import PathPatching
+    from interp.causal.edges.attribution import EdgeAttribution
+    from interp.causal.edges.paths import PathPatching
 
 _CELL = 17  # pixels
 _LABELLED = 40  # names an axis shows before it leaves some out

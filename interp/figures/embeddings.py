@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.embeddings.CircleFit`, :class:`FourierSpectrum` and :class:`interp.helices.HelixFit`."""
+"""Pictures of circles, helices and spectra of embeddings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.embeddings import CircleFit, FourierSpectrum
 from interp.figures import theme
-from interp.helices import HelixFit
+from interp.probes.embeddings import CircleFit, FourierSpectrum
+from interp.probes.helices import HelixFit
 
 
 def circle(result: CircleFit) -> go.Figure:

@@ -1,13 +1,13 @@
-"""Picture of :class:`interp.certificates.exhaustive.ExhaustiveCertificate`."""
+"""Picture of :class:`interp.proofs.exhaustive.ExhaustiveCertificate`."""
 
 from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.certificates.exhaustive import ExhaustiveCertificate
 from interp.figures import theme
-from interp.figures.certificates import margin_heatmap
+from interp.figures.proofs import margin_heatmap
+from interp.proofs.exhaustive import ExhaustiveCertificate
 
 _WORST = 5
 

@@ -1,14 +1,14 @@
-"""Pictures of :class:`interp.certificates.hand_built.HandBuiltCertificate` and of proofs over a grid of shapes."""
+"""Pictures of :class:`interp.proofs.hand_built.HandBuiltCertificate` and of proofs over a grid of shapes."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from interp.certificates.coupled_grid import CertifiedGrid
-from interp.certificates.hand_built import HandBuiltCertificate
-from interp.certificates.numerals import shown
+from interp.core.numerals import shown
+from interp.core.results import Provenance
 from interp.figures import theme
-from interp.results import Provenance
+from interp.proofs.coupled_grid import CertifiedGrid
+from interp.proofs.hand_built import HandBuiltCertificate
 
 
 def figure_parts(result: HandBuiltCertificate) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Pictures of grids of exact match and of offset sweeps (:mod:`interp.heatmaps`), laid out like Position Coupling's.
+"""Pictures of grids of exact match and of offset sweeps, laid out like Position Coupling's.
 
 Red is 0 and blue is 1; a red box is the training range; grey is beyond the model's position tables, white not asked.
 """
@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
-from interp.heatmaps.grid import ExactMatchGrid
-from interp.heatmaps.offset_sweeps import OffsetSweep
-from interp.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.heatmaps.grid import ExactMatchGrid
+from interp.probes.heatmaps.offset_sweeps import OffsetSweep
+from interp.probes.heatmaps.panels import GridPanel, GridPanels
 
 #: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
 SCALE = "RdBu"

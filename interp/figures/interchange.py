@@ -1,4 +1,4 @@
-"""Pictures of :mod:`interp.interchange`."""
+"""Pictures of :mod:`interp.causal.interchange`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from interp.causal.interchange.accuracy import HYPOTHESIS, InterchangeAccuracy, counted
+from interp.causal.interchange.scrubbing import CausalScrubbing
+from interp.causal.interchange.sweep import InterchangeSweep
+from interp.causal.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
 from interp.figures import theme
-from interp.interchange.accuracy import HYPOTHESIS, InterchangeAccuracy, counted
-from interp.interchange.scrubbing import CausalScrubbing
-from interp.interchange.sweep import InterchangeSweep
-from interp.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
 
 _CORRUPTION_NAMES = {"plausible": "the digit of the other carry", "any": "any wrong digit"}
 _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": theme.ORANGE, "other": theme.LIGHT}

@@ -1,5 +1,5 @@
-"""Pictures of :class:`interp.lens.LogitLens`, :class:`interp.lens.LogitAttribution` and
-:class:`interp.lens.LinearProbes`."""
+"""Pictures of :class:`interp.probes.lens.LogitLens`, :class:`interp.probes.lens.LogitAttribution` and
+:class:`interp.probes.lens.LinearProbes`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
-from interp.lens.attribution import LogitAttribution
-from interp.lens.logit_lens import LogitLens
-from interp.lens.probe_labels import SIGNALS
-from interp.lens.probes import LinearProbes
+from interp.probes.lens.attribution import LogitAttribution
+from interp.probes.lens.logit_lens import LogitLens
+from interp.probes.lens.probe_labels import SIGNALS
+from interp.probes.lens.probes import LinearProbes
 
 _SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
 _MOST_PARTS, _MOST_UNITS = 24, 24  # drawn; the table has all

@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 from interp.figures import theme
 
 if TYPE_CHECKING:
-    from interp.patching.sweep import PatchingSweep
+    from interp.causal.patching.sweep import PatchingSweep
 
 MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads of a pattern that are drawn: those that recover most, and at least 1%
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}

@@ -1,4 +1,4 @@
-"""Pictures of :class:`interp.seed_sweeps.SeedSweep`."""
+"""Pictures of :class:`interp.probes.seed_sweeps.SeedSweep`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.results import Provenance
 from interp.figures import theme
-from interp.results import Provenance
-from interp.seed_sweeps import SeedSweep
+from interp.probes.seed_sweeps import SeedSweep
 
 
 def seeds_by_variant(sweeps: Sequence[SeedSweep], title: str) -> go.Figure:

@@ -1,11 +1,11 @@
-"""Picture of :class:`interp.shape_scores.ShapeScores`."""
+"""Picture of :class:`interp.probes.shape_scores.ShapeScores`."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
 from interp.figures import theme
-from interp.shape_scores import ShapeScores
+from interp.probes.shape_scores import ShapeScores
 
 
 def exact_match_by_shape(result: ShapeScores) -> go.Figure:

@@ -1,11 +1,11 @@
-"""Picture of :class:`interp.stress.StressSuites`."""
+"""Picture of :class:`interp.probes.stress.StressSuites`."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
 from interp.figures import theme
-from interp.stress import StressSuites
+from interp.probes.stress import StressSuites
 
 _SYMBOLS = {"sampled": "circle", "exhaustive": "square"}
 COLOURS = (theme.GREY, theme.BLUE, theme.VERMILION, theme.ORANGE, theme.GREEN, theme.PURPLE)

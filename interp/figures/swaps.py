@@ -1,4 +1,4 @@
-"""The picture of :class:`interp.comparison.swap_result.Swaps`."""
+"""The picture of :class:`interp.compare.swaps.result.Swaps`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.comparison.swap_parts import EVERYTHING
-from interp.comparison.swap_result import KEPT, Swaps
+from interp.compare.swaps.parts import EVERYTHING
+from interp.compare.swaps.result import KEPT, Swaps
 from interp.figures import theme
 from models.errors import UserError, unknown_name
 

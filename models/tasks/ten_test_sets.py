@@ -3,7 +3,7 @@
 Section 1.4 scores on ten sets of 10,000 uniform pairs, made by the public code from one generator a set:
 ``torch.Generator().manual_seed(seed)`` draws 30,000 first operands, then 30,000 second ones; of these pairs (without
 repeats) the first 5,000 are left to validation and the next 10,000 are the set. Uniform pairs hardly test long carries:
-see :mod:`interp.stress`.
+see :mod:`interp.probes.stress`.
 """
 
 from __future__ import annotations

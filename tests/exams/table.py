@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 import interp
-from interp.dynamics import Reading, compute_training_dynamics
-from interp.results import Provenance
+from interp.core.results import Provenance
+from interp.probes.dynamics import Reading, compute_training_dynamics
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.rules import chains, copies, ripples, running
 from tests.exams.subjects import (

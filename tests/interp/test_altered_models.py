@@ -19,9 +19,9 @@ import torch
 
 import interp
 import models
-from interp.explorer import frame
-from interp.explorer.subject import Subject
-from interp.metrics import Metric, resolve_metrics
+from interp.core.metrics import Metric, resolve_metrics
+from interp.site.explorer import frame
+from interp.site.explorer.subject import Subject
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.unaltered import alterations

@@ -9,9 +9,9 @@ import torch
 
 import interp
 import models
-from interp.ablation import Neuron, Sublayer, Together, compute_double_dissociation
-from interp.certificates.exhaustive import check_exhaustive
-from interp.interchange import Claim, Site, interchange
+from interp.causal.ablation import Neuron, Sublayer, Together, compute_double_dissociation
+from interp.causal.interchange import Claim, Site, interchange
+from interp.proofs.exhaustive import check_exhaustive
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import TaskVariables, problem_pairs
@@ -213,7 +213,7 @@ def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
     model = adders(name)[0]
     base, task = model.task.base, model.task
     units = interp.carry_units(model, n=200, max_ablated=1).table
-    problems = interp.problems.draw(task, None, 200, 0, 0.5).problems
+    problems = interp.core.problems.draw(task, None, 200, 0, 0.5).problems
     carried = task.variables(problems)["digit_sum"][:, :2] >= base
     assert int(units.n.sel(signal="generate", present=True)) == int(carried.sum())
     assert f"s={base - 1}" in units.signal.values and f"s={base}" not in units.signal.values

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import interp
-import interp.patching.sweep
-from interp.metrics import Metric
-from interp.patching import SITES
-from interp.results import Result
+import interp.causal.patching.sweep
+from interp.causal.patching import SITES
+from interp.core.metrics import Metric
+from interp.core.results import Result
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import TwoDigitAddition, problem_pairs
@@ -70,7 +70,7 @@ def variant(name: str) -> Any:
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp.patching.sweep, "_copy", lambda model, task: None)
+        patch.setattr(interp.causal.patching.sweep, "_copy", lambda model, task: None)
         return interp.activation_patching(model, PAIRS, site, by=by)
 
 
@@ -229,7 +229,7 @@ def test_two_users_models_are_compared_by_their_parameters():
     a, b = make(n_layers=1, seed=1), make(n_layers=1, seed=2)
     line = interp.mode_connectivity(a, b, task=TASK, n=20, points=3)
     ends = line.table[(line.table["path"] == "as stored") & line.table["t"].isin([0.0, 1.0])]
-    problems = interp.problems.draw(TASK, None, 20, 0, 0.5).problems
+    problems = interp.core.problems.draw(TASK, None, 20, 0, 0.5).problems
     for row, model in zip(ends.itertuples(), (a, b), strict=True):
         logits = model(TASK.encode(problems))[:, list(TASK.query_positions)]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), TASK.targets(problems).flatten())

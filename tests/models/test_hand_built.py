@@ -14,7 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformer_lens import patching
 
 import models
-from interp.coupled.hand_built_grid import grid_problems, run_cell
+from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
 from models.errors import UserError
 from models.hand_built import HandBuiltOptions, codes
 from models.hand_built_exact import exact_check, is_rounding_of_rational

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 import models
-from interp.coupled.hand_built_grid import grid_problems, run_cell
+from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
 from models.hand_built_temperature import DTYPES, eta_window, tie_error
 
 NAME = "position-coupling-hand-built"

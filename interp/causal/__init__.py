@@ -1,0 +1,1 @@
+"""Touch: patching, edges, circuits, ablation, interchange."""

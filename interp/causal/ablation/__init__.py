@@ -1,0 +1,62 @@
+"""Ablation: what breaks without a component, a parameter, a pair of them.
+
+    from interp.causal.ablation import Head, component_ablation, heads, role_edges
+
+    component_ablation(adder).figure()                       sublayers, heads and neurons, by carry stratum
+    component_ablation(adder, role_edges(adder, adder.task), "zero")      attention edges by role
+    component_ablation(adder, heads(adder), pairs=pairs, metrics=["logit_diff", "kl"])
+    double_dissociation(adder).sentence()                    which unit is needed for which carry signal
+    parameter_ablation(adder).figure()                       every free parameter and every pair of them
+
+Every intervention is checked to change something: one that does not is an error, not a row of zeros.
+"""
+
+from interp.causal.ablation.dissociation import DoubleDissociation, compute_double_dissociation, double_dissociation
+from interp.causal.ablation.edges import AttentionEdges, edges_between, role_edges
+from interp.causal.ablation.parameters import ParameterAblation, compute_parameter_ablation, parameter_ablation
+from interp.causal.ablation.runs import METHODS, mean_activations, run_ablations
+from interp.causal.ablation.sweep import ComponentAblation, component_ablation, compute_component_ablation
+from interp.causal.ablation.variants import parameter_names
+from interp.core.components import (
+    Component,
+    Direction,
+    Head,
+    Neuron,
+    Part,
+    Sublayer,
+    Together,
+    heads,
+    neurons,
+    sublayers,
+)
+from interp.core.strata import carry_strata
+
+__all__ = [
+    "METHODS",
+    "AttentionEdges",
+    "Component",
+    "ComponentAblation",
+    "Direction",
+    "DoubleDissociation",
+    "Head",
+    "Neuron",
+    "ParameterAblation",
+    "Part",
+    "Sublayer",
+    "Together",
+    "carry_strata",
+    "component_ablation",
+    "compute_component_ablation",
+    "compute_double_dissociation",
+    "compute_parameter_ablation",
+    "double_dissociation",
+    "edges_between",
+    "heads",
+    "mean_activations",
+    "neurons",
+    "parameter_ablation",
+    "parameter_names",
+    "role_edges",
+    "run_ablations",
+    "sublayers",
+]

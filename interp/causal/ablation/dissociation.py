@@ -1,0 +1,296 @@
+"""Double dissociation: which unit is needed for which signal.
+
+Units are whatever can be ablated: heads, neurons, directions, edges, several at once. Signals are properties of a
+column (carry in, carry out, digit sum >= 10, digit sum 9, the control signals of :mod:`interp.core.signal_measures`):
+
+    drop[unit, signal, present]   accuracy of the whole model minus accuracy without the unit, on columns with the
+                                  signal or without it
+    effect[unit, signal]          drop with minus drop without it
+    effect_apart                  the smallest effect with a rival signal held fixed
+    contrast[unit, other, signal] effect of one unit minus effect of the other
+
+One unit that breaks columns with a signal more than others shows little: those may be the harder columns. Two units of
+which one breaks the columns with and the other those without the signal cannot both be explained so. A *double
+dissociation* has effects of opposite sign, both off zero (95% interval and permutation test) and both at least 0.1 with
+every rival held fixed, so that it is about this signal and not about one that goes with it.
+
+Control: the signals of whole problems are dealt to other problems, which keeps how signals go together and how often
+each column has them, and leaves effects of chance alone. ``p_value`` is two-sided, never below 1 / (draws + 1).
+Intervals take problems as the independent units. Sampled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from interp.causal.ablation.runs import check_methods, run_ablations
+from interp.causal.ablation.sweep import VERB, default_components
+from interp.core import signal_measures as measures
+from interp.core.components import Component, check_components, hooks_of
+from interp.core.problems import draw, resolve_task, right_tokens
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, with_writable_stream
+from interp.core.stats import permutation_p
+from interp.core.strata import answer_columns, column_variables
+from models.errors import UserError, unknown_name
+from models.tasks.domain import base_of
+
+SIGNIFICANT = 0.05
+#: Signals of a table unless others are asked for: the four about carries, and two controls.
+SIGNALS = (*measures.RIVALS, "odd", "shuffled")
+NEEDED = ("carry_in", "carry_out", "digit_sum", "s")
+
+
+@dataclass(frozen=True, eq=False)
+class DoubleDissociation(Result):
+    """``table``, a Dataset over (unit, signal):
+
+    * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: share of answer digits right without the unit
+    * ``drop`` [..., present]; ``effect``, ``effect_low``, ``effect_high``; ``effect_apart``
+    * ``p_value`` of the effect and ``chance``, the 95% quantile of its absolute value under the control
+    * ``clean``, ``clean_low``, ``clean_high``, ``n`` [signal, present]: the whole model, and columns
+
+    ``contrast`` [unit, other, signal]: ``value``, ``low``, ``high``.
+    """
+
+    model: str
+    method: str
+    table: xr.Dataset
+    contrast: xr.Dataset
+    draws: int
+    provenance: Provenance
+
+    def dissociations(self) -> pd.DataFrame:
+        """Double dissociations, the largest contrast first: a row a signal and pair of units.
+
+        ``unit`` is the one that columns with the signal need, ``other`` the one that those without it need; both
+        effects are off zero by interval and by permutation; ``apart`` is the smaller effect with rivals held fixed.
+        """
+        rows = []
+        table, units = self.table, self.table.unit.values.tolist()
+        effect, p_value, apart = (table[name].values for name in ("effect", "p_value", "effect_apart"))
+        contrast = np.stack([self.contrast[name].values for name in ("value", "low", "high")], -1)
+        strong = (p_value <= SIGNIFICANT) & (apart >= measures.CAUSAL)
+        for s, signal in enumerate(table.signal.values.tolist()):
+            if signal == "shuffled":
+                continue
+            needs = np.flatnonzero(strong[:, s] & (table.effect_low.values[:, s] > 0))
+            needs_none = np.flatnonzero(strong[:, s] & (table.effect_high.values[:, s] < 0))
+            for a, b in itertools.product(needs.tolist(), needs_none.tolist()):
+                value, low, high = contrast[a, b, s].tolist()
+                row = {"signal": signal, "unit": units[a], "other": units[b], "contrast": value}
+                row |= {"low": low, "high": high, "p_value": float(max(p_value[a, s], p_value[b, s]))}
+                row |= {"effect": float(effect[a, s]), "other_effect": float(effect[b, s])}
+                rows.append(row | {"apart": float(min(apart[a, s], apart[b, s]))})
+        columns = ["signal", "unit", "other", "contrast", "low", "high", "p_value", "effect", "other_effect", "apart"]
+        return pd.DataFrame(rows, columns=columns).sort_values("contrast", ascending=False, ignore_index=True)
+
+    def signals_by_unit(self) -> dict[str, str]:
+        """The signal of which each unit's effect is largest with every rival held fixed."""
+        signals = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
+        apart = self.table.effect_apart.sel(signal=signals).fillna(-np.inf)
+        best = apart.values.argmax(1)
+        return {unit: signals[i] for unit, i in zip(self.table.unit.values.tolist(), best, strict=True)}
+
+    def sentence(self) -> str:
+        found = self.dissociations()
+        if found.empty:
+            units, signals = self.table.sizes["unit"], [s for s in self.table.signal.values if s != "shuffled"]
+            return (
+                f"{self.model}: no double dissociation among {units} units, {VERB[self.method]}, on {len(signals)} "
+                f"signals (opposite effects of at least {measures.CAUSAL} with rivals held fixed)."
+            )
+        row = found.iloc[0]
+        a, b = (self.table.sel(unit=unit, signal=row.signal).ablated.values for unit in (row.unit, row.other))
+        name = measures.signal_name(str(row.signal))
+        return (
+            f"{self.model}: on columns without / with {name}, {a[0]:.3f} / {a[1]:.3f} of the digits stay right with "
+            f"{row.unit} {VERB[self.method]} and {b[0]:.3f} / {b[1]:.3f} with {row.other}: a double dissociation "
+            f"(contrast {row.contrast:.3f} [{row.low:.3f}, {row.high:.3f}], permutation p <= {row.p_value:.3f}); "
+            f"{_others(len(found) - 1)}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
+        parts = {}
+        for name, values in self.table.drop_vars("present").data_vars.items():
+            if "present" in values.dims:
+                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
+            else:
+                parts[str(name)] = values
+        frame = xr.Dataset(parts).to_dataframe().reset_index()
+        return frame[["unit", "signal", *(c for c in frame.columns if c not in ("unit", "signal"))]]
+
+    def figure(self) -> Any:
+        """Effects as a heat map of unit by signal, accuracies in the cells."""
+        from interp.figures.ablation import double_dissociation
+
+        return double_dissociation(self)
+
+
+def _others(n: int) -> str:
+    return f"{n} more pair{'' if n == 1 else 's'} of units and signals" if n else "no other"
+
+
+def compute_double_dissociation(
+    clean: Bool[np.ndarray, "n column"],
+    ablated: Mapping[str, Bool[np.ndarray, "n column"]],
+    variables: Mapping[str, Int[np.ndarray, "n column"]],
+    provenance: Provenance,
+    signals: str | Sequence[str] | None = SIGNALS,
+    draws: int = 199,
+    model: str = "the model",
+    method: str = "zero",
+    base: int = 10,
+    of_task: bool = False,
+) -> DoubleDissociation:
+    """The table from which columns are right with and without each unit.
+
+    Args:
+        variables: ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` of each column. base: of the digits. of_task:
+        ``variables`` are any task's: :func:`interp.core.signal_measures.variable_signals`, rivals of each other.
+        provenance: its seed draws the shuffled signal and the permutations.
+
+    Raises:
+        UserError: an unknown signal (with the closest), no unit, fewer than 19 draws.
+    """
+    if draws < 19:
+        raise UserError(f"A permutation test at p = {SIGNIFICANT} needs at least 19 draws, not {draws}.")
+    if not ablated:
+        raise UserError("There is no unit to compare.")
+    seed = provenance.seed or 0
+    signals = [signals] if isinstance(signals, str) else signals
+    if of_task:
+        everything = measures.variable_signals(variables, seed, signals)
+    else:
+        everything = measures.column_signals(variables, seed, base)
+    rivals = tuple(name for name in everything if name != "shuffled") if of_task else measures.RIVALS
+    signals = list((everything if of_task else SIGNALS) if signals is None else signals)
+    if not signals:
+        raise UserError(
+            "There is no signal to compare units by: no variable of the task has one value per column, of two in all."
+        )
+    for name in signals:
+        if name not in everything:
+            raise unknown_name("signal", name, everything)
+    names, units = list(everything), list(ablated)
+    labels = np.stack([everything[name].ravel() for name in names], 1)
+    problem = np.repeat(np.arange(len(clean)), clean.shape[1])
+    outcomes = {i: right.ravel() for i, right in enumerate(ablated.values())}
+    parts = measures.ablations(clean.ravel(), outcomes, labels, names, problem, len(units), rivals)
+    whole = measures.whole_model(clean.ravel(), labels, problem)
+    drops = np.stack([clean.astype(float) - right for right in ablated.values()])  # [unit, n, column]
+    chance, p_value = _permutations(drops, np.stack(list(everything.values())), parts["effect"], draws, seed)
+    three, two = ("unit", "signal", "present"), ("unit", "signal")
+    data: dict[str, Any] = {k: (three[: v.ndim], v) for k, v in parts.items()}
+    data |= {k: (three[1:], v) for k, v in whole.items()} | {"p_value": (two, p_value), "chance": (two, chance)}
+    data["drop"] = (three, whole["clean"] - parts["ablated"])
+    coords = {"unit": units, "signal": names}
+    table = xr.Dataset(data, coords=coords | {"present": [False, True]}).sel(signal=list(signals))
+    contrast = np.stack(
+        [[measures.effect_interval((a - b).ravel(), labels, problem) for b in drops] for a in drops]
+    )  # [unit, other, 3, signal]
+    apart = {k: (("unit", "other", "signal"), contrast[:, :, i]) for i, k in enumerate(("value", "low", "high"))}
+    found = xr.Dataset(apart, coords=coords | {"other": units}).sel(signal=list(signals))
+    return DoubleDissociation(model, method, table, found, draws, provenance)
+
+
+def _permutations(
+    drops: Float[np.ndarray, "unit n column"],
+    labels: Bool[np.ndarray, "signal n column"],
+    effect: Float[np.ndarray, "unit signal"],
+    draws: int,
+    seed: int,
+) -> tuple[Float[np.ndarray, "unit signal"], Float[np.ndarray, "unit signal"]]:
+    """(95% quantile of |effect| with every problem's signals dealt to another problem, p-value), [unit, signal]."""
+    rng = np.random.default_rng(seed)
+    present = labels.reshape(len(labels), -1).T.astype(float)  # [row, signal]
+    count, rows = present.sum(0), present.shape[0]
+    null = np.empty((draws, *effect.shape))
+    total = drops.sum((1, 2))[:, None]
+    for i in range(draws):
+        with_sum = drops[:, rng.permutation(drops.shape[1])].reshape(len(drops), -1) @ present
+        with np.errstate(invalid="ignore", divide="ignore"):  # a signal that is always or never there has no effect
+            null[i] = np.abs(with_sum / count - (total - with_sum) / (rows - count))
+    p_value = np.full(effect.shape, np.nan)
+    for unit, signal in np.argwhere(~np.isnan(effect)):
+        p_value[unit, signal] = permutation_p(float(abs(effect[unit, signal])), null[:, unit, signal])
+    return np.quantile(null, 0.95, axis=0), p_value
+
+
+def double_dissociation(
+    model: Any,
+    units: Component | Sequence[Component] | None = None,
+    signals: str | Sequence[str] | None = None,
+    method: str = "zero",
+    task: Any = None,
+    problems: Any = None,
+    n: int = 4096,
+    seed: int = 0,
+    carry_heavy: float = 0.5,
+    draws: int = 199,
+    unchanged: str = "error",
+) -> DoubleDissociation:
+    """Ablate units one after the other and compare columns with and without each signal.
+
+    Args:
+        units: components (:mod:`interp.core.components`); sublayers, heads and up to 64 neurons unless given. signals:
+            names of :func:`interp.core.signal_measures.column_signals` for a task that adds column by column, else of
+            :func:`interp.core.signal_measures.variable_signals`: variables with two values, or "name=value"; the
+            former's :data:`SIGNALS`, or all of the latter, unless given.
+        method: "zero", "mean" or "resample".
+        draws: permutations of the control.
+        task, problems, n, seed, carry_heavy, unchanged: as in :func:`interp.causal.ablation.component_ablation`.
+
+    Columns count in which an operand has a digit, as in :func:`interp.carry_units`.
+
+    Raises:
+        UserError: a task without a variable of two values; units, signals or a method that do not exist; an ablation
+            that changes nothing.
+    """
+    task = resolve_task(model, task)
+    if not isinstance(method, str):
+        raise UserError("Units are compared under one ablation method; give its name.")
+    method = check_methods(method)[0]
+    sample = draw(task, problems, n, seed, carry_heavy)
+    chosen = check_components(model, default_components(model) if units is None else units, sample.tokens.shape[1])
+    places = answer_columns(task)
+    known = task.variables(sample.problems)
+    of_task = not all(name in known and known[name].ndim == 2 for name in NEEDED)
+    if of_task:
+        places = places if places.columns else answer_columns(task, with_operands=False)
+    if not places.columns:
+        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
+    needed = () if of_task else NEEDED
+    variables = column_variables(task, sample.problems, places.columns, needed, "double_dissociation")
+    right = task.targets(sample.problems)[:, places.targets]
+    clean = np.zeros(right.shape, dtype=bool)
+    ablated = {component.label: np.zeros_like(clean) for component in chosen}
+
+    def receive(component: int | None, method: int, control: bool, rows: slice, logits: Any) -> None:
+        found = right_tokens(logits[:, places.queries], right[rows]).numpy()
+        (clean if component is None else ablated[chosen[component].label])[rows] = found
+
+    runner = with_writable_stream(model, task, hooks_of(chosen))
+    run_ablations(runner, sample.tokens, chosen, [method], seed, receive, unchanged)
+    provenance = sample.provenance
+    return compute_double_dissociation(
+        clean,
+        ablated,
+        {name: values.numpy() for name, values in variables.items()},
+        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        signals,
+        draws,
+        model_name(model),
+        method,
+        base_of(task),
+        of_task,
+    )

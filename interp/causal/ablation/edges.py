@@ -1,0 +1,160 @@
+"""Attention edges: the weights of some destinations on some sources, of one head or all heads of a layer.
+
+    pattern[dest, src]  ->  0, its mean over the sample, or its value in another example
+
+Without renormalisation the other weights stay, and what the removed edges brought is simply missing; with it the
+changed rows are scaled to their old sum, as if the scores of removed edges had been -inf. A row that keeps no weight
+at all stays zero. Where attention depends on positions only (MicroAdder), mean and resample change nothing, which is
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.core.components import Part, check_positions
+from interp.core.sites import require_hook, require_layer
+from models.errors import UserError, unknown_name
+from models.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class AttentionEdges(Part):
+    """(destination, source) positions in the pattern of a head, or of all heads of the layer (``head`` None)."""
+
+    layer: int
+    head: int | None
+    edges: tuple[tuple[int, int], ...]
+    name: str = "edges"
+    renormalise: bool = False
+
+    @property
+    def label(self) -> str:
+        head = "" if self.head is None else f"H{self.head}"
+        return f"L{self.layer}{head} {self.name}{', renormalised' if self.renormalise else ''}"
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.attn.hook_pattern"
+
+    def part(self, x: Tensor) -> Tensor:
+        """The edges' entries of a pattern [*batch, head, query, key], the rest zero."""
+        heads, queries, keys = x.shape[-3:]
+        dest, src = torch.tensor(self.edges, device=x.device).T
+        one = torch.ones((), dtype=x.dtype, device=x.device)
+        mask = torch.zeros(queries, keys, dtype=x.dtype, device=x.device).index_put((dest, src), one)
+        if self.head is None:
+            return x * mask
+        chosen = torch.zeros(heads, dtype=x.dtype, device=x.device).index_fill(
+            0, torch.tensor(self.head, device=x.device), 1.0
+        )
+        return x * (chosen[:, None, None] * mask)
+
+    def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
+        return noise.tril()  # on no later position
+
+    def settle(self, old: Tensor, new: Tensor) -> Tensor:
+        if not self.renormalise:
+            return new
+        before, after = old.sum(-1, keepdim=True), new.sum(-1, keepdim=True)
+        changed = (self.part(torch.ones_like(old)).sum(-1, keepdim=True) > 0) & (after > 0)
+        return new * torch.where(changed, before / torch.where(after > 0, after, 1.0), 1.0)
+
+    def check(self, model: Any, length: int) -> None:
+        if self.layer < 0:
+            raise UserError(f"A component's layer counts from 0; there is no layer {self.layer}.")
+        require_layer(model, self.layer)
+        if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
+            raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
+        check_positions(tuple(position for edge in self.edges for position in edge), length)
+        if ahead := [edge for edge in self.edges if edge[1] > edge[0]]:
+            raise UserError(f"Position {ahead[0][0]} cannot attend to the later position {ahead[0][1]}.")
+        require_hook(model, self.hook)
+
+
+def positions_of(task: Task, group: int | str | Sequence[int | str]) -> list[int]:
+    """Positions of the model's input by number, by role ("a3", "=", "s4") or by kind ("operand", "answer").
+
+    Raises:
+        UserError: a name that no position has, with the closest.
+    """
+    if not isinstance(group, (int, str)):
+        return sorted({position for item in group for position in positions_of(task, item)})
+    if isinstance(group, int):
+        return [group]
+    roles = list(task.roles)[: task.input_length]
+    found = [i for i, role in enumerate(roles) if group in (role.label, role.kind)]
+    if not found:
+        raise unknown_name("role", group, {role.label for role in roles} | {role.kind for role in roles})
+    return found
+
+
+def edges_between(
+    task: Task,
+    destinations: int | str | Sequence[int | str],
+    sources: int | str | Sequence[int | str],
+    layer: int = 0,
+    head: int | None = None,
+    renormalise: bool = False,
+    name: str | None = None,
+) -> AttentionEdges:
+    """Every edge from some of the sources to some of the destinations that causal attention allows.
+
+    Groups are positions, roles or kinds (:func:`positions_of`).
+
+    Raises:
+        UserError: an unknown role, or no source at or before a destination.
+    """
+    pairs = [(d, s) for d in positions_of(task, destinations) for s in positions_of(task, sources) if s <= d]
+    if not pairs:
+        raise UserError(f"No source among {sources!r} stands at or before a destination among {destinations!r}.")
+    return AttentionEdges(layer, head, tuple(pairs), name or f"{_text(sources)} to {_text(destinations)}", renormalise)
+
+
+def _text(group: int | str | Sequence[int | str]) -> str:
+    return str(group) if isinstance(group, (int, str)) else ",".join(map(str, group))
+
+
+def role_edges(
+    model: Any,
+    task: Task,
+    roles: Sequence[str] | None = None,
+    targets: Sequence[int] | None = None,
+    renormalise: bool = False,
+    per_head: bool = True,
+) -> list[AttentionEdges]:
+    """One component a head and relative role: what each target's query takes from, say, its "previous operands".
+
+    Roles are ``task.relative_roles(target)``; ``targets`` (all) counts the task's targets. ``per_head`` False takes
+    the heads of a layer together.
+
+    Raises:
+        UserError: a role or target that the task does not have.
+    """
+    queries = list(task.query_positions)
+    chosen = list(range(len(queries)) if targets is None else targets)
+    if wrong := [target for target in chosen if not 0 <= target < len(queries)]:
+        raise UserError(f"There is no target {wrong[0]}; there are {len(queries)}, counted from 0.")
+    groups = [task.relative_roles(target) for target in chosen]
+    known = list(dict.fromkeys(role for group in groups for role in group))
+    for role in roles or ():
+        if role not in known:
+            raise unknown_name("relative role", role, known)
+    found = []
+    for layer in range(model.cfg.n_layers):
+        for head in range(model.cfg.n_heads) if per_head else (None,):
+            for role in known if roles is None else roles:
+                pairs = tuple(
+                    (queries[target], source)
+                    for target, group in zip(chosen, groups, strict=True)
+                    for source in group.get(role, ())
+                    if source <= queries[target]
+                )
+                if pairs:
+                    found.append(AttentionEdges(layer, head, pairs, role, renormalise))
+    return found

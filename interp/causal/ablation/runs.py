@@ -1,0 +1,184 @@
+"""Running a model without some of its components: zero, mean and resample ablation by hooks.
+
+    zero        the part is removed
+    mean        the part is set to its mean over the sample, at each position
+    resample    the part is taken from the run of another example of the sample: example i gets that of example
+                pi(i), with pi a seeded permutation that leaves no example in its place
+
+Zero takes the model where it never is; mean keeps what is the same for all inputs; resample keeps the part's
+distribution and destroys only what it says about the input.
+
+The control of each is a change of the same length in a random direction: at every example and position (of a pattern:
+at every query) the activation moves as far as the ablation moved it, along normal noise over all features there. Where
+an ablation does no more than its control, the disturbance counts and not what was taken away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.components import Component, Part
+from interp.core.problems import derangement
+from interp.core.sites import require_evaluation_mode
+from models.errors import UserError, unknown_name
+
+METHODS = ("zero", "mean", "resample")
+ROWS_AT_ONCE = 512
+#: A part that moves by no more than this many units in the last place of its largest entry has not been changed. The
+#: rounding of the norms comes out of a softmax over large scores that much larger.
+_ROUNDING = 1024
+
+#: component (None: the whole model), method, whether it is the control, rows, logits
+Receive = Callable[[int | None, int, bool, slice, Tensor], None]
+
+
+def check_methods(methods: str | Sequence[str]) -> list[str]:
+    """Methods by name. Raises UserError for an unknown one (with the closest), none, or one named twice."""
+    found = [methods] if isinstance(methods, str) else list(methods)
+    for method in found:
+        if method not in METHODS:
+            raise unknown_name("ablation method", method, METHODS)
+    if not found or len(set(found)) < len(found):
+        raise UserError(f"Give one or more different methods of {', '.join(METHODS)}.")
+    return found
+
+
+@dataclass
+class _Watch:
+    """How far an ablation moved its part, and how large the part was."""
+
+    fired: set[str] = field(default_factory=set)
+    moved: float = 0.0
+    size: float = 0.0
+    epsilon: float = 0.0
+
+    def see(self, part: Part, old: Tensor, new: Tensor) -> None:
+        self.fired.add(part.hook)
+        self.moved = max(self.moved, float((new - old).abs().nan_to_num(torch.inf).max()))  # a NaN is a change
+        self.size = max(self.size, part.size(old))
+        self.epsilon = torch.finfo(old.dtype).eps
+
+    @property
+    def changed(self) -> bool:
+        return self.moved > _ROUNDING * self.epsilon * self.size
+
+
+@torch.no_grad()
+def mean_activations(model: Any, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> dict[str, Tensor]:
+    """Mean over examples of each hook's activation, in its shape without batch, summed in float64. Cost: one run."""
+    totals: dict[str, Tensor] = {}
+    for batch in tokens.split(ROWS_AT_ONCE):
+        for name, value in _cached(model, batch, hooks).items():
+            part = value.cpu().double().sum(0)  # not every device has float64
+            totals[name] = part if name not in totals else totals[name] + part
+    return {name: total / len(tokens) for name, total in totals.items()}
+
+
+def _cached(model: Any, tokens: Tensor, hooks: Sequence[str]) -> dict[str, Tensor]:
+    wanted = set(hooks)
+    _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=lambda name: name in wanted)
+    for name in hooks:
+        _require_fired(name, name in cache)
+    return {name: cache[name] for name in hooks}
+
+
+def _require_fired(hook: str, fired: bool) -> None:
+    if not fired:
+        raise UserError(
+            f"The hook point {hook} never fires in this model, so that nothing would be ablated there (some need a "
+            "switch such as use_attn_result)."
+        )
+
+
+@torch.no_grad()
+def run_ablations(
+    model: Any,
+    tokens: Int[Tensor, "n pos"],
+    components: Sequence[Component],
+    methods: Sequence[str],
+    seed: int,
+    receive: Receive,
+    unchanged: str = "error",
+    control: bool = False,
+) -> dict[tuple[int, int], bool]:
+    """Run every component under every method; ``receive(component, method, is_control, rows, logits)`` gets the logits.
+
+    The whole model comes first in each batch, with component None; ``control`` adds the control of each. Returns
+    whether each (component, method) changed anything in any example. Cost: one run a component and method (two with
+    control), one for the whole model, one for the means, one for the sources of a resample.
+
+    Raises:
+        UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
+            are infinite; with ``unchanged`` of "error", an ablation that changes nothing in any example (beyond
+            rounding).
+    """
+    if unchanged not in ("error", "keep"):
+        raise UserError(f"unchanged is 'error' or 'keep', not {unchanged!r}.")
+    require_evaluation_mode(model)
+    hooks = list(dict.fromkeys(part.hook for component in components for part in component.parts))
+    means = mean_activations(model, tokens, hooks) if "mean" in methods else {}
+    order = derangement(len(tokens), seed) if "resample" in methods else None
+    watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(methods))}
+    for start in range(0, len(tokens), ROWS_AT_ONCE):
+        rows = slice(start, min(start + ROWS_AT_ONCE, len(tokens)))
+        batch = tokens[rows].to(model.cfg.device)
+        logits = model(batch)
+        if bool(logits.isnan().any()):
+            raise UserError("A logit of the whole model is not a number: the model has diverged.")
+        receive(None, 0, False, rows, logits)
+        sources = {} if order is None else _cached(model, tokens[order[rows]], hooks)
+        others = {"zero": {}, "mean": means, "resample": sources}
+        for (i, j), watch in watches.items():
+            hooks_of = partial(_hooks, components[i], others[methods[j]])
+            receive(i, j, False, rows, model.run_with_hooks(batch, fwd_hooks=hooks_of(watch, None)))
+            if control:
+                noise = torch.Generator().manual_seed(hash((seed, i, j, start)) % 2**63)
+                receive(i, j, True, rows, model.run_with_hooks(batch, fwd_hooks=hooks_of(_Watch(), noise)))
+    for (i, j), watch in watches.items():
+        for part in components[i].parts:
+            _require_fired(part.hook, part.hook in watch.fired)
+        if not math.isfinite(watch.moved):
+            raise UserError(
+                f"The {methods[j]} ablation of {components[i].label} gives values that are not finite: activations "
+                "there are infinite, as masked attention scores are, so that no part of them can be taken."
+            )
+        if unchanged == "error" and not watch.changed:
+            raise UserError(
+                f"The {methods[j]} ablation of {components[i].label} changes nothing in any of {len(tokens):,} "
+                f"examples: {_reason(methods[j])}. Pass unchanged='keep' to have it in the table all the same."
+            )
+    return {key: watch.changed for key, watch in watches.items()}
+
+
+def _reason(method: str) -> str:
+    return "it is zero already" if method == "zero" else "it is the same in all of them"
+
+
+def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
+    """``old`` moved as far as ``new`` is from it, at every example and position, in a random direction."""
+    axes = tuple(range(-part.feature_axes, 0))
+    drawn = part.disturb(old, torch.randn(old.shape, generator=noise, dtype=torch.float64).to(old.dtype).to(old.device))
+    far = (new - old).square().sum(axes, keepdim=True).sqrt()
+    return old + drawn * far / drawn.square().sum(axes, keepdim=True).sqrt()
+
+
+def _hooks(
+    component: Component, others: dict[str, Tensor], watch: _Watch, noise: torch.Generator | None
+) -> list[tuple[str, Any]]:
+    def act(part: Part) -> Callable[[Tensor, Any], Tensor]:
+        def hook(value: Tensor, hook: Any) -> Tensor:
+            new = part.replace(value, others.get(part.hook))
+            watch.see(part, value, new)
+            return new if noise is None else as_far(part, value, new, noise)
+
+        return hook
+
+    return [(part.hook, act(part)) for part in component.parts]

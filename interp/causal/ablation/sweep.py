@@ -1,0 +1,355 @@
+"""What breaks without a component: component x method x carry stratum.
+
+    value    mean of the metric over the stratum with the component ablated
+    drop     the whole model's mean minus that, on the same examples
+
+Without pairs of problems the metric is "accuracy", the share of single answer tokens that are right under teacher
+forcing; with pairs (:mod:`models.tasks.pairs`) every metric of :mod:`interp.core.metrics` is to be had, on the clean
+runs. Intervals at 95%: of accuracies Korn and Graubard's (Clopper and Pearson's where a problem has one entry), of
+other metrics and of every drop the bootstrap over problems. The control of every cell is a change of the same length in
+a random direction (:mod:`interp.causal.ablation.runs`).
+
+Limits. Sampled. An ablated run is one the model never trained on: a drop says that something downstream needs the part
+to be about as it was, not what the part stands for. Later layers may compensate for a removed part, which hides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
+from interp.causal.ablation.runs import METHODS, check_methods, run_ablations
+from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
+from interp.core.metrics import Metric, resolve_metrics
+from interp.core.problems import draw, resolve_task, right_tokens
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.strata import ALL, carry_strata
+from models.errors import UserError, unknown_name
+from models.tasks.pairs import ProblemPairs
+
+ACCURACY = "accuracy"
+#: Metrics that are 0 or 1 in every example.
+PROPORTIONS = (ACCURACY, "exact_match")
+VERB = {"zero": "set to zero", "mean": "set to its mean", "resample": "taken from another example"}
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentAblation(Result):
+    """``table``, a Dataset over (metric, component, replacement, stratum), replacement
+    being "zero", "mean" or "resample":
+
+    * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
+    * ``control``, ``control_low``, ``control_high``: value after a random change of the same length; NaN without it
+    * ``clean``, ``clean_low``, ``clean_high`` [metric, stratum] of the whole model; ``n`` entries and ``problems``
+    * ``changed`` [component, replacement]: whether the ablation moved any activation at all
+
+    ``values[metric]`` [component, replacement, problem, read] and ``clean_values[metric]`` [problem, read] are the
+    metric in every example (read: the answer tokens, or one entry).
+    """
+
+    model: str
+    table: xr.Dataset
+    values: Mapping[str, xr.DataArray]
+    clean_values: Mapping[str, xr.DataArray]
+    provenance: Provenance
+
+    def _choose(self, axis: str, name: str | None) -> str:
+        names = [str(value) for value in self.table[axis].values]
+        if name is None:
+            return names[0]
+        if name not in names:
+            raise unknown_name(axis, name, names)
+        return name
+
+    def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
+        """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
+        row = self.table.sel(
+            metric=self._choose("metric", metric),
+            replacement=self._choose("replacement", replacement),
+            stratum=self._choose("stratum", stratum),
+        )
+        return row.isel(component=int(np.abs(row["drop"].fillna(0).values).argmax()))
+
+    def sentence(self) -> str:
+        metric = self._choose("metric", None)
+        texts = []
+        for method in self.table.replacement.values.tolist():
+            row = self.worst(metric, method)
+            texts.append(
+                f"{_one(row.value)} [{_one(row.low)}, {_one(row.high)}] with {row.component.item()} {VERB[method]}"
+                + ("" if bool(row.control.isnull()) else f" (random change of that length: {_one(row.control)})")
+            )
+        whole = self.table.sel(metric=metric, stratum=ALL)
+        text = (
+            f"{self.model}: {metric} {_one(whole.clean)} over {_what(metric, int(whole.n))} of "
+            f"{int(whole.problems):,} problems; {_which(self.table.sizes['component'])} leaves " + ", ".join(texts)
+        )
+        return text + self._strata_text(metric) + self._unchanged_text() + "."
+
+    def _strata_text(self, metric: str) -> str:
+        """Where among the strata the first method's worst component hurts most and least."""
+        row = self.worst(metric)
+        rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
+        rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
+        if rows.sizes["stratum"] < 2:
+            return ""
+        most, least = (rows.isel(stratum=int(pick(rows["drop"].values))) for pick in (np.argmax, np.argmin))
+        if float(most["drop"]) == float(least["drop"]):
+            return ""
+        return (
+            f"; {VERB[str(row.replacement.item())]}, it leaves {_one(most.value)} on {most.stratum.item()} "
+            f"(n = {int(most.n):,}) and {_one(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
+        )
+
+    def _unchanged_text(self) -> str:
+        unchanged = int((~self.table.changed).sum())
+        return f"; {unchanged} of {self.table.changed.size} ablations changed no activation" if unchanged else ""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a metric, component, replacement and stratum."""
+        order = ["metric", "component", "replacement", "stratum"]
+        frame = self.table.to_dataframe().reset_index()
+        frame = frame[order + [column for column in frame.columns if column not in order]]
+        return frame.sort_values(order[:1], kind="stable").reset_index(drop=True)
+
+    def figure(self, metric: str | None = None, most: int = 24) -> Any:
+        """Drop by component and stratum, a panel a method; at most ``most`` components, those that count most."""
+        from interp.figures.ablation import component_ablation
+
+        return component_ablation(self, self._choose("metric", metric), most)
+
+
+def _one(value: Any) -> str:
+    return f"{float(value):.3f}"
+
+
+def _what(metric: str, n: int) -> str:
+    return f"{n:,} answer tokens" if metric == ACCURACY else f"{n:,} values"
+
+
+def _which(components: int) -> str:
+    return "the one component" if components == 1 else f"of {components} components, the one that counts most"
+
+
+def compute_component_ablation(
+    values: Mapping[str, Float[np.ndarray, "component method n read"] | Bool[np.ndarray, "component method n read"]],
+    clean: Mapping[str, Float[np.ndarray, "n read"] | Bool[np.ndarray, "n read"]],
+    strata: Mapping[str, Mapping[str, Bool[np.ndarray, "n read"]]],
+    components: Sequence[str],
+    methods: Sequence[str],
+    changed: Bool[np.ndarray, "component method"],
+    provenance: Provenance,
+    model: str = "the model",
+    controls: Mapping[str, np.ndarray] | None = None,
+) -> ComponentAblation:
+    """The table from the metric of every example, metric by metric. Boolean values are counted, others averaged.
+
+    ``controls`` are the values after random changes of the same length, in the shape of ``values``.
+    ``strata[metric]`` are masks by name; a stratum that one metric lacks is NaN there.
+    """
+    names = list(dict.fromkeys(name for masks in strata.values() for name in masks))
+    seed = provenance.seed or 0
+    full, whole = ("metric", "component", "replacement", "stratum"), ("metric", "stratum")
+    shape = (len(values), len(components), len(methods), len(names))
+    kinds = ("value", "drop", "control")
+    parts: dict[str, np.ndarray] = {k: np.full(shape, np.nan) for kind in kinds for k in _ends(kind)}
+    parts |= {k: np.full((shape[0], shape[3]), np.nan) for k in _ends("clean")}
+    counts = {k: np.zeros((shape[0], shape[3]), dtype=np.int64) for k in ("n", "problems")}
+    for i, (metric, ablated) in enumerate(values.items()):
+        before = clean[metric]
+        estimate = masked_proportions if before.dtype == bool else _averages(seed)
+        exact = np.float32 if before.dtype == bool else np.float64  # no wider than -1, 0 and 1 need
+        drop = before.astype(exact) - ablated.astype(exact)
+        for name, mask in strata[metric].items():
+            j = names.index(name)
+            for kind, found in (
+                ("value", estimate(ablated, mask)),
+                ("drop", bootstrap_ratio(drop, mask, seed)),
+                ("clean", estimate(before, mask)),
+                *([] if controls is None else [("control", estimate(controls[metric], mask))]),
+            ):
+                for k, key in enumerate(_ends(kind)):
+                    parts[key][i, ..., j] = found[..., k]
+            counts["n"][i, j], counts["problems"][i, j] = mask.sum(), mask.any(1).sum()
+    data: dict[str, Any] = {k: (full if v.ndim == 4 else whole, v) for k, v in parts.items()}
+    data |= {k: (whole, v) for k, v in counts.items()} | {"changed": (full[1:3], changed)}
+    coords = {"metric": list(values), "component": list(components), "replacement": list(methods), "stratum": names}
+    axes = ("component", "replacement", "problem", "read")
+    labels = {axis: coords[axis] for axis in axes[:2]}
+    return ComponentAblation(
+        model,
+        xr.Dataset(data, coords=coords),
+        {metric: xr.DataArray(v, dims=axes, coords=labels) for metric, v in values.items()},
+        {metric: xr.DataArray(v, dims=axes[2:]) for metric, v in clean.items()},
+        provenance,
+    )
+
+
+def _ends(kind: str) -> list[str]:
+    return ["value", "low", "high"] if kind == "value" else [kind, f"{kind}_low", f"{kind}_high"]
+
+
+def _averages(seed: int) -> Any:
+    return lambda values, mask: bootstrap_ratio(values, mask, seed)
+
+
+def component_ablation(
+    model: Any,
+    components: Component | Sequence[Component] | None = None,
+    methods: str | Sequence[str] = METHODS,
+    task: Any = None,
+    problems: Any = None,
+    pairs: ProblemPairs | None = None,
+    metrics: str | Metric | Sequence[str | Metric] | None = None,
+    targets: Sequence[int] | None = None,
+    n: int = 2048,
+    seed: int = 0,
+    carry_heavy: float = 0.5,
+    unchanged: str = "error",
+    control: bool = True,
+) -> ComponentAblation:
+    """Ablate components one after the other (:class:`~interp.core.components.Together` for several at once).
+
+    Args:
+        model: any model with TransformerLens hooks.
+        components: sublayers, heads and, up to 64, neurons unless given.
+        methods: of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
+        task: ``model.task`` unless given.
+        problems: to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in carries. ``seed``
+            also draws the resampling partners and the bootstrap.
+        pairs: pairs of problems in place of ``problems``; their clean problems are run.
+        metrics: "accuracy" (the default without pairs), with pairs also those of :mod:`interp.core.metrics` by name
+            ("logit_diff" is the default then), or Metric objects bound to the problems.
+        targets: the targets that "accuracy" counts; all unless given.
+        unchanged: "error" raises for an ablation that changes nothing, "keep" tabulates it (``changed`` is False).
+        control: also run a random change of the same length in place of every ablation.
+
+    Cost: ``2 components x methods + 3`` runs of the sample, about half without control.
+
+    Raises:
+        UserError: components, methods, metrics or targets that do not exist; a hook that never fires; an ablation that
+            changes nothing; a model in training mode.
+    """
+    require_evaluation_mode(model)
+    task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
+    if pairs is not None and problems is not None:
+        raise UserError("Give problems or pairs of problems, not both.")
+    sample = draw(task, problems if pairs is None else pairs.clean, n, seed, carry_heavy)
+    provenance = sample.provenance
+    if pairs is not None:
+        if not torch.equal(sample.tokens, pairs.clean_tokens):
+            raise UserError(f"The pairs are problems of {pairs.task.name}, which {task.name} writes in other tokens.")
+        drawn = "" if pairs.seed is None else f" (drawn with seed {pairs.seed})"
+        provenance = replace(provenance, source=f"clean problems of pairs that differ in {pairs.what}{drawn}")
+    chosen = check_components(
+        model, default_components(model) if components is None else components, sample.tokens.shape[1]
+    )
+    names, read = check_methods(methods), _targets(task, targets)
+    found = _resolve(model, pairs, metrics)
+    masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
+    reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
+    runner = with_writable_stream(model, task, hooks_of(chosen))
+    changed = run_ablations(runner, sample.tokens, chosen, names, seed, reader.receive, unchanged, control)
+    return compute_component_ablation(
+        reader.values,
+        reader.clean,
+        masks,
+        [component.label for component in chosen],
+        names,
+        np.array([[changed[i, j] for j in range(len(names))] for i in range(len(chosen))]),
+        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        model_name(model),
+        reader.controls if control else None,
+    )
+
+
+def default_components(model: Any, most_neurons: int = 64) -> list[Component]:
+    """Sublayers and heads, and the neurons where there are at most ``most_neurons``."""
+    units = neurons(model)
+    return [*sublayers(model), *heads(model), *(units if len(units) <= most_neurons else ())]
+
+
+def _targets(task: Any, targets: Sequence[int] | None) -> list[int]:
+    known = len(task.query_positions)
+    found = list(range(known)) if targets is None else list(targets)
+    if wrong := [target for target in found if not 0 <= target < known]:
+        raise UserError(f"There is no target {wrong[0]}; there are {known}, counted from 0.")
+    if not found:
+        raise UserError("Accuracy needs at least one target.")
+    return found
+
+
+def _resolve(model: Any, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:
+    """Metrics to take; accuracy is a marker without a function of its own, since it reads several tokens."""
+    if metrics is None:
+        metrics = ACCURACY if pairs is None else "logit_diff"
+    asked = [metrics] if isinstance(metrics, (str, Metric)) else list(metrics)
+    if any(isinstance(metric, Metric) and metric.name == ACCURACY for metric in asked):
+        raise UserError(f"{ACCURACY!r} is this table's own metric, of single answer tokens; give yours another name.")
+    accuracy = Metric(ACCURACY, None, lambda logits, rows: logits)
+    if pairs is not None:
+        others = [metric for metric in asked if metric != ACCURACY]
+        resolved = iter(resolve_metrics(model, pairs, others) if others else ())
+        found = [accuracy if metric == ACCURACY else next(resolved) for metric in asked]
+    else:
+        if named := [metric for metric in asked if isinstance(metric, str) and metric != ACCURACY]:
+            raise UserError(f"The metric {named[0]!r} compares two problems: pass pairs=, or use 'accuracy'.")
+        found = [accuracy if isinstance(metric, str) else metric for metric in asked]
+    names = [metric.name for metric in found]
+    if not found or len(set(names)) < len(names):
+        raise UserError(f"Give one or more metrics with different names, not {', '.join(names) or 'none'}.")
+    return found
+
+
+def _strata(
+    task: Any, problems: Any, pairs: ProblemPairs | None, metric: Metric, read: list[int]
+) -> dict[str, np.ndarray]:
+    """Masks [n, read] of the strata a metric can be judged in: without a target, those of whole problems alone."""
+    if metric.name == ACCURACY:
+        masks = carry_strata(task, problems, read)
+    elif pairs is not None:
+        masks = carry_strata(task, problems, [pairs.target])
+    else:
+        masks = {k: v for k, v in carry_strata(task, problems, [0]).items() if k == ALL or k.startswith("chain")}
+    return {name: mask.numpy() for name, mask in masks.items()}
+
+
+class _Reader:
+    """Takes the metrics off each batch's logits and keeps one value an example."""
+
+    def __init__(self, task: Any, problems: Any, metrics: list[Metric], read: list[int], components: int, methods: int):
+        self.metrics, self.read = metrics, read
+        self.queries = [task.query_positions[target] for target in read]
+        self.right: Tensor = task.targets(problems)[:, read]
+        self.n = len(self.right)
+        width = {metric.name: len(read) if metric.name == ACCURACY else 1 for metric in metrics}
+        kind = {name: bool if name in PROPORTIONS else np.float64 for name in width}
+        self.clean = {name: np.zeros((self.n, w), kind[name]) for name, w in width.items()}
+        shape = (components, methods, self.n)
+        self.values = {name: np.zeros((*shape, w), kind[name]) for name, w in width.items()}
+        self.controls = {name: np.zeros_like(values) for name, values in self.values.items()}
+
+    def receive(self, component: int | None, method: int, control: bool, rows: slice, logits: Tensor) -> None:
+        for metric in self.metrics:
+            if metric.name == ACCURACY:
+                found = right_tokens(logits[:, self.queries], self.right[rows])
+            else:
+                read = logits if metric.positions is None else logits[:, list(metric.positions)]
+                found = metric(read, rows)[:, None].cpu()
+                if metric.name in PROPORTIONS and bool(((found != 0) & (found != 1)).any()):
+                    raise UserError(
+                        f"{metric.name} is 0 or 1 in every example; give a metric of other values a name of its own."
+                    )
+            kept = self.controls if control else self.values
+            target = self.clean[metric.name] if component is None else kept[metric.name][component, method]
+            target[rows] = found.numpy()

@@ -1,0 +1,342 @@
+"""The smallest circuit of a model that does what the whole does, judged on problems that it was not found on.
+
+A circuit is a set of edges of the residual stream (:mod:`interp.causal.edges`); all others carry what they would in
+another run. It is searched for on one half of the pairs (:mod:`interp.causal.circuits.search`) and judged on the other,
+which has no problem in common with it: faithfulness and exact match of the circuit, of its complement and of random
+circuits of the same size, under corrupted-run, mean and zero ablation, and the drop without each of its edges.
+
+What the ablation cannot see belongs to no circuit. A pair's two runs have the same position embeddings, so that under
+corrupted-run ablation no edge from them counts as kept or cut. Such edges stay on throughout, under the other ablations
+as well; a circuit is what carries the *difference* between the runs, on top of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.causal.circuits.edges import space_of
+from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
+from interp.causal.circuits.search import Criterion, Found, search
+from interp.causal.circuits.space import Space
+from interp.causal.circuits.split import halves
+from interp.causal.edges import EdgeExperiment, EdgeGraph
+from interp.causal.edges.graph import LOGITS
+from interp.core.metrics import Metric
+from interp.core.problems import require_able
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from interp.core.stats import clopper_pearson, permutation_p
+from models.errors import UserError, unknown_name
+from models.tasks.pairs import ProblemPairs
+
+#: The name of a metric, or a function that binds one to pairs.
+Metrics = str | Callable[[ProblemPairs], Metric]
+PARTS = ("full", "circuit", "complement", "ablated")
+STATS = ("value", "low", "high")
+ABLATIONS = ("corrupted", "mean", "zero")
+_CURVE_POINTS = 30
+_RANDOM_A_SIZE = 20
+
+
+def spoken(metric: str) -> str:
+    """A metric's name in words."""
+    return {"logit_diff": "logit difference", "kl": "KL divergence"}.get(metric, metric.replace("_", " "))
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit(Result):
+    """``found.mask`` over ``space.labels`` are the circuit's edges.
+
+    ``faithfulness`` (of the first metric) and ``exact_match`` are [ablation, part, stat] on the held-out pairs, part
+    one of full, circuit, complement, ablated and stat one of value, low, high. Under the search's ablation: ``drops``
+    [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the best circuit of each
+    size that the search saw; and of the first metric ``random``, random circuits of the circuit's size, and
+    ``random_curve`` [size, stat], their mean and the middle 95% of them by size.
+    """
+
+    model: str
+    what: str
+    metrics: tuple[str, ...]
+    ablation: str
+    threshold: float
+    graph: EdgeGraph
+    space: Space
+    found: Found
+    faithfulness: xr.DataArray
+    exact_match: xr.DataArray
+    drops: xr.DataArray
+    curve: xr.DataArray
+    random: Float[np.ndarray, " draw"]
+    random_curve: xr.DataArray
+    searched_on: int
+    held_out: bool
+    provenance: Provenance
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """The names of the edges, in the order in which they are read."""
+        return self.space.names(self.found.mask)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The parts of the model that the edges join, in the order in which they write."""
+        kept = self.graph.kept(self.found.mask)
+        ends = {edge.sender for edge in kept} | {edge.receiver.partition(".")[0] for edge in kept}
+        return tuple(name for name in (*self.graph.senders, LOGITS) if name in ends)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The edges whose drop in one of the metrics lies above zero with its whole interval."""
+        return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
+
+    @property
+    def random_p(self) -> float:
+        """Share of random circuits of this size (and the circuit itself) that are as close to F = 1 as the circuit."""
+        of = float(self.faithfulness.sel(ablation=self.ablation, part="circuit", stat="value"))
+        return permutation_p(1 - abs(1 - of), 1 - np.abs(1 - self.random))
+
+    def _text(self, array: xr.DataArray, part: str, ablation: str | None = None) -> str:
+        value, low, high = array.sel(ablation=ablation or self.ablation, part=part).values
+        if not np.isfinite((low, high)).all():
+            return f"{value:.1%}, with no interval since ablating every edge may change nothing"
+        return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+
+    def sentence(self) -> str:
+        can = int(self.space.everything().sum())
+        names = self.edges
+        listed = ", ".join(names) if len(names) <= 8 else f"between {', '.join(self.nodes)}"
+        where = "held-out pairs" if self.held_out else "pairs, those they were found on,"
+        others = [name for name in self.faithfulness.ablation.values if name != self.ablation]
+        also = ", ".join(f"{name} {self._text(self.faithfulness, 'circuit', name)}" for name in others)
+        if self.found.proven:
+            faithful, count = self.found.faithful_of_size or (0, 0)
+            claim = (
+                f"No smaller circuit is faithful on the pairs searched, and {faithful:,} of {count:,} of this size "
+                f"{'is' if faithful == 1 else 'are'} ({self.found.looked_at})"
+            )
+        else:
+            claim = f"A smaller one is not ruled out ({self.found.looked_at})"
+        return (
+            f"In {self.model}, {self.found.size} of the {can} edges that can carry {self.what} ({listed}) bring back "
+            f"{self._text(self.faithfulness, 'circuit')} of the {spoken(self.metrics[0])} on {self.provenance.n:,} "
+            f"{where} under {self.ablation} ablation ({also}). They answer {self._text(self.exact_match, 'circuit')} "
+            f"right, the whole model {self._text(self.exact_match, 'full')}; without them "
+            f"{self._text(self.faithfulness, 'complement')} comes back. {len(self.needed)} of the "
+            f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
+            f"without one lies above zero). {len(self.random):,} random circuits of this size bring back "
+            f"{np.mean(self.random):.1%} on average (p = {self.random_p:.2g}). {claim}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a quantity: faithfulness and exact match by ablation and part, drop by edge, curve by size."""
+        rows = []
+        for quantity, array in (("faithfulness", self.faithfulness), ("exact match", self.exact_match)):
+            for ablation in array.ablation.values:
+                for part in array.part.values:
+                    row = {"quantity": quantity, "ablation": str(ablation), "of": str(part)}
+                    rows.append(row | dict(zip(STATS, array.sel(ablation=ablation, part=part).values, strict=True)))
+        tables = [(f"drop in {name}", self.drops.sel(metric=name), "edge") for name in self.metrics]
+        tables += [(f"{name} by size", self.curve.sel(metric=name), "size") for name in self.metrics]
+        for quantity, array, axis in tables:
+            for name, values in zip(array[axis].values, array.values, strict=True):
+                row = {"quantity": quantity, "ablation": self.ablation, "of": str(name)}
+                rows.append(row | dict(zip(STATS, values, strict=True)))
+        return pd.DataFrame(rows).assign(n=self.provenance.n)
+
+    def figure(self, kind: str = "graph") -> Any:
+        """ "graph": the circuit's nodes and edges, by layer; "curve": faithfulness over the number of edges."""
+        from interp.figures import circuits
+
+        drawings = {"graph": circuits.graph, "curve": circuits.curve}
+        if kind not in drawings:
+            raise unknown_name("picture", kind, drawings)
+        return drawings[kind](self)
+
+
+def smallest_circuit(
+    model: Any,
+    pairs: ProblemPairs,
+    metrics: Metrics | Sequence[Metrics] = ("logit_diff", "exact_match"),
+    ablation: str = "corrupted",
+    method: str = "auto",
+    threshold: float = 0.9,
+    groups: Mapping[str, Sequence[int]] | str | None = None,
+    held_out: bool = True,
+    n_random: int = 100,
+    seed: int = 0,
+    **options: Any,
+) -> Circuit:
+    """Searches for the smallest circuit with ``1 - |1 - F| >= threshold`` for all metrics; measures it on other pairs.
+
+    Args:
+        pairs: clean and corrupted problems; what they differ in is what the circuit carries. metrics: names of
+            :mod:`interp.core.metrics`, or functions that bind a metric to pairs. A circuit must bring all of them back;
+            faithfulness is reported for the first. By default the logit difference and the right answer.
+        ablation: what cut edges carry in the search: "corrupted", "resample", "mean" or "zero".
+        method: "exhaustive", "greedy", "acdc", or "auto" (exhaustive up to 32,768 different circuits, else greedy).
+        groups: "roles" splits every edge by what its positions are to the target (the task's ``relative_roles``); or
+            groups of positions of your own.
+        held_out: judge on the half of the pairs that was not searched on; False searches and judges on all.
+        n_random: random circuits of the same size to compare with.
+        options: of the search method, such as ``share=0.1`` for greedy.
+
+    Cost: see :mod:`interp.causal.circuits.search` for the number of masked runs on half of the pairs; a few hundred on
+    the other half.
+
+    Raises:
+        UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",
+            which compare the model with itself); what :class:`interp.causal.edges.EdgeExperiment`, the split or the
+            search refuses; a metric already bound to all pairs; fewer than one random circuit.
+    """
+    asked = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
+    if any(isinstance(metric, Metric) for metric in asked):
+        raise UserError(
+            "The pairs are cut into two halves, and this metric is bound to other examples; give its name, or a "
+            "function that makes it from pairs."
+        )
+    if n_random < 1:
+        raise UserError(f"n_random must be at least 1, not {n_random}.")
+    if isinstance(groups, str):
+        if groups != "roles":
+            raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
+        groups = {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}
+    if len(pairs) < 2:
+        raise UserError("A circuit is judged by means over pairs, and needs at least 2 of them.")
+    one, other = halves(pairs, seed) if held_out else (pairs, pairs)
+    bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
+    first = EdgeExperiment(model, one, bind(one), ablation, groups=groups, seed=seed)
+    names, space = [metric.name for metric in first.metrics], space_of(first)
+    if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
+        right = first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, seed=seed)
+        share = float(right.full[[metric.name for metric in right.metrics].index("exact_match")].double().mean())
+        require_able(model_name(model), share, f"the {len(one):,} pairs to be searched on")
+    undecided = ~space.everything()
+
+    def evaluate(masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
+        return first(masks | undecided)
+
+    criterion = Criterion(first.full, evaluate(torch.zeros(1, len(space), dtype=torch.bool))[:, 0], threshold)
+    found = search(evaluate, space, criterion, method, **options)
+
+    extra = () if "exact_match" in names else ("exact_match",)
+    judges = {
+        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, groups=groups, seed=seed)
+        for kind in dict.fromkeys((ablation, *ABLATIONS))
+    }
+    faithfulness, exact_match = _judge_parts(judges, space, found, seed)
+    drops, curve = _judge_edges(judges[ablation], names, space, found, seed)
+    random, random_curve = _judge_chance(
+        judges[ablation], space, found.size, curve["size"].values.tolist(), n_random, seed
+    )
+    how = f"apart from the {len(one):,} searched on (split by seed {seed})" if held_out else "searched on as well"
+    rung = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
+    return Circuit(
+        model=model_name(model),
+        what=pairs.what,
+        metrics=tuple(names),
+        ablation=ablation,
+        threshold=threshold,
+        graph=first.graph,
+        space=space,
+        found=found,
+        faithfulness=faithfulness,
+        exact_match=exact_match,
+        drops=drops,
+        curve=curve,
+        random=random,
+        random_curve=random_curve,
+        searched_on=len(one),
+        held_out=held_out,
+        provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", rung),
+    )
+
+
+# ---- judging, on pairs of its own
+
+
+def _parts(space: Space, found: Found) -> Bool[Tensor, "part edge"]:
+    """Everything, the circuit, its complement and nothing, with what the ablation cannot see kept throughout."""
+    everything = space.everything()
+    parts = torch.stack((everything, found.mask, everything & ~found.mask, torch.zeros_like(everything)))
+    return parts | ~everything
+
+
+def _judge_parts(
+    judges: Mapping[str, EdgeExperiment], space: Space, found: Found, seed: int
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Faithfulness (of the first metric) and exact match of circuit and complement under every ablation."""
+    faithful, exact = [], []
+    for judge in judges.values():
+        values = judge(_parts(space, found))
+        right = values[[metric.name for metric in judge.metrics].index("exact_match")]
+        faithful.append(_stats(compute_faithfulness(values[0], values[0, 0], values[0, 3], seed)))
+        exact.append([_proportion(row) for row in right])
+    axes = {"ablation": list(judges), "part": list(PARTS)}
+    return _labelled(np.stack(faithful), **axes), _labelled(np.array(exact), **axes)
+
+
+def _judge_edges(
+    judge: EdgeExperiment, names: Sequence[str], space: Space, found: Found, seed: int
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """The drop in every metric without each edge, and the faithfulness of the circuits that the search saw by size."""
+    full, circuit, _, empty = _parts(space, found)
+    shown = _spread(found.path, found.size)
+    masks = torch.cat((torch.stack((full, circuit, empty)), without_each(found.mask), shown))
+    drops, curve = [], []
+    for values in judge(masks | ~space.everything())[: len(names)]:
+        whole, kept, nothing, without, by_size = values.split((1, 1, 1, found.size, len(shown)))
+        drops.append(_stats(compute_drops(without, kept[0], whole[0], nothing[0], seed)))
+        curve.append(_stats(compute_faithfulness(by_size, whole[0], nothing[0], seed)))
+    return (
+        _labelled(np.stack(drops), metric=list(names), edge=list(space.names(found.mask))),
+        _labelled(np.stack(curve), metric=list(names), size=shown.sum(1).tolist()),
+    )
+
+
+def _judge_chance(
+    judge: EdgeExperiment, space: Space, size: int, sizes: Sequence[int], n: int, seed: int
+) -> tuple[Float[np.ndarray, " draw"], xr.DataArray]:
+    """Faithfulness in the first metric of ``n`` random circuits of ``size``, and of some of each of ``sizes``."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = [n] + [_RANDOM_A_SIZE] * len(sizes)
+    drawn = [random_circuits(space, k, count, generator) for k, count in zip((size, *sizes), counts, strict=True)]
+    different, which = torch.unique(torch.cat(drawn), dim=0, return_inverse=True)
+    ends = torch.stack((space.everything(), torch.zeros(len(space), dtype=torch.bool)))
+    values = judge(torch.cat((ends, different)) | ~space.everything())[0]
+    by_chance = compute_faithfulness(values[2:], values[0], values[1], seed)[0][which.numpy()]
+    random, *others = np.split(by_chance, np.cumsum(counts)[:-1])
+    rows = [[draws.mean(), *np.quantile(draws, (0.025, 0.975))] for draws in others]
+    return random, _labelled(np.array(rows), size=list(sizes))
+
+
+def _stats(ends: tuple[np.ndarray, ...]) -> Float[np.ndarray, "*variant stat"]:
+    return np.stack(ends, -1)
+
+
+def _proportion(right: Float[Tensor, " n"]) -> list[float]:
+    n, k = len(right), int(right.sum())
+    return [k / n, *clopper_pearson(k, n)]
+
+
+def _labelled(values: np.ndarray, **axes: list[Any]) -> xr.DataArray:
+    return xr.DataArray(values, dims=(*axes, "stat"), coords={**axes, "stat": list(STATS)})
+
+
+def _spread(path: Bool[Tensor, "step edge"], size: int) -> Bool[Tensor, "point edge"]:
+    """At most so many circuits of the path, closer together where they are small; that of ``size`` among them."""
+    if len(path) <= _CURVE_POINTS:
+        return path
+    sizes, half = path.sum(1).float(), _CURVE_POINTS // 2
+    above = torch.logspace(math.log10(half), math.log10(float(sizes[0])), half)
+    wanted = [*range(half), size, *above.tolist()]
+    return path[sorted({int((sizes - number).abs().argmin()) for number in wanted})]

@@ -1,0 +1,314 @@
+"""Searches for the smallest circuit that does what the whole model does.
+
+A search sees the model only through ``evaluate(masks [variant, edge]) -> values [metric, variant, n]``: the metrics of
+every example, with the edges that a mask does not keep ablated. All have one signature and are looked up by name:
+
+    exhaustive   every different circuit. The smallest faithful one, proven.
+    greedy       starts from the whole graph and removes, over and over, what costs least, with the exact effect of
+                 every removal measured again at each step. No single edge of what it returns can be dropped.
+    acdc         Conmy et al. (2023), Algorithm 1: the edges once, from the logits backwards; an edge goes if the score
+                 falls by less than tau without it. Every tau of a list is tried and the smallest faithful circuit kept.
+                 Theirs is the KL divergence from the whole model and one tau; here the score is the criterion's.
+
+A circuit is faithful if its score, the least ``1 - |1 - F|`` of the metrics, is at least the threshold; F is the share
+of a metric that comes back, ``(m(circuit) - m(ablated)) / (m(full) - m(ablated))``. Too much of it counts like too
+little: a circuit may leave out the edges that hold the answer down. Several metrics can be asked for because a mean
+hides much: a circuit may bring back most of the mean logit difference and hardly a right answer. Effects are not
+monotone, so no search prunes by a bound.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.causal.circuits.space import MOST_EDGES_LISTED, Space
+from models.errors import UserError, unknown_name
+
+#: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
+Evaluate = Callable[[Tensor], Tensor]
+TAUS = (0.003, 0.01, 0.03, 0.1, 0.3)
+#: Circuits that an exhaustive search may look at before it is refused.
+MOST_CIRCUITS = 2**15
+
+
+@dataclass(frozen=True, eq=False)
+class Criterion:
+    """When a circuit counts as faithful: ``1 - |1 - F| >= threshold`` for every metric, F on the mean over examples.
+
+    Raises:
+        UserError: a threshold outside (0, 1], other shapes, or an ablation of everything that changes nothing.
+    """
+
+    full: Float[Tensor, "metric n"]
+    empty: Float[Tensor, "metric n"]
+    threshold: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.threshold <= 1.0:
+            raise UserError(f"The threshold is a share above 0 and at most 1, not {self.threshold}.")
+        if self.full.shape != self.empty.shape or self.full.ndim != 2:
+            raise UserError(
+                "The metrics of the full and of the ablated model must be [metric, n], one number an example."
+            )
+        if not float((self.full - self.empty).abs().max()) > 1e-9:
+            raise UserError(
+                "Ablating every edge changes the metric of no example, so there is nothing for a circuit to explain."
+            )
+        if float(self.span.abs().min()) <= 1e-9:
+            raise UserError("Ablating every edge leaves the mean of a metric as it is: choose another metric.")
+
+    @property
+    def span(self) -> Float[Tensor, " metric"]:
+        """Means of the metrics in the full model minus those with everything ablated."""
+        return (self.full.double() - self.empty.double()).mean(-1)
+
+    def faithfulness(self, values: Float[Tensor, "metric variant n"]) -> Float[Tensor, "metric variant"]:
+        """The share of each metric that comes back: 1 for the full model, 0 with everything ablated."""
+        return (values.double() - self.empty.double()[:, None]).mean(-1) / self.span[:, None]
+
+    def score(self, values: Float[Tensor, "metric variant n"]) -> Float[Tensor, " variant"]:
+        """The least ``1 - |1 - F|``, never NaN: a circuit with a metric that is not a number scores minus infinity."""
+        return (1 - (1 - self.faithfulness(values)).abs()).nan_to_num(nan=-float("inf")).amin(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found.
+
+    ``path`` holds one circuit a size, from the largest to the smallest, the best of its size among those looked at
+    (searches that do not look at all leave out those that a smaller one beats); ``scores`` are theirs. ``proven``: no
+    smaller faithful circuit exists in the space.
+    ``faithful_of_size`` counts the circuits of the size found, (faithful, all); None unless all were looked at.
+    """
+
+    method: str
+    mask: Bool[Tensor, " edge"]
+    score: float
+    path: Bool[Tensor, "step edge"]
+    scores: Float[Tensor, " step"]
+    evaluated: int
+    proven: bool
+    looked_at: str
+    faithful_of_size: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> int:
+        return int(self.mask.sum())
+
+
+@dataclass
+class _Seen:
+    """The scores of the circuits looked at: the best of each size, and the smallest faithful."""
+
+    evaluate: Evaluate
+    space: Space
+    criterion: Criterion
+    evaluated: int = 0
+    best: dict[int, tuple[float, Tensor]] = field(default_factory=dict)
+
+    def scores(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, " variant"]:
+        values = self.evaluate(masks)
+        n_metrics, n = self.criterion.full.shape
+        if values.shape != (n_metrics, len(masks), n):
+            raise UserError(f"evaluate must return {[n_metrics, len(masks), n]} values, not {list(values.shape)}.")
+        self.evaluated += len(masks)
+        scores = self.criterion.score(values)
+        sizes = masks.sum(1)
+        for size in sizes.unique().tolist():
+            where = (sizes == size).nonzero()[:, 0]
+            top = int(where[scores[where].argmax()])
+            if size not in self.best or float(scores[top]) > self.best[size][0]:
+                self.best[size] = float(scores[top]), masks[top].clone()
+        return scores
+
+    def smallest(self) -> tuple[float, Tensor]:
+        """The smallest faithful circuit seen; the best of its size."""
+        size = min(size for size, (score, _) in self.best.items() if score >= self.criterion.threshold)
+        return self.best[size]
+
+    def found(self, method: str, looked_at: str, proven: bool = False, **more: Any) -> Found:
+        sizes = sorted(self.best, reverse=True)
+        if not proven:  # what was tried in passing says nothing about its size: leave out what a smaller one beats
+            least = {size: max((self.best[s][0] for s in sizes if s < size), default=-math.inf) for size in sizes}
+            sizes = [s for s in sizes if self.best[s][0] > least[s] or s == sizes[0]]
+        score, mask = self.smallest()
+        path = torch.stack([self.best[size][1] for size in sizes])
+        scores = torch.tensor([self.best[size][0] for size in sizes], dtype=torch.float64)
+        return Found(method, mask, score, path, scores, self.evaluated, proven, looked_at, **more)
+
+
+def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_Seen, Bool[Tensor, " edge"]]:
+    """Looks at the whole and the empty graph, which must be what the criterion says."""
+    seen, whole = _Seen(evaluate, space, criterion), space.everything()
+    scores = seen.scores(torch.stack((whole, torch.zeros_like(whole))))
+    if not float(scores[0]) >= 1 - 1e-3:
+        raise UserError(
+            f"The whole graph has faithfulness score {float(scores[0]):.4f} in place of 1: the masked run does not "
+            "reproduce the model, so that a search would mean nothing."
+        )
+    return seen, whole
+
+
+def exhaustive(
+    evaluate: Evaluate, space: Space, criterion: Criterion, at_most: int = MOST_CIRCUITS, every_size: bool = True
+) -> Found:
+    """Looks at the circuits by size, the smallest first; to the end, or (``every_size=False``) to the first size with a
+    faithful one. Cost: one masked run a circuit, up to 2^edges.
+
+    Raises:
+        UserError: more than 24 edges, or more than ``at_most`` different circuits.
+    """
+    blocks = _listed(space, at_most)
+    if blocks is None:
+        raise UserError(
+            f"{int(space.everything().sum())} edges make more than at_most = {at_most:,} different circuits; use "
+            "method='greedy', or allow more."
+        )
+    circuits = torch.cat(blocks)
+    seen, _ = _begin(evaluate, space, criterion)
+    seen.evaluated = 0
+    sizes = circuits.sum(1)
+    counts: tuple[int, int] | None = None
+    largest = int(sizes.max())
+    for size in sorted(sizes.unique().tolist()):
+        batch = circuits[sizes == size]
+        faithful = int((seen.scores(batch) >= criterion.threshold).sum())
+        if faithful and counts is None:
+            counts = faithful, len(batch)
+            if not every_size:
+                largest = size
+                break
+    edges = int(space.everything().sum())
+    what = f"all {seen.evaluated:,} different circuits of at most {largest} of {edges} edges (2^{edges} subsets)"
+    return seen.found("exhaustive", what, proven=True, faithful_of_size=counts)
+
+
+def greedy(
+    evaluate: Evaluate,
+    space: Space,
+    criterion: Criterion,
+    share: float | Sequence[float] = 0.0,
+    to_the_end: bool = True,
+) -> Found:
+    """Removes at each step the edge without which the score is best, measured exactly for every edge that is left.
+
+    ``share`` > 0 removes that share of the edges left at once (those whose single removals cost least); effects are
+    measured again after each step. A step is halved while it costs more of what separates the score from the threshold
+    than its share of the edges, down to a quarter, and then while it is not faithful: else the first steps would spend
+    on many edges what a smaller circuit needs for a few. Of several shares each is tried from the whole graph on. When
+    no faithful step is left it goes on edge by edge to the empty circuit for the curve (``to_the_end``). Last, single
+    edges are dropped from the smallest faithful circuit seen for as long as it stays faithful. Cost: edges^2 / 2 masked
+    runs; with a share r up to 4 edges / r.
+
+    Raises:
+        UserError: no share, or one outside [0, 1).
+    """
+    shares = [float(share)] if isinstance(share, int | float) else list(share)
+    if not shares or not all(0.0 <= one < 1.0 for one in shares):
+        raise UserError(f"share is at least 0 and below 1, or several such numbers, not {share}.")
+    seen, whole = _begin(evaluate, space, criterion)
+    for one in shares:
+        _descend(seen, whole, one, to_the_end)
+    while (mask := seen.smallest()[1]).any():
+        _without_each(seen, mask)
+        if int(seen.smallest()[1].sum()) == int(mask.sum()):
+            break
+    edges = int(whole.sum())
+    return seen.found("greedy", f"{seen.evaluated:,} circuits by greedy removal from {edges} edges")
+
+
+def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end: bool) -> None:
+    """One greedy removal from the whole graph."""
+    threshold, now = seen.criterion.threshold, seen.best[int(mask.sum())][0]
+    while mask.any():
+        trials, scores = _without_each(seen, mask)
+        order = scores.argsort(descending=True, stable=True)
+        count = max(1, int(share * len(trials)))
+        small = max(1, count // 4)
+        while True:
+            trial = seen.space.live(trials[order[:count]].all(0))  # without what any of these trials is without
+            score = float(scores[order[0]]) if count == 1 else float(seen.scores(trial[None])[0])
+            spent = (now - threshold) * (count / len(trials) if count > small else 1)
+            if count == 1 or score >= now - spent:
+                break
+            count = max(small, count // 2) if count > small else count // 2
+        if score < threshold and not to_the_end:
+            return
+        mask, now = trial, score
+
+
+def _without_each(
+    seen: _Seen, mask: Bool[Tensor, " edge"]
+) -> tuple[Bool[Tensor, "trial edge"], Float[Tensor, " trial"]]:
+    """The circuits that are left when one edge goes (and what hangs on it alone), each once, and their scores."""
+    kept = mask.nonzero()[:, 0]
+    trials = mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
+    trials = torch.unique(seen.space.live(trials), dim=0)
+    trials = trials[trials.sum(1).argsort(stable=True)]  # of equal scores the smaller circuit
+    return trials, seen.scores(trials)
+
+
+def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | Sequence[float] = TAUS) -> Found:
+    """One pass a tau over the edges in reverse topological order (see the module). Cost: edges runs a tau, one by one.
+
+    Raises:
+        UserError: no tau, or one that is not positive.
+    """
+    taus = [taus] if isinstance(taus, int | float) else list(taus)
+    if not taus or min(taus) <= 0:
+        raise UserError(f"acdc needs thresholds above 0, not {taus or 'none'}.")
+    seen, whole = _begin(evaluate, space, criterion)
+    for tau in taus:
+        mask, score = whole, 1.0
+        for edge in space.reverse_topological():
+            if not mask[edge]:
+                continue
+            keep = torch.ones_like(mask)
+            keep[edge] = False
+            trial = space.live(mask & keep)
+            without = float(seen.scores(trial[None])[0])
+            if score - without < tau:
+                mask, score = trial, without
+    edges = int(space.everything().sum())
+    names = ", ".join(f"{tau:g}" for tau in taus)
+    return seen.found("acdc", f"{seen.evaluated:,} circuits by ACDC's pass over {edges} edges at tau {names}")
+
+
+METHODS: Mapping[str, Callable[..., Found]] = {"exhaustive": exhaustive, "greedy": greedy, "acdc": acdc}
+
+
+def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str = "auto", **options: Any) -> Found:
+    """The smallest faithful circuit by one of the methods; "auto" is exhaustive where that is allowed, else greedy.
+
+    Raises:
+        UserError: an unknown method or option (with the closest), or what the method refuses.
+    """
+    if method == "auto":
+        few = int(space.everything().sum()) <= MOST_EDGES_LISTED and _listed(space, MOST_CIRCUITS) is not None
+        method = "exhaustive" if few else "greedy"
+    if method not in METHODS:
+        raise unknown_name("search method", method, (*METHODS, "auto"))
+    known = [*inspect.signature(METHODS[method]).parameters][3:]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of the {method} search", option, known)
+    return METHODS[method](evaluate, space, criterion, **options)
+
+
+def _listed(space: Space, at_most: int) -> list[Bool[Tensor, "variant edge"]] | None:
+    """All different circuits, or None as soon as there are more than ``at_most``."""
+    blocks, count = [], 0
+    for block in space.circuits():
+        blocks.append(block)
+        count += len(block)
+        if count > at_most:
+            return None
+    return blocks

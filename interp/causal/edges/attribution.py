@@ -1,0 +1,279 @@
+"""Estimates of every edge's and every node's effect from a few gradients, each compared with the effect itself.
+
+With ``value_s`` what sender s writes in the run, ``other_s`` the alternative, and ``g_r`` the gradient of the metric
+with respect to what receiver r reads, all paths behind r included:
+
+    eap           (other_s - value_s) . g_r, g_r of the run itself: the first-order term of cutting the edge s -> r
+                  (attribution patching, Nanda 2023; Syed et al. 2023)
+    eap-ig        (other_s - value_s) . mean of g_r over k = 1 .. steps, taken in runs whose *embeddings* are
+                  other + k / steps (value - other), all else computed: EAP-IG (Hanna et al. 2024) by inputs. k = steps
+                  is the run itself, k = 0 is left out; one step is "eap"
+    conductance   - sum over k of (value_s(k) - value_s(k - 1)) . (g_r(k) + g_r(k - 1)) / 2 along the same runs, k = 0
+                  included: the path integral of each edge (conductance, Dhamdhere et al. 2018)
+
+Products are summed over positions (of the edge's group) and d_model. What adds up as the steps grow: with "eap-ig" the
+edges out of the embeddings, with "conductance" the edges into the logits, or those across any cut of the graph, sum to
+``metric(other run) - metric(run)``. A node's estimate is the sum over its edges. For a sender that is, by the chain
+rule, the first-order term of patching it wherever it is read (AtP for nodes: heads, MLPs, embeddings); for a receiver
+that of giving it the other run's input (a head's query, key or value).
+
+Signs are those of :mod:`interp.causal.edges.paths`: metric with the edge patched minus metric without. In the direction
+"noise" gradients of "eap" are taken on the clean run, in "denoise" on the corrupted one (as in TransformerLens 4.3's
+``attribution_patch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.edges.experiment import EdgeExperiment
+from interp.causal.edges.masked import EXAMPLES_AT_ONCE, slices
+from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
+from interp.core.agreement import Agreement, agreement
+from interp.core.metrics import Metric
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from models.errors import UserError, unknown_name
+from models.tasks.pairs import ProblemPairs
+
+METHODS = ("eap", "eap-ig", "conductance")
+_SAID = 3
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeAttribution(Result):
+    """``estimate`` and (unless it was not asked for) ``exact`` effects over (metric, edge, example); the same for whole
+    nodes in ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
+
+    Effects are the metric with the edge (all edges of the node) patched minus ``base`` (metric, example); ``other`` is
+    the metric with every edge patched.
+    """
+
+    model: str
+    what: str
+    direction: str
+    alternative: str
+    method: str
+    steps: int
+    estimate: xr.DataArray
+    exact: xr.DataArray | None
+    senders: xr.Dataset
+    receivers: xr.Dataset
+    base: xr.DataArray
+    other: xr.DataArray
+    provenance: Provenance
+
+    @cached_property
+    def agreements(self) -> dict[tuple[str, str], Agreement]:
+        """(metric, "edges", "senders" or "receivers") -> estimates against exact effects on the same pairs."""
+        if self.exact is None:
+            return {}
+        pairs = {"edges": (self.estimate, self.exact)}
+        pairs |= {name: (x.estimate, x.exact) for name, x in (("senders", self.senders), ("receivers", self.receivers))}
+        return {
+            (metric, what): agreement(estimate.sel(metric=metric).values, exact.sel(metric=metric).values)
+            for metric in self.estimate.metric.values.tolist()
+            for what, (estimate, exact) in pairs.items()
+        }
+
+    def agreement_table(self) -> pd.DataFrame:
+        """A row a metric and level: rank correlation with its permutation p, worst absolute error and where it is.
+
+        Raises:
+            UserError: the exact sweep was not asked for.
+        """
+        if not self.agreements:
+            raise UserError("There is nothing to compare with: this was computed with exact=False.")
+        names = {"edges": self.estimate.edge, "senders": self.senders.sender, "receivers": self.receivers.receiver}
+        rows = []
+        for (metric, what), found in self.agreements.items():
+            row = {"metric": metric, "level": what, "method": self.method, "steps": self.steps} | found.to_dict()
+            rows.append(row | {"worst": str(names[what].values[found.worst])})
+        return pd.DataFrame(rows)
+
+    def completeness(self, metric: str | None = None) -> dict[str, float]:
+        """Mean sum of the estimates out of the embeddings and into the logits, and the difference they may explain."""
+        metric = self.metric(metric)
+        mean = self.estimate.sel(metric=metric).mean("example")
+        out = np.isin(mean.sender.values, ("embed", "pos_embed"))
+        difference = float((self.other - self.base).sel(metric=metric).mean())
+        return {
+            "out of the embeddings": float(mean.values[out].sum()),
+            "into the logits": float(mean.values[mean.receiver.values == "logits"].sum()),
+            "difference": difference,
+        }
+
+    def metric(self, name: str | None) -> str:
+        """A metric's name, the first by default. Raises UserError where there is none of that name."""
+        names = self.estimate.metric.values.tolist()
+        if name is not None and name not in names:
+            raise unknown_name("metric", name, names)
+        return names[0] if name is None else name
+
+    def matrix(
+        self, metric: str | None = None, group: str | None = None, split: bool = False, exact: bool = False
+    ) -> xr.DataArray:
+        """Mean estimates (or exact effects) over (sender, receiver); as :meth:`PathPatching.matrix`."""
+        values = self.exact if exact else self.estimate
+        if values is None:
+            raise UserError("There are no exact effects: this was computed with exact=False.")
+        return edge_matrix(values.sel(metric=self.metric(metric)).mean("example"), group, split)
+
+    def sentence(self) -> str:
+        metric = self.metric(None)
+        effect = self.estimate.sel(metric=metric).mean("example").values
+        strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
+        parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
+        name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
+        text = f"{self.model}, {self.what}, {self.direction}: by {name} the strongest edges on {metric} are {parts}; "
+        if (metric, "edges") not in self.agreements:
+            return text + "these estimates were not compared with exact effects."
+        found = self.agreements[metric, "edges"]
+        return text + (
+            f"over {found.cells} edges the rank correlation with the exact effects is {found.spearman:.2f} and the "
+            f"worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the largest "
+            f"effect is {found.largest:.3g}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a metric and edge: mean estimate, spread, bootstrap interval (95%), n, and the exact mean."""
+        table = effect_table(self.estimate, self.provenance.seed or 0).rename(columns={"effect": "estimate"})
+        exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
+        table.insert(table.columns.get_loc("estimate") + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
+        return table
+
+    def figure(self, metric: str | None = None) -> Any:
+        """Estimates sender by receiver, and beside them every edge's estimate against its exact effect."""
+        from interp.figures.edges import edge_attribution
+
+        return edge_attribution(self, metric)
+
+
+def edge_attribution(
+    model: Any,
+    pairs: ProblemPairs,
+    metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
+    method: str = "eap-ig",
+    steps: int = 5,
+    direction: str = "noise",
+    alternative: str = "corrupted",
+    groups: Mapping[str, Sequence[int]] | None = None,
+    target: int | None = None,
+    exact: bool = True,
+    seed: int = 0,
+) -> EdgeAttribution:
+    """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
+
+    Args:
+        method, steps: see the module; "eap" takes one step whatever is said. exact: also patch every edge and node (the
+            cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
+        direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
+
+    Cost: ``steps`` forward and backward passes (conductance one more), beside the exact sweep.
+
+    Raises:
+        UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
+            alternative that is not a run (mean, zero).
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if steps < 1:
+        raise UserError(f"At least one step is needed, not {steps}.")
+    if method == "conductance" and alternative not in ("corrupted", "resample"):
+        raise UserError(
+            f"Conductance follows runs from one input to another, and the alternative {alternative!r} is not a run."
+        )
+    experiment = EdgeExperiment(model, pairs, metrics, alternative, direction, groups, target, seed)
+    steps = 1 if method == "eap" else steps
+    graph, base = experiment.graph, experiment.full[:, None]
+    estimate = compute_attribution(experiment, method, steps)
+    sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
+    nodes = []
+    for axis, members in (("sender", graph.sender_masks), ("receiver", graph.receiver_masks)):
+        sums = torch.einsum("ve,men->mvn", members.to(estimate), estimate)
+        found = {"estimate": labelled(experiment, sums, axis)}
+        if exact:
+            found["exact"] = labelled(experiment, experiment(~members) - base, axis)
+        nodes.append(xr.Dataset(found))
+    return EdgeAttribution(
+        model=model_name(model),
+        what=pairs.what,
+        direction=direction,
+        alternative=alternative,
+        method=method,
+        steps=steps,
+        estimate=labelled(experiment, estimate, "edge"),
+        exact=sweep,
+        senders=nodes[0],
+        receivers=nodes[1],
+        base=labelled(experiment, experiment.full),
+        other=labelled(experiment, experiment.empty),
+        provenance=Provenance(
+            len(pairs), pairs.seed if pairs.seed is not None else seed, f"pairs of {pairs.task.name} problems"
+        ),
+    )
+
+
+def compute_attribution(experiment: EdgeExperiment, method: str, steps: int) -> Float[Tensor, "metric edge n"]:
+    """The estimates of a method; see the module."""
+    n_inputs = 1 + experiment.graph.has_positions
+    columns = []
+    for at in slices(len(experiment), EXAMPLES_AT_ONCE):
+        value, other = experiment.values[:, at], experiment.alternative[:, at]
+        ends = other[:n_inputs], value[:n_inputs]
+        if method == "conductance":
+            total, before = torch.zeros(()), None
+            for k in range(steps + 1):
+                written, gradients = _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)
+                if before is not None:
+                    change, slope = before[0] - written, (before[1] + gradients) / 2
+                    total = total + _products(experiment, change, slope)
+                before = written, gradients
+            columns.append(total)
+        else:
+            slopes = [
+                _gradients(experiment, ends[0] + k / steps * (ends[1] - ends[0]), at)[1] for k in range(1, steps + 1)
+            ]
+            columns.append(_products(experiment, other - value, torch.stack(slopes).mean(0)))
+    return torch.cat(columns, -1)
+
+
+def _gradients(
+    experiment: EdgeExperiment, embeddings: Tensor, at: slice
+) -> tuple[Float[Tensor, "sender batch seen d_model"], Float[Tensor, "metric receiver batch seen d_model"]]:
+    """In the run from these embeddings: what every sender writes, and the gradients of the metrics with respect to
+    what every receiver reads. Zero at positions that nobody reads."""
+    masked = experiment.masked
+    with torch.enable_grad():
+        written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)
+        read = [part for stage in inputs for part in stage.parts]
+        found = []
+        for metric, values in zip(experiment.metrics, experiment.judge(logits, at), strict=True):
+            if not values.requires_grad:
+                raise UserError(f"The metric {metric.name!r} has no gradient, so that nothing can be attributed by it.")
+            slopes = torch.autograd.grad(values.sum(), read, retain_graph=True, materialize_grads=True)
+            found.append(torch.cat([masked.at_all_positions(slope[0]) for slope in slopes]))
+    return torch.cat([masked.at_all_positions(part[0].detach()) for part in written]), torch.stack(found)
+
+
+def _products(
+    experiment: EdgeExperiment,
+    change: Float[Tensor, "sender batch seen d_model"],
+    slope: Float[Tensor, "metric receiver batch seen d_model"],
+) -> Float[Tensor, "metric edge batch"]:
+    """``change_s . slope_r`` of every edge, summed over its positions and d_model."""
+    graph = experiment.graph
+    group, receiver, sender = graph.edge_index.to(change.device).T
+    groups = list(graph.groups.values()) if graph.groups is not None else [tuple(range(graph.n_positions))]
+    tables = [torch.einsum("sbpd,mrbpd->mrsb", change[:, :, list(g)], slope[:, :, :, list(g)]) for g in groups]
+    return torch.stack(tables)[group, :, receiver, sender].transpose(0, 1)

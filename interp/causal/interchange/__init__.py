@@ -1,0 +1,32 @@
+"""Interchange interventions: does a model compute with the variables of a symbolic algorithm, and where?
+
+    interchange         one hypothesis "this variable lives at this site" on held-out pairs, with three controls
+    interchange_sweep   the same over many sites, to find one
+    which_algorithm     which of several algorithms a model's answers follow where they disagree
+    causal_scrubbing    how much of the loss survives when all is resampled that a hypothesis allows to be
+
+The algorithms are those of :mod:`models.tasks.algorithms`.
+"""
+
+from interp.causal.interchange.accuracy import InterchangeAccuracy, compute_interchange, interchange
+from interp.causal.interchange.scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
+from interp.causal.interchange.sites import Site
+from interp.causal.interchange.sweep import InterchangeSweep, interchange_sweep
+from interp.causal.interchange.which import WhichAlgorithm, which_algorithm
+from interp.core.random_draws import untrained_twin
+
+__all__ = [
+    "interchange",
+    "compute_interchange",
+    "InterchangeAccuracy",
+    "Site",
+    "untrained_twin",
+    "interchange_sweep",
+    "InterchangeSweep",
+    "which_algorithm",
+    "WhichAlgorithm",
+    "causal_scrubbing",
+    "chained_claims",
+    "Claim",
+    "CausalScrubbing",
+]

@@ -1,0 +1,108 @@
+"""Base and source problems for interchange interventions, split so that nothing leaks from training to test.
+
+A problem is in one split only, and so is the same sum with its operands swapped; every problem is used once, as a base
+or as a source, so that pairs are independent and the binomial interval holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.problems import draw
+from models.errors import UserError
+from models.tasks.algorithms import ColumnLayout
+
+#: Half of the problems are rich in carry chains, where the task knows how: a uniform sum hardly has long ones.
+CARRY_HEAVY = 0.5
+_TRIES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class InterchangePairs:
+    """``base[i]`` receives what ``source[i]`` has."""
+
+    layout: ColumnLayout
+    base_problems: Int[Tensor, "n *operand"]
+    source_problems: Int[Tensor, "n *operand"]
+
+    def __len__(self) -> int:
+        return len(self.base_problems)
+
+    @cached_property
+    def base(self) -> Int[Tensor, "n pos"]:
+        return self.layout.task.encode(self.base_problems)
+
+    @cached_property
+    def source(self) -> Int[Tensor, "n pos"]:
+        return self.layout.task.encode(self.source_problems)
+
+    def source_values(self, algorithm: Any, variable: str, column: int) -> Int[Tensor, " n"]:
+        """The variable's values in the sources."""
+        return self.layout.values(algorithm, self.source_problems)[variable][:, column]
+
+    def base_answers(self, algorithm: Any) -> Int[Tensor, "n column"]:
+        """The causal model's answers to the bases."""
+        return self.layout.values(algorithm, self.base_problems)["answer"]
+
+    def counterfactual(
+        self, algorithm: Any, variable: str, column: int, values: Int[Tensor, " n"], read: Sequence[int]
+    ) -> Int[Tensor, "n read"]:
+        """The causal model's answers to the bases with the variable set to ``values``, in the columns read.
+
+        Raises:
+            UserError: the model does not say them.
+        """
+        found = self.layout.values(algorithm, self.base_problems, {(variable, column): values})
+        answers = found["answer"][:, list(read)]
+        if unknown := int((answers < 0).any(1).sum()):
+            raise UserError(
+                f"Where {variable} of column {column} is set to another value, {algorithm.name} do not determine the "
+                f"answer in {unknown:,} of {len(self):,} pairs; name what else it depends on, as in "
+                "TaskVariables(given=('b',)), or choose another variable."
+            )
+        return answers
+
+
+def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n *operand"]:
+    """``n`` problems in random order, none twice, not even with its operands swapped.
+
+    Raises:
+        UserError: the task has not as many.
+    """
+    task = layout.task
+    two_numbers = layout.step is None  # digits of many operands have no sampler rich in carries
+    kept = torch.empty(0)
+    for attempt in range(_TRIES):
+        drawn = draw(task, None, max(2, 2 * n), seed + 1_000_003 * attempt, CARRY_HEAVY * two_numbers).problems
+        kept = torch.cat((kept.to(drawn), drawn)) if len(kept) else drawn
+        # Two operands commute; the rows of more are told apart as they are.
+        key = kept.sort(1).values if kept.ndim == 2 else kept.flatten(1)
+        _, first = np.unique(key.numpy(), axis=0, return_index=True)
+        kept = kept[torch.from_numpy(np.sort(first))]
+        if len(kept) >= n:
+            order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))
+            return kept[order[:n]]
+    raise UserError(
+        f"The task {task.name!r} has not {n:,} different problems ({len(kept):,} were found); ask for fewer."
+    )
+
+
+def draw_pairs(layout: ColumnLayout, sizes: tuple[int, ...], seed: int) -> tuple[InterchangePairs, ...]:
+    """One set of pairs a size, disjoint in problems.
+
+    Raises:
+        UserError: a size below 1, or too few problems in the task.
+    """
+    if min(sizes) < 1:
+        raise UserError(f"An experiment needs at least one pair in every split, not {min(sizes)}.")
+    problems = distinct_problems(layout, 2 * sum(sizes), seed)
+    parts = problems.split([2 * size for size in sizes])
+    return tuple(InterchangePairs(layout, part[: len(part) // 2], part[len(part) // 2 :]) for part in parts)

@@ -1,0 +1,329 @@
+"""Causal scrubbing: how much of the loss survives when everything is resampled that a hypothesis allows to be.
+
+A hypothesis is a set of claims "this site matters only through these variables" (of the column whose digit is
+predicted; no variable: the site is irrelevant). Each claimed site's activation is taken from another problem, drawn
+anew for each claim, that has the same values of its variables; all claims are scrubbed in one run. With mean losses
+
+    recovered = (scrambled - scrubbed) / (scrambled - clean)
+
+``clean`` is the model's own loss, ``scrambled`` that of its logits for another problem drawn at random (everything
+resampled): 1 if the hypothesis explains the loss, 0 if nothing is left, below 0 if it is worse than random.
+``unmatched`` is the share of resamplings that found no other problem with the same values and kept their own, which
+flatters the hypothesis. The control scrubs the same sites as if all were irrelevant: a hypothesis that claims too
+little has a control that recovers as much. Sites that no claim names stay untouched, which also flatters it: claim
+them all.
+
+Problems are drawn once and serve as bases and sources, as in the source; intervals are a bootstrap over
+problems (1,000 resamples), the columns of one problem together. Source: causal scrubbing, Chan et al. (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.causal.interchange.accuracy import counted
+from interp.causal.interchange.pairs import distinct_problems
+from interp.causal.interchange.sites import (
+    BELOW,
+    ELSEWHERE,
+    OWN,
+    NoPositions,
+    Place,
+    Site,
+    find_place,
+    patched_logits,
+    read_places,
+)
+from interp.core.problems import require_able, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.stats import widened
+from models.errors import UserError
+from models.tasks.algorithms import Algorithm, ColumnLayout
+from models.tasks.task_variables import TaskVariables, causal_model
+
+RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
+RESAMPLES, CONFIDENCE = 1000, 0.95
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``site`` matters for a column's digit only through ``variables`` (several, or the name of one); none: not at
+    all."""
+
+    site: Site
+    variables: str | tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables, one or more."""
+        return (self.variables,) if isinstance(self.variables, str) else self.variables
+
+    def __str__(self) -> str:
+        return f"{self.site}: {', '.join(self.names) or 'irrelevant'}"
+
+
+@dataclass(frozen=True, eq=False)
+class CausalScrubbing(Result):
+    """``outcomes``: Dataset over (run, column, problem) of ``loss`` (nats) and ``right``; runs are "clean", "scrubbed",
+    "all irrelevant" and "scrambled". ``unmatched``: share of resamplings that kept their own activation."""
+
+    model: str
+    algorithm: str
+    claims: tuple[str, ...]
+    outcomes: xr.Dataset
+    unmatched: float
+    provenance: Provenance
+
+    def loss(self, run: str = "scrubbed") -> float:
+        """Mean loss of a run, nats."""
+        return float(self.outcomes.loss.sel(run=run).mean())
+
+    def recovered(self, run: str = "scrubbed") -> tuple[float, float, float]:
+        """Share of the loss recovered, and its interval."""
+        return recovered_share(
+            *(self.outcomes.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")),
+            seed=self.provenance.seed or 0,
+        )
+
+    def sentence(self) -> str:
+        (share, low, high), control = self.recovered(), self.recovered("all irrelevant")
+        right = {run: float(self.outcomes.right.sel(run=run).mean()) for run in RUNS}
+        claims = (
+            f"{counted(len(self.claims), 'claim')} in terms of {self.algorithm} allow{'s' * (len(self.claims) == 1)}"
+        )
+        return (
+            f"{self.model}: resampling what {claims} recovers "
+            f"{share:.3f} [{low:.3f}, {high:.3f}] of the loss (clean {self.loss('clean'):.4f}, scrubbed "
+            f"{self.loss():.4f}, scrambled {self.loss('scrambled'):.3f} nats) and leaves {right['scrubbed']:.3f} of "
+            f"the digits right (clean {right['clean']:.3f}); the same sites as if irrelevant {control[0]:.3f} "
+            f"[{control[1]:.3f}, {control[2]:.3f}] and {right['all irrelevant']:.3f}; "
+            f"{self.unmatched:.2%} of resamplings found no partner."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a run and column (and one for all): n, mean loss, share of digits right, share of the loss recovered
+        with its interval."""
+        rows = []
+        columns = self.outcomes.column.values.tolist()
+        for run in RUNS:
+            for column in ("all", *columns):
+                chosen = self.outcomes.sel(column=columns if column == "all" else [column])
+                losses = [chosen.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")]
+                share, low, high = recovered_share(*losses, seed=self.provenance.seed or 0)
+                here = chosen.sel(run=run)
+                row = {"run": run, "column": column, "n": here.loss.size, "loss": float(here.loss.mean())}
+                rows.append(row | {"right": float(here.right.mean()), "recovered": share, "low": low, "high": high})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """Share of the loss recovered by column, beside the control."""
+        from interp.figures.interchange import causal_scrubbing
+
+        return causal_scrubbing(self)
+
+
+def recovered_share(
+    clean: Float[np.ndarray, " n"], scrubbed: Float[np.ndarray, " n"], scrambled: Float[np.ndarray, " n"], seed: int
+) -> tuple[float, float, float]:
+    """``(scrambled - scrubbed) / (scrambled - clean)`` of the means, with a bootstrap interval over examples.
+
+    NaN where nothing can be recovered: the scrambled loss is no larger than the clean one.
+    """
+
+    def ratio(*means: Any) -> Any:
+        room = means[2] - means[0]
+        return np.where(room > 0, (means[2] - means[1]) / np.where(room > 0, room, 1.0), np.nan)
+
+    losses = [values.astype(np.float64) for values in (clean, scrubbed, scrambled)]
+    n = len(clean)
+    share = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
+    drawn = ratio(*(values @ share for values in losses))
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    low, high = np.nanquantile(drawn, tails) if np.isfinite(drawn).any() else (np.nan, np.nan)
+    value = float(ratio(*(values.mean() for values in losses)))
+    low, high = widened(value, low, high, n, CONFIDENCE)
+    return value, float(low), float(high)
+
+
+def partners(
+    values: Int[Tensor, "n variable"], generator: torch.Generator
+) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
+    """For each row another one with the same values, at random, and which rows are alone with theirs (and stay).
+
+    Every row is some row's partner: each class is put in a random cycle.
+    """
+    n = len(values)
+    _, kind = (
+        values.unique(dim=0, return_inverse=True) if values.shape[1] else (None, torch.zeros(n, dtype=torch.int64))
+    )
+    shuffled = torch.randperm(n, generator=generator)
+    order = shuffled[kind[shuffled].argsort(stable=True)]  # classes together, each in random order
+    sizes = kind.bincount()
+    starts = sizes.cumsum(0) - sizes
+    place = torch.arange(n) - starts[kind[order]]
+    following = starts[kind[order]] + (place + 1) % sizes[kind[order]]
+    return torch.empty_like(order).index_copy(0, order, order[following]), sizes[kind] == 1
+
+
+def causal_scrubbing(
+    model: Any,
+    claims: Claim | Sequence[Claim],
+    algorithm: str | Algorithm | TaskVariables | None = None,
+    columns: int | Sequence[int] | None = None,
+    n: int = 1000,
+    seed: int = 0,
+    step: int | None = None,
+    task: Any = None,
+) -> CausalScrubbing:
+    """Share of the loss that a hypothesis recovers, column by column.
+
+    Args:
+        model: any model with TransformerLens hooks, in evaluation mode.
+        claims: what each site holds; places such as "query" and "own digits" are those of the column predicted. A claim
+            about a place that a column does not have (the last one has no digits) is left out there.
+        algorithm: the causal model, as of :func:`interp.causal.interchange.interchange`.
+        columns: answer columns; all unless given, from the second on where numbers are added column by column (the
+            units have no column before).
+        n: problems, half of them rich in carry chains where the task knows how.
+
+    Cost: three runs a column over the problems.
+
+    Raises:
+        UserError: a model that is wrong on half of the digits or more, no claim, no column, fewer than two problems, an
+            unknown site or variable, two claims about one activation, claims that change no activation at all, a task
+            that the algorithms do not fit, a model in training mode.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    causal, layout = causal_model(task, algorithm, step)
+    claims = [claims] if isinstance(claims, Claim) else list(claims)
+    if not claims:
+        raise UserError("Give at least one claim; a hypothesis that says nothing is not scrubbed.")
+    for claim in claims:
+        for variable in claim.names:
+            layout.require_variable(causal, variable)
+    name, model = model_name(model), with_writable_stream(model, task, [claim.site.hook for claim in claims])
+    first = min(1, len(layout) - 1) if isinstance(causal, Algorithm) else 0
+    asked = range(first, len(layout)) if columns is None else [columns] if isinstance(columns, int) else columns
+    chosen = [layout.require_column(k) for k in asked]
+    for claim in claims:
+        for variable in claim.names:
+            for column in chosen:
+                layout.require_variable(causal, variable, column)
+    if not chosen or n < 2:
+        raise UserError(
+            f"Scrubbing needs a column to predict and two or more problems, not {len(chosen)} columns and n = {n}."
+        )
+    problems = distinct_problems(layout, n, seed)
+    tokens, targets = task.encode(problems), task.targets(problems)
+    variables = layout.values(causal, problems)
+    generator = torch.Generator().manual_seed(seed)
+    losses, right, alone, moved = [], [], [], False
+    for column in chosen:
+        wanted = targets[:, layout.targets[column]]
+        logits, kept, changed = _column(model, layout, claims, tokens, variables, column, generator)
+        moved |= changed
+        alone.append(kept)
+        answers = wanted.expand(len(logits), -1).to(logits.device)
+        losses.append(F.cross_entropy(logits.flatten(0, 1), answers.flatten(), reduction="none").view_as(answers))
+        right.append(logits.argmax(-1) == answers)
+    if not moved:
+        raise UserError("The claims change no activation in any problem: what they name is the same in all that match.")
+    able = float(torch.stack([found[RUNS.index("clean")] for found in right]).double().mean())
+    require_able(name, able, f"the digits of {n:,} problems")
+    data = {"loss": torch.stack(losses, 1), "right": torch.stack(right, 1)}
+    outcomes = xr.Dataset(
+        {name: (("run", "column", "problem"), values.cpu().numpy()) for name, values in data.items()},
+        coords={"run": list(RUNS), "column": chosen},
+    )
+    return CausalScrubbing(
+        model=name,
+        algorithm=causal.name,
+        claims=tuple(map(str, claims)),
+        outcomes=outcomes,
+        unmatched=float(np.mean(alone)),
+        provenance=Provenance(n, seed, f"problems, {len(chosen)} columns each"),
+    )
+
+
+def _column(
+    model: Any,
+    layout: ColumnLayout,
+    claims: Sequence[Claim],
+    tokens: Int[Tensor, "n pos"],
+    variables: dict[str, Tensor],
+    column: int,
+    generator: torch.Generator,
+) -> tuple[Float[Tensor, "run n d_vocab"], float, bool]:
+    """Logits of the four runs at one query, the share of unmatched resamplings, and whether any activation changed."""
+    places, claims = _present(model, layout, claims, column)
+    _no_overlap(places)
+    queries = [layout.queries[column]]
+    held, clean = read_places(model, tokens, places, queries)
+    nothing = torch.empty(len(tokens), 0, dtype=torch.int64)
+    runs, alone, moved = [], [], False
+    for irrelevant in (False, True):
+        sources = []
+        for claim, activation in zip(claims, held, strict=True):
+            names = () if irrelevant else claim.names
+            values = torch.stack([variables[name][:, column] for name in names], 1) if names else nothing
+            other, single = partners(values, generator)
+            new = activation[other.to(activation.device)]
+            sources.append(new)
+            if not irrelevant:
+                alone.append(float(single.float().mean()))
+                moved |= bool((new != activation).any())
+        changes = [(place, lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)]
+        with torch.no_grad():
+            runs.append(patched_logits(model, tokens, changes, queries)[:, 0])
+    clean = clean[:, 0]
+    scrambled = clean[partners(nothing, generator)[0].to(clean.device)]
+    return torch.stack((clean, runs[0], runs[1], scrambled)), float(np.mean(alone)), moved
+
+
+def _present(model: Any, layout: ColumnLayout, claims: Sequence[Claim], column: int) -> tuple[list[Place], list[Claim]]:
+    """The claims that have positions in this column (the last has no operands), with their places."""
+    found = []
+    for claim in claims:
+        with suppress(NoPositions):
+            found.append((find_place(model, layout, claim.site, column), claim))
+    if not found:
+        raise UserError(f"None of the claims has a position in column {column}.")
+    return [place for place, _ in found], [claim for _, claim in found]
+
+
+def _no_overlap(places: Sequence[Place]) -> None:
+    for i, one in enumerate(places):
+        for other in places[:i]:
+            heads = one.head is None or other.head is None or one.head == other.head
+            shared = set(one.positions) & set(other.positions)
+            if one.hook == other.hook and heads and shared:
+                raise UserError(f"Two claims are about {one.hook!r} at position {min(shared)}; make them one.")
+
+
+def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
+    """The chained algorithm as claims about one attention layer.
+
+    Values of the column's digits matter through their sum, those of the column below through theirs, the query's own
+    token through the output that it is, all other values not at all. Queries and keys are not claimed, except the
+    query's own: where they depend on digits this says less than it seems to.
+    """
+    values = Site(f"blocks.{layer}.attn.hook_v")
+    return (
+        Claim(replace(values, at=OWN), ("digit_sum",)),
+        Claim(replace(values, at=BELOW), ("previous_sum",)),
+        Claim(replace(values, at=ELSEWHERE)),
+        Claim(Site(f"blocks.{layer}.hook_resid_pre"), ("previous",)),
+    )

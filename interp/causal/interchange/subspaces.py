@@ -1,0 +1,193 @@
+"""Subspaces of a site that may hold a variable: found on training pairs, or drawn at random as a control.
+
+With an orthonormal basis U [width, k] the intervention moves a base's activation h to ``h + U U^T (h_source - h)``:
+what lies in the subspace comes from the source, the rest stays.
+
+    das            U by gradient descent on the cross-entropy of the causal model's counterfactual answer (distributed
+                   alignment search: Geiger et al., 2024, arXiv 2303.02536); U is the Q of a QR decomposition
+    least squares  the directions from which the variable is best read: regression of its one-hot values on activations
+    means          the directions in which it moves activations: the span of its values' mean activations, centred
+    random         a Gaussian's orthonormal basis
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.causal.interchange.sites import Place, patched_logits
+from models.errors import UserError
+
+METHODS = ("das", "least squares", "means", "random")
+_BATCH = 128
+
+
+class NoDirections(UserError):
+    """Activations that do not tell as many values of a variable apart as a subspace asks for."""
+
+
+def orthonormal(directions: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:
+    """An orthonormal basis of the directions' span, which must have full rank.
+
+    Raises:
+        UserError: not a matrix of at most as many directions as the site is wide, or directions that depend linearly.
+    """
+    if directions.ndim != 2 or not 1 <= directions.shape[1] <= directions.shape[0]:
+        raise UserError(
+            f"A subspace is given by directions [width, k] with 1 <= k <= width, not {list(directions.shape)}."
+        )
+    q, r = torch.linalg.qr(directions.cpu().double())
+    size = r.diagonal().abs()
+    if not torch.isfinite(directions).all() or size.min() <= 1e-9 * size.max():
+        raise UserError(f"The {directions.shape[1]} directions are not linearly independent.")
+    return q.to(directions)
+
+
+def random_basis(width: int, k: int, generator: torch.Generator) -> Float[Tensor, "width k"]:
+    """A uniformly random k-dimensional subspace."""
+    return orthonormal(torch.randn(width, k, generator=generator, dtype=torch.float64)).float()
+
+
+def least_squares_basis(
+    activations: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int
+) -> Float[Tensor, "width k"]:
+    """Directions of ``B`` in ``Y = X B + noise`` (centred, minimum norm): the k largest singular ones.
+
+    Directions in which activations vary by less than 1e-4 of the most are left out: in float32 a coordinate that is
+    constant but for rounding would else be given any coefficient at all.
+    """
+    x = _centred(activations)
+    coefficients = torch.linalg.lstsq(x, _one_hot(values), rcond=1e-4, driver="gelsd").solution
+    return _leading(coefficients, k, values).to(activations)
+
+
+def means_basis(activations: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int) -> Float[Tensor, "width k"]:
+    """Directions between the mean activations of the variable's values: the k largest singular ones."""
+    x, y = _centred(activations), _one_hot(values)
+    coefficients = torch.linalg.lstsq(y, x, driver="gelsd").solution
+    return _leading(coefficients.T, k, values).to(activations)
+
+
+def _centred(activations: Float[Tensor, "n width"]) -> Float[Tensor, "n width"]:
+    """In float64 on the CPU, which has the solver for matrices of deficient rank (and float64 on every machine)."""
+    return (activations - activations.mean(0)).cpu().double()
+
+
+def _one_hot(values: Int[Tensor, " n"]) -> Float[Tensor, "n value"]:
+    _, index = values.cpu().unique(return_inverse=True)
+    y = F.one_hot(index).double()
+    return y - y.mean(0)
+
+
+def _leading(matrix: Float[Tensor, "width value"], k: int, values: Int[Tensor, " n"]) -> Float[Tensor, "width k"]:
+    u, s, _ = torch.linalg.svd(matrix, full_matrices=False)
+    rank = int((s > 1e-9 * s[0].clamp(min=1e-300)).sum())
+    if rank < k:
+        raise NoDirections(
+            f"The variable has {len(values.unique())} values in the training pairs and activations tell at most {rank} "
+            f"directions of them apart; a subspace of {k} needs more."
+        )
+    return u[:, :k]
+
+
+def das_basis(
+    model: Any,
+    place: Place,
+    tokens: Int[Tensor, "n pos"],
+    source: Float[Tensor, "n width"],
+    answers: Int[Tensor, "n read"],
+    queries: Sequence[int],
+    starts: Sequence[Float[Tensor, "width k"]],
+    generator: torch.Generator,
+    steps: int = 200,
+    lr: float = 0.02,
+) -> Float[Tensor, "width k"]:
+    """The subspace whose interchange makes the model give ``answers`` at ``queries``, by Adam on the training pairs.
+
+    ``loss = cross-entropy of the answers``, mean over pairs and queries; batches of 128 pairs drawn from ``generator``;
+    the basis is the Q of a QR decomposition, so that it stays orthonormal; the learning rate falls linearly to zero.
+    Descent begins at the start of least loss over all training pairs: these losses have plateaus (a saturated unit has
+    no gradient), where a single random start gets stuck. What ends worse than it began is dropped for the start. Where
+    a model answers in steps (the hand-built transformer: kinks, and one logit with a weight of 100) descent leads
+    nowhere, and the best start is what one gets.
+
+    Cost: a run over the training pairs for each start, ``steps`` runs and backward passes over a batch.
+
+    Args:
+        tokens: base sequences. source: what the place holds in the sources.
+    """
+    answers = answers.to(source.device)
+
+    def loss_of(basis: Tensor, rows: Tensor) -> Tensor:
+        held = source[rows.to(source.device)]
+        change = lambda value, part: project(value, held[part], basis)  # noqa: E731
+        logits = patched_logits(model, tokens[rows], [(place, change)], queries)
+        return F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
+
+    everything = torch.arange(len(tokens))
+    with torch.no_grad():
+        losses = [float(loss_of(start, everything)) for start in starts]
+    best = int(torch.tensor(losses).argmin())
+    raw = starts[best].clone().requires_grad_()
+    optimiser = torch.optim.Adam([raw], lr=lr)
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
+        rows = torch.randint(len(tokens), (min(_BATCH, len(tokens)),), generator=generator)
+        (raw.grad,) = torch.autograd.grad(loss_of(torch.linalg.qr(raw)[0], rows), [raw])
+        optimiser.step()
+    with torch.no_grad():
+        found = torch.linalg.qr(raw.detach())[0]
+        return found if float(loss_of(found, everything)) < losses[best] else starts[best]
+
+
+def das_starts(
+    source: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int, generator: torch.Generator, n_random: int = 8
+) -> list[Float[Tensor, "width k"]]:
+    """Where DAS may begin: random subspaces, and those of least squares and of means where they have k directions."""
+    starts = [random_basis(source.shape[1], k, generator).to(source) for _ in range(n_random)]
+    for basis in (least_squares_basis, means_basis):
+        with suppress(NoDirections):
+            starts.append(basis(source, values, k))
+    return starts
+
+
+def project(
+    base: Float[Tensor, "batch width"], source: Float[Tensor, "batch width"], basis: Float[Tensor, "width k"] | None
+) -> Float[Tensor, "batch width"]:
+    """The base's activation with the part in the subspace taken from the source; without a basis, all of it."""
+    return source if basis is None else base + ((source - base) @ basis) @ basis.T
+
+
+def control_basis(width: int, basis: Float[Tensor, "width k"] | None, generator: torch.Generator) -> Tensor:
+    """What :func:`matched_move` moves along: as many random directions, or a rotation where the whole site is taken.
+
+    A site of one number has no other direction; there its change is turned around.
+    """
+    k = width if basis is None else basis.shape[1]
+    return -torch.ones(1, 1) if width == 1 else random_basis(width, k, generator)
+
+
+def matched_move(
+    base: Float[Tensor, "batch width"],
+    source: Float[Tensor, "batch width"],
+    basis: Float[Tensor, "width k"] | None,
+    other: Float[Tensor, "width k"],
+) -> Float[Tensor, "batch width"]:
+    """The control's activation: moved along another subspace, as far as the intervention itself moves it.
+
+    Each example's move in ``other`` is scaled to the norm of its move in ``basis``. Without a basis the whole
+    difference is turned by ``other`` [width, width], an orthogonal matrix, which keeps its norm; likewise for a full
+    basis.
+    """
+    delta = source - base
+    if basis is None or basis.shape[1] == len(basis):
+        return base + delta @ other.T
+    size = (delta @ basis).norm(dim=1, keepdim=True)
+    move = (delta @ other) @ other.T
+    return base + move * size / move.norm(dim=1, keepdim=True).clamp(min=1e-30)

@@ -1,0 +1,161 @@
+"""Where does a variable live? Interchange accuracy of every hook point at every position, whole sites.
+
+The same pairs at every site; a cell's interval is Clopper-Pearson and does not know that many cells were tried. Take
+the best, which :meth:`InterchangeSweep.best` names, to :func:`interp.causal.interchange.interchange` with another seed,
+where it meets fresh pairs and its controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+
+from interp.causal.interchange.accuracy import counted, proportion
+from interp.causal.interchange.pairs import draw_pairs
+from interp.causal.interchange.sites import Site, find_place, patched_logits, read_places
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from models.errors import UserError
+from models.tasks.algorithms import Algorithm
+from models.tasks.task_variables import TaskVariables, causal_model
+
+
+@dataclass(frozen=True, eq=False)
+class InterchangeSweep(Result):
+    """``right`` over (hook, position, pair), pairs whose answer the intervention changes in the causal model; ``live``
+    over (hook, position): whether the source's activation differs from the base's in any pair."""
+
+    model: str
+    algorithm: str
+    variable: str
+    column: int
+    right: xr.DataArray
+    live: xr.DataArray
+    provenance: Provenance
+
+    @property
+    def accuracy(self) -> xr.DataArray:
+        """Interchange accuracy [hook, position]."""
+        return self.right.mean("pair")
+
+    def best(self) -> Site:
+        """The site of highest accuracy (the first in the model's order)."""
+        hook, position = np.unravel_index(int(self.accuracy.values.argmax()), self.accuracy.shape)
+        return Site(str(self.right.hook.values[hook]), _where(str(self.right.position.values[position])))
+
+    def sentence(self) -> str:
+        site = self.best()
+        found = proportion(self.right.sel(hook=site.hook, position=str(site.at)).values)
+        n, above = self.accuracy.size, int((self.accuracy.values > 0.9).sum())
+        return (
+            f"{self.model}, {self.variable} of column {self.column} ({self.algorithm}): {site} has the highest "
+            f"interchange accuracy of {counted(n, 'site')}, {found} on {counted(found.n, 'pair')} whose answer the "
+            f"variable changes, with {counted(above, 'site')} above 0.9."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a site: n, accuracy with its interval, and whether source and base ever differ there."""
+        rows = []
+        for hook in self.right.hook.values.tolist():
+            for position in self.right.position.values.tolist():
+                found = proportion(self.right.sel(hook=hook, position=position).values)
+                live = bool(self.live.sel(hook=hook, position=position))
+                row = {"hook": hook, "position": position, "n": found.n, "accuracy": found.value}
+                rows.append(row | {"low": found.low, "high": found.high, "live": live})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """Accuracy as a heat map, hook points by positions."""
+        from interp.figures.interchange import interchange_sweep
+
+        return interchange_sweep(self)
+
+
+def _where(place: str) -> int | str:
+    return int(place) if place.removeprefix("-").isdigit() else place
+
+
+def residual_hooks(model: Any) -> list[str]:
+    """The residual stream before the first layer and after every sublayer."""
+    names = ["blocks.0.hook_resid_pre"]
+    for layer in range(model.cfg.n_layers):
+        names += [f"blocks.{layer}.hook_resid_{where}" for where in ("mid", "post")]
+    return [name for name in names if name in model.hook_dict]
+
+
+def interchange_sweep(
+    model: Any,
+    variable: str,
+    column: int,
+    algorithm: str | Algorithm | TaskVariables | None = None,
+    hooks: Sequence[str] | None = None,
+    positions: Sequence[int | str] | None = None,
+    n: int = 200,
+    seed: int = 0,
+    step: int | None = None,
+    task: Any = None,
+) -> InterchangeSweep:
+    """Interchange accuracy of one variable at many sites; the answer digit of its own column is read.
+
+    Args:
+        algorithm: the causal model, as of :func:`interp.causal.interchange.interchange`.
+        hooks: hook points; the residual stream at every depth unless given.
+        positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; all up to the query unless
+            given.
+        n: pairs drawn; those whose answer the intervention changes count.
+
+    Cost: one run over these pairs a site.
+
+    Raises:
+        UserError: as :func:`interp.causal.interchange.interchange`; no site at which source and base ever differ.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    causal, layout = causal_model(task, algorithm, step)
+    query = layout.queries[layout.require_column(column)]
+    layout.require_variable(causal, variable, column)
+    labels = [role.label for role in task.roles]
+    if positions is None:  # delimiters may share a label: those go by their number
+        positions = [label if labels.count(label) == 1 else str(at) for at, label in enumerate(labels[: query + 1])]
+    chosen = list(dict.fromkeys(map(str, positions)))
+    names = list(dict.fromkeys(residual_hooks(model) if hooks is None else hooks))
+    if not chosen or not names:
+        raise UserError("Give at least one hook point and one position.")
+    called, model = model_name(model), with_writable_stream(model, task, names)
+    (pairs,) = draw_pairs(layout, (n,), seed)
+    values = pairs.source_values(causal, variable, column)
+    wanted = pairs.counterfactual(causal, variable, column, values, [column])[:, 0]
+    changed = wanted != pairs.base_answers(causal)[:, column]
+    if not changed.any():
+        raise UserError(f"Setting {variable} changes the answer digit of column {column} in none of {n:,} pairs.")
+    base, source, wanted = pairs.base[changed], pairs.source[changed], wanted[changed]
+    right = np.zeros((len(names), len(chosen), len(wanted)), dtype=bool)
+    live = np.zeros(right.shape[:2], dtype=bool)
+    for i, name in enumerate(names):
+        places = [find_place(model, layout, Site(name, _where(at)), column) for at in chosen]
+        held, _ = read_places(model, source, places, [query])
+        own, _ = read_places(model, base, places, [query])
+        for j, place in enumerate(places):
+            live[i, j] = bool((held[j] != own[j]).any())
+            with torch.no_grad():
+                logits = patched_logits(model, base, [(place, lambda _, rows, new=held[j]: new[rows])], [query])
+            right[i, j] = (logits[:, 0].argmax(-1).cpu() == wanted).numpy()
+    if not live.any():
+        raise UserError("No site holds anything else in the source than in the base: nothing can be interchanged.")
+    coords = {"hook": names, "position": chosen}
+    return InterchangeSweep(
+        model=called,
+        algorithm=causal.name,
+        variable=variable,
+        column=column,
+        right=xr.DataArray(right, coords=coords, dims=("hook", "position", "pair")),
+        live=xr.DataArray(live, coords=coords, dims=("hook", "position")),
+        provenance=Provenance(len(wanted), seed, f"pairs whose answer changes, of {n:,} drawn"),
+    )

@@ -1,0 +1,362 @@
+"""Which algorithm does a model run? Its answers where candidates disagree: with the previous output token corrupted.
+
+On uncorrupted sequences all addition algorithms agree. The output token that stands before one column's query is
+replaced, and only that column's prediction is read. Ripple carry and look-ahead ignore outputs; the chained algorithm
+(:mod:`models.tasks.algorithms`) reads the carry off the token. This is an interchange of the variable ``previous``: the
+digit is what another problem shows there. Two kinds of sources:
+
+    plausible   the column below adds up to 9 (and is not the units), so that it shows 9 or 0 as no carry or one comes
+                in; it is given the digit of the other. Everything near the query is as in a problem that exists; only
+                the columns further below tell that the digit is wrong. No algorithm has to round here.
+    any         any other digit, uniformly, in any column. Most differences x' + y' - z' then never occur in training;
+                what the chained algorithm does is a matter of rounding, and a model may do something else altogether.
+
+Accuracies are over examples where not all algorithms agree, one corrupted column a problem, Clopper-Pearson.
+``followed`` is the share that gives the algorithm's digit among the examples where the corruption changes the *model's*
+prediction, the *algorithm's* own answer, or *both*. The first also counts predictions that move where the algorithm
+says that nothing should, the second those that stay where it says that they should not; the third asks only whether
+the two move to the same digit. The control is an untrained twin. With any wrong digit ``within`` says how far a
+difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
+
+An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
+most cases where they disagree, taken apart by the carry in that digit; each time the lower end of the interval lies
+above one half (``ABLE``). A model that never carries gives the digit of ripple wherever no carry comes in, and nowhere
+else; one that copies the last output often gives the digit of chained, and adds nothing. Both follow none of these.
+
+Ripple and look-ahead are one function of the inputs, so that they always tie here: interventions on their inner
+variables (:func:`interp.causal.interchange.interchange`) could part them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.causal.interchange.accuracy import proportion
+from interp.causal.interchange.pairs import distinct_problems
+from interp.causal.interchange.sites import patched_logits
+from interp.core.problems import ABLE, resolve_task
+from interp.core.random_draws import untrained_twin
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.stats import Proportion
+from models.errors import UserError, unknown_name
+from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
+
+CORRUPTIONS = ("plausible", "any")
+CHANGED_BY = ("model", "algorithm", "both")
+_POOLS = 12  # draws of n problems among which examples are looked for
+
+
+@dataclass(frozen=True, eq=False)
+class WhichAlgorithm(Result):
+    """``examples``: Dataset over (corruption, example): ``column``, ``digit_sum`` and ``difference`` (x' + y' - z' with
+    the corrupted z') of the corrupted column; ``before`` and ``after``, the model's digit without and with the
+    corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over (corruption, algorithm,
+    example) ``answer`` and ``answer_before``, the algorithms' digits with and without the corruption."""
+
+    model: str
+    examples: xr.Dataset
+    provenance: Provenance
+    base: int = 10
+
+    def disagree(self, corruption: str = "plausible") -> np.ndarray:
+        """Which examples the algorithms do not all answer alike."""
+        answers = self._kind(corruption).answer.transpose("algorithm", "example").values
+        return (answers != answers[0]).any(0)
+
+    def accuracy(self, algorithm: str, corruption: str = "plausible", of: str = "after") -> Proportion:
+        """How often the model (``of="untrained"``: its twin) gives the algorithm's digit, where they disagree."""
+        where = self.disagree(corruption)
+        return proportion((self._kind(corruption)[of].values == self._answer(algorithm, corruption))[where])
+
+    def followed(
+        self, algorithm: str, corruption: str = "plausible", within: int | None = None, changed_by: str = "model"
+    ) -> Proportion:
+        """How often the model gives the algorithm's digit, where the corruption changes something.
+
+        Args:
+            changed_by: what it must change: the "model"'s prediction, the "algorithm"'s answer, or "both".
+            within: count only examples whose difference x' + y' - z' lies no further than that from one that occurs
+                uncorrupted.
+
+        Raises:
+            UserError: an unknown name.
+        """
+        if changed_by not in CHANGED_BY:
+            raise unknown_name("kind of change", changed_by, CHANGED_BY)
+        kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
+        counted = np.ones(len(answer), dtype=bool)
+        if changed_by != "algorithm":
+            counted &= kind.before.values != kind.after.values
+        if changed_by != "model":
+            counted &= kind.answer_before.sel(algorithm=algorithm).values != answer
+        if within is not None:
+            occurring = np.array((-1, 0, self.base - 1, self.base))
+            counted &= np.abs(kind.difference.values[:, None] - occurring).min(1) <= within
+        return proportion((kind.after.values == answer)[counted])
+
+    def clean(self, corruption: str = "plausible") -> Proportion:
+        """How often the model is right without the corruption."""
+        kind = self._kind(corruption)
+        return proportion(kind.before.values == kind.right.values)
+
+    def ranking(self, corruption: str = "plausible") -> list[tuple[str, ...]]:
+        """Algorithms from the most to the least accurate; those that give the same answers everywhere share a place."""
+        places: dict[bytes, list[str]] = {}
+        for name in self.examples.algorithm.values.tolist():
+            places.setdefault(self._answer(name, corruption).tobytes(), []).append(name)
+        groups = [tuple(names) for names in places.values()]
+        return sorted(groups, key=lambda names: -self.accuracy(names[0], corruption).value)
+
+    def ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
+        """The first of the ranking, if its interval lies above that of the second; else None, as where all agree."""
+        first, *others = self.ranking(corruption)
+        apart = others and self.accuracy(first[0], corruption).low > self.accuracy(others[0][0], corruption).high
+        return first if apart else None
+
+    def by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
+        """:meth:`accuracy`, apart by the carry (0 or 1) that the algorithm's digit has in it; without empty cases."""
+        kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
+        carry = (answer - kind.digit_sum.values) % 10
+        cases = {bit: self.disagree(corruption) & (carry == bit) for bit in (0, 1)}
+        return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
+
+    def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
+        """The algorithms that the model follows: those :meth:`ahead`, if all shares lie above ``ABLE``; else None."""
+        first = self.ahead(corruption)
+        if first is None or self.clean(corruption).low <= ABLE:
+            return None
+        return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > ABLE else None
+
+    @property
+    def deciding(self) -> str:
+        """The corruption that the verdict rests on: "plausible", unless the algorithms all agree there."""
+        return "plausible" if self.disagree("plausible").any() else "any"
+
+    @property
+    def verdict(self) -> str:
+        """The algorithm that the model follows, in words."""
+        winner = self.winner(self.deciding)
+        return "none of these" if winner is None else " or ".join(winner)
+
+    def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
+        """A row a difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
+        digit sum plus it; "other" is the rest. A digit fits one of them at most: in bases below 4, one from 0 on."""
+        kind = self._kind(corruption)
+        least = -1 if self.base >= 4 else 0
+        implied = (kind.after.values - kind.digit_sum.values - least) % self.base + least
+        rows = []
+        for difference in np.unique(kind.difference.values):
+            here = implied[kind.difference.values == difference]
+            shares = {str(carry): float((here == carry).mean()) for carry in (-1, 0, 1, 2)}
+            rows.append({"difference": int(difference), "n": len(here), **shares, "other": 1 - sum(shares.values())})
+        return pd.DataFrame(rows)
+
+    def _kind(self, corruption: str) -> xr.Dataset:
+        if corruption not in self.examples.corruption.values:
+            raise unknown_name("corruption", corruption, self.examples.corruption.values)
+        return self.examples.sel(corruption=corruption)
+
+    def _answer(self, algorithm: str, corruption: str) -> np.ndarray:
+        if algorithm not in self.examples.algorithm.values:
+            raise unknown_name("algorithm", algorithm, self.examples.algorithm.values)
+        return self._kind(corruption).answer.sel(algorithm=algorithm).values
+
+    def sentence(self) -> str:
+        what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
+        names = self.examples.algorithm.values.tolist()
+        verdict = self.verdict
+        if self.winner(self.deciding) is None:
+            verdict += f" ({', '.join(names)}): it is right without corruption in {self.clean(self.deciding)}"
+        return " ".join(
+            (
+                f"{self.model} follows {verdict}.",
+                *(self._told(corruption, what[corruption]) for corruption in what),
+            )
+        )
+
+    def _told(self, corruption: str, digit: str) -> str:
+        """What a corruption shows, in two sentences."""
+        disagree, best = int(self.disagree(corruption).sum()), self.ranking(self.deciding)[0][0]
+        if disagree:
+            shares = [
+                f"that of {' and '.join(names)} in {self.accuracy(names[0], corruption)}"
+                for names in self.ranking(corruption)
+            ]
+            cases = "the one case" if disagree == 1 else f"the {disagree:,} cases"
+            text = f"With {digit} before the query it gives {' and '.join(shares)} of {cases} where they disagree."
+            text = text.replace("it gives that of", "it gives the digit of", 1)
+        else:
+            text = f"With {digit} before the query the algorithms all agree."
+        model, algorithm, both = (self.followed(best, corruption, changed_by=by) for by in CHANGED_BY)
+        if not model.n:
+            return f"{text} None of its predictions changes."
+        n = self.examples.sizes["example"]
+        many = f"All its {n:,} predictions change" if model.n == n else f"{model.n:,} of its {n:,} predictions change"
+        text += f" {many}{'s' * (1 == model.n < n)}, {model} of them to the digit of {best}"
+        if not algorithm.n:
+            return f"{text}, which never changes its own."
+        if model.n == algorithm.n == both.n:
+            return f"{text}, which changes its own in the same cases."
+        text += f"; where {best} changes its own (n = {algorithm.n:,}) it is followed in {algorithm}"
+        return f"{text}, and where both change (n = {both.n:,}) in {both}." if both.n else f"{text}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a corruption and algorithm, shares with n and interval: accuracy where they disagree; share followed
+        among changed predictions, among changed answers of the algorithm ("rule"), and where both change; the untrained
+        twin's accuracy, and the model's accuracy without corruption."""
+        rows = []
+        for corruption in CORRUPTIONS:
+            for names in self.ranking(corruption):
+                for name in names:
+                    found = self.accuracy(name, corruption)
+                    row = {"corruption": corruption, "algorithm": name, "n_disagree": found.n, "accuracy": found.value}
+                    row |= {"low": found.low, "high": found.high}
+                    for by, suffix in zip(CHANGED_BY, ("", "_rule", "_both"), strict=True):
+                        share = self.followed(name, corruption, changed_by=by)
+                        row |= {f"n_changed{suffix}": share.n, f"followed{suffix}": share.value}
+                        row |= {f"followed{suffix}_low": share.low, f"followed{suffix}_high": share.high}
+                    row["untrained"] = self.accuracy(name, corruption, of="untrained").value
+                    rows.append(row | {"clean": self.clean(corruption).value})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """Accuracies of the algorithms, and the carry that predictions imply by the difference."""
+        from interp.figures.interchange import which_algorithm
+
+        return which_algorithm(self)
+
+
+def which_algorithm(
+    model: Any,
+    n: int = 1000,
+    seed: int = 0,
+    algorithms: Sequence[str | Algorithm] | None = None,
+    step: int | None = None,
+    task: Any = None,
+) -> WhichAlgorithm:
+    """Rank addition algorithms by how often a model's answers are theirs where they disagree.
+
+    Args:
+        model: any model with TransformerLens hooks, in evaluation mode.
+        n: problems of each corruption.
+        algorithms: candidates; ripple, look-ahead and chained unless given.
+        step: for additions of many operands, which running sum; the last unless given.
+
+    Cost: three runs on ``2 n`` sequences.
+
+    Raises:
+        UserError: fewer than two algorithms, algorithms that never disagree, a task that they do not fit, a model in
+            training mode.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    if n < 2:
+        raise UserError(f"which_algorithm compares problems and needs n of at least 2, not {n}.")
+    chosen = [resolve_algorithm(algorithm) for algorithm in (ALGORITHMS.values() if algorithms is None else algorithms)]
+    if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
+        raise UserError("Give two or more different algorithms to choose between.")
+    layout = column_layout(task, step)
+    if len(layout) < 3:
+        raise UserError(
+            f"which_algorithm puts a wrong digit before a query, where a carry could have come in, and the task "
+            f"{task.name!r} writes {len(layout)} digit{'s' * (len(layout) != 1)} and needs 3."
+        )
+    twin = untrained_twin(model, task, seed)
+    kinds = []
+    for offset, corruption in enumerate(CORRUPTIONS):
+        tokens, column = _drawn(layout, corruption, n, seed + offset)
+        corrupted = _corrupt(layout, tokens, column, corruption, torch.Generator().manual_seed(seed + offset))
+        kinds.append(_examples(model, twin, layout, chosen, tokens, corrupted, column))
+    examples: Any = xr.concat(kinds, xr.IndexVariable("corruption", list(CORRUPTIONS)))
+    result = WhichAlgorithm(
+        model_name(model),
+        examples,
+        Provenance(n, seed, "problems of each corruption, half of them rich in carry chains"),
+        layout.base,
+    )
+    if not any(result.disagree(corruption).any() for corruption in CORRUPTIONS):
+        raise UserError(
+            f"These algorithms never disagree in {n:,} problems of each corruption; choose others, or more problems."
+        )
+    return result
+
+
+def _drawn(layout: ColumnLayout, corruption: str, n: int, seed: int) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
+    """Sequences and the column of each that is to be corrupted, uniform among those that can be."""
+    generator, found = torch.Generator().manual_seed(seed), 0
+    for factor in range(1, _POOLS + 1):
+        try:
+            pool = layout.task.encode(distinct_problems(layout, n * factor, seed))
+        except UserError:
+            if factor == 1:
+                raise
+            break  # the task has no more problems
+        inputs = layout.inputs(pool)
+        possible = torch.zeros_like(inputs["a"], dtype=torch.bool)
+        if corruption == "any":
+            possible[:, 1:] = True
+        else:  # a carry into column k - 1 exists for k >= 2 only
+            possible[:, 2:] = (inputs["a"] + inputs["b"])[:, 1:-1] == layout.base - 1
+        usable = possible.any(1)
+        if (found := int(usable.sum())) >= n:
+            weights = possible[usable][:n].float()
+            return pool[usable][:n], torch.multinomial(weights, 1, generator=generator)[:, 0]
+    raise UserError(
+        f"{found:,} problems of the task {layout.task.name!r} were found with a column between the units and the last "
+        f"that adds up to {layout.base - 1}, fewer than n = {n:,}; ask for fewer."
+    )
+
+
+def _corrupt(
+    layout: ColumnLayout, tokens: Tensor, column: Tensor, corruption: str, generator: torch.Generator
+) -> Int[Tensor, "n pos"]:
+    rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
+    written = tokens[rows, at]
+    other = torch.randint(1, layout.base, written.shape, generator=generator)
+    new = layout.base - 1 - written if corruption == "plausible" else (written + other) % layout.base
+    return tokens.index_put((rows, at), new)
+
+
+def _examples(
+    model: Any,
+    twin: Any,
+    layout: ColumnLayout,
+    algorithms: Sequence[Algorithm],
+    tokens: Tensor,
+    corrupted: Tensor,
+    column: Tensor,
+) -> xr.Dataset:
+    rows = torch.arange(len(tokens))
+
+    @torch.no_grad()
+    def digits(which: Any, sequences: Tensor) -> np.ndarray:
+        logits = patched_logits(which, sequences, [], layout.queries)
+        return logits.argmax(-1).cpu()[rows, column].numpy()
+
+    values = layout.run(ALGORITHMS["chained"], corrupted)
+    answers, before = (
+        np.stack([layout.answer(algorithm, which)[rows, column].numpy() for algorithm in algorithms])
+        for which in (corrupted, tokens)
+    )
+    data: dict[str, Any] = {
+        "column": column.numpy(),
+        "digit_sum": values["digit_sum"][rows, column].numpy(),
+        "difference": values["difference"][rows, column].numpy(),
+        "right": layout.answer(ALGORITHMS["ripple"], tokens)[rows, column].numpy(),
+        "before": digits(model, tokens),
+        "after": digits(model, corrupted),
+        "untrained": digits(twin, corrupted),
+    }
+    arrays: dict[str, Any] = {name: ("example", value) for name, value in data.items()}
+    arrays |= {"answer": (("algorithm", "example"), answers), "answer_before": (("algorithm", "example"), before)}
+    return xr.Dataset(arrays, coords={"algorithm": [algorithm.name for algorithm in algorithms]})

@@ -1,0 +1,7 @@
+"""Activation patching sweeps: fast, labelled, with intervals, and checked against the model's own hooks."""
+
+from interp.causal.patching.sites import SITES
+from interp.causal.patching.sweep import PatchingSweep, activation_patching, patch_sweep
+from interp.causal.patching.values import PatchMismatch
+
+__all__ = ["SITES", "PatchMismatch", "PatchingSweep", "activation_patching", "patch_sweep"]

@@ -1,0 +1,62 @@
+"""Patching through the model's own hooks: the reference, and the way for any other model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.causal.patching.sites import Site
+from interp.core.sites import require_hook
+from models.errors import UserError
+
+
+class Variant(NamedTuple):
+    """One head, neuron or stream replaced at ``positions`` (a pattern's rows; its columns ``sources``)."""
+
+    part: int
+    positions: Bool[Tensor, " pos"]
+    sources: Bool[Tensor, " pos"] | None = None
+
+
+class PlainPatcher:
+    """Runs ``base`` through the model with one activation taken from ``source`` (hook name -> activation)."""
+
+    def __init__(self, model: Any, base: Int[Tensor, "batch pos"], source: Mapping[str, Tensor] | Any):
+        self.model, self.base, self.source = model, base, source
+
+    def logits(self) -> Float[Tensor, "batch pos d_vocab"]:
+        """Of the unpatched run."""
+        return self.model(self.base)
+
+    def patched(
+        self, site: Site, layer: int, variants: Sequence[Variant]
+    ) -> Float[Tensor, "variant batch pos d_vocab"]:
+        """Logits of every variant, all of them stacked in one run.
+
+        Raises:
+            UserError: there is no such hook, or it does not fire.
+        """
+        fired: list[str] = []
+
+        def patch(value: Tensor, hook: Any) -> Tensor:
+            fired.append(hook.name)
+            stacked, other = value.clone(), self.source[name]
+            for new, (part, positions, sources) in zip(stacked.split(len(self.base)), variants, strict=True):
+                if site.pattern:
+                    where = positions[:, None] if sources is None else positions[:, None] & sources
+                    new[:, part] = torch.where(where.to(value.device), other[:, part], new[:, part])
+                elif site.part is not None:
+                    new[:, positions, part] = other[:, positions, part]
+                else:
+                    new[:, positions] = other[:, positions]
+            return stacked
+
+        name = require_hook(self.model, site.hook_name(layer))
+        logits = self.model.run_with_hooks(self.base.repeat(len(variants), 1), fwd_hooks=[(name, patch)])
+        if not fired:
+            raise UserError(f"The hook {name} did not fire, so that a patch there changes nothing.")
+        return logits.unflatten(0, (len(variants), -1))

@@ -1,0 +1,198 @@
+"""One run of a model, whose activations are computed when they are first asked for.
+
+A sweep needs the unpatched run up to where patches set in, and of the last layer only the rows that a metric reads. The
+formulas are :mod:`models.fast_forward`'s; the hooked forward is the definition, and the tests hold this to it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models import fast_forward as fast
+from models.fast_forward import heads_output, mlp_input
+from models.parts.positions import rotate
+from models.transformer import ArithmeticTransformer
+
+
+class Frame:
+    """A model, how many positions are looked at and the rows of its last layer that are read.
+
+    Positions behind the last one that is read change nothing, and are left out unless ``n_pos`` says otherwise: a
+    user's patterns may look ahead. ``first`` and ``last`` bound the rows, inclusive.
+    """
+
+    def __init__(self, model: ArithmeticTransformer, read: list[int], n_pos: int | None = None):
+        self.model, self.config, self.read = model, model.config, read
+        self.first, self.last = min(read), max(read)
+        self.n_pos = self.last + 1 if n_pos is None else n_pos
+        self.weights = {key: value.detach() for key, value in model.kept_weights().items()}
+        self.blocks: list[Any] = list(model.blocks)
+        self._future: dict[tuple[int, int], Tensor] = {}
+
+    def rows(self, layer: int, start: int = 0) -> slice:
+        """Rows of a layer's output that anything later needs, from ``start`` on."""
+        if layer < self.config.n_layers - 1:
+            return slice(start, self.n_pos)
+        return slice(max(self.first, start), self.last + 1)
+
+    def block(self, layer: int) -> Any:
+        return self.blocks[layer]
+
+    @cached_property
+    def fire(self) -> Float[Tensor, "head query key"] | None:
+        if self.config.positional_embedding_type != "fire":
+            return None
+        return self.model.fire(self.n_pos, self.weights)
+
+    # ---- a layer's formulas; rows say where the rows of what is given stand
+
+    def normalized(self, layer: int, stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """What attention reads of the stream."""
+        return fast.norm_output(self.block(layer).ln1, stream, self.weights) if self.config.has_pre_norm else stream
+
+    def project(
+        self, layer: int, letter: str, stream: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Queries, keys or values of a normalised stream, before rotation."""
+        return fast.heads(self.block(layer).attn, stream, self.weights, letter)
+
+    def rotated(self, x: Float[Tensor, "batch pos head d_head"], start: int) -> Float[Tensor, "batch pos head d_head"]:
+        """Queries or keys at positions from ``start`` on, as the scores take them."""
+        cfg = self.config
+        if cfg.positional_embedding_type != "rotary":
+            return x
+        return rotate(
+            x, cfg.rotary_base, cfg.rotary_adjacent_pairs, torch.arange(start, start + x.shape[1]).to(x.device)
+        )
+
+    def scores(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
+        rows: slice,
+    ) -> Float[Tensor, "batch head query key"]:
+        """Masked scores of (rotated) queries at ``rows`` on all keys, as :meth:`Attention.masked_scores` has them."""
+        scores = self.block(layer).attn.raw_scores(q, k)
+        if self.fire is not None:
+            scores = scores + self.fire[:, rows]
+        bounds = rows.start, rows.stop
+        if bounds not in self._future:
+            keys = torch.arange(self.n_pos, device=q.device)
+            self._future[bounds] = keys > keys[rows, None]
+        return scores.masked_fill(self._future[bounds], float("-inf"))
+
+    def pattern(self, layer: int, scores: Tensor) -> Tensor:
+        """The attention pattern of scores [..., query, key], of which every row has a finite one."""
+        if self.config.attn_top_k is None:
+            return scores.softmax(-1)
+        return self.block(layer).attn.pattern_of(scores)
+
+    def behind_attention(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
+        return fast.add_attention(self.block(layer), resid_pre, attn_out, self.weights)
+
+    def behind_mlp(self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None) -> Tensor:
+        return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out)
+
+    def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
+        return self.weights[f"blocks.{layer}.attn.W_O"]
+
+    def logits(self, stream: Float[Tensor, "*batch row d_model"]) -> Float[Tensor, "*batch row d_vocab"]:
+        flat = stream.flatten(0, -3) if stream.ndim > 3 else stream
+        out = fast.unembed(self.model, flat, self.weights)
+        return out.unflatten(0, stream.shape[:-2]) if stream.ndim > 3 else out
+
+
+class Run:
+    """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.sites`.
+
+    What mixes no positions is there at :meth:`Frame.rows` of its layer only; streams before a layer, keys and values
+    at all positions.
+    """
+
+    def __init__(self, frame: Frame, tokens: Int[Tensor, "batch pos"]):
+        self.frame, self.tokens = frame, tokens
+        self._kept: dict[tuple[str, int], Tensor] = {}
+
+    def get(self, name: str, layer: int) -> Tensor:
+        key = (name, layer)
+        if key not in self._kept:
+            self._kept[key] = getattr(self, f"_{name}")(layer)
+        return self._kept[key]
+
+    def _resid_pre(self, layer: int) -> Tensor:
+        if layer == 0:
+            return fast.embed(self.frame.model, self.tokens, self.frame.weights)[:, : self.frame.n_pos]
+        return self.get("resid_post", layer - 1)
+
+    def _normalized(self, layer: int) -> Tensor:
+        return self.frame.normalized(layer, self.get("resid_pre", layer))
+
+    def _q(self, layer: int) -> Tensor:
+        return self.frame.project(layer, "Q", self.get("normalized", layer)[:, self.frame.rows(layer)])
+
+    def _k(self, layer: int) -> Tensor:
+        return self.frame.project(layer, "K", self.get("normalized", layer))
+
+    def _v(self, layer: int) -> Tensor:
+        return self.frame.project(layer, "V", self.get("normalized", layer))
+
+    def _rot_q(self, layer: int) -> Tensor:
+        return self.frame.rotated(self.get("q", layer), self.frame.rows(layer).start)
+
+    def _rot_k(self, layer: int) -> Tensor:
+        return self.frame.rotated(self.get("k", layer), 0)
+
+    def _scores(self, layer: int) -> Tensor:
+        return self.frame.scores(layer, self.get("rot_q", layer), self.get("rot_k", layer), self.frame.rows(layer))
+
+    def _pattern(self, layer: int) -> Tensor:
+        return self.frame.pattern(layer, self.get("scores", layer))
+
+    def _head_out(self, layer: int) -> Tensor:
+        return (self.get("pattern", layer) @ self.get("v", layer).transpose(1, 2)).transpose(1, 2)
+
+    def _attn_out(self, layer: int) -> Tensor:
+        return heads_output(self.frame.block(layer).attn, self.get("head_out", layer), self.frame.weights)
+
+    def _resid_mid(self, layer: int) -> Tensor:
+        stream = self.get("resid_pre", layer)[:, self.frame.rows(layer)]
+        return self.frame.behind_attention(layer, stream, self.get("attn_out", layer))
+
+    def _neuron(self, layer: int) -> Tensor:
+        block = self.frame.block(layer)
+        return block.mlp.hidden(mlp_input(block, self.get("resid_mid", layer), self.frame.weights), self.frame.weights)
+
+    def _mlp_out(self, layer: int) -> Tensor:
+        return self.frame.block(layer).mlp.write(self.get("neuron", layer), self.frame.weights)
+
+    def _resid_post(self, layer: int) -> Tensor:
+        out = self.get("mlp_out", layer) if self.frame.config.d_mlp else None
+        return self.frame.behind_mlp(layer, self.get("resid_mid", layer), out)
+
+    def logits(self) -> Float[Tensor, "batch read d_vocab"]:
+        """At the positions that are read."""
+        return self.get("logits", self.frame.config.n_layers - 1)
+
+    def _logits(self, layer: int) -> Tensor:
+        frame = self.frame
+        return frame.logits(self.get("resid_post", layer)[:, [p - frame.first for p in frame.read]])
+
+
+class CachedActivations:
+    """The same interface over a user's cache: hook name -> activation at all positions."""
+
+    def __init__(self, frame: Frame, cache: Any, hook_of: dict[str, str]):
+        self.frame, self.cache, self.hook_of = frame, cache, hook_of
+
+    def get(self, name: str, layer: int) -> Tensor:
+        value = self.cache[f"blocks.{layer}.{self.hook_of[name]}"]
+        rows, n_pos = self.frame.rows(layer), self.frame.n_pos
+        if name in ("resid_pre", "k", "v"):
+            return value[:, :n_pos]
+        return value[:, :, rows, :n_pos] if name == "pattern" else value[:, rows]

@@ -1,0 +1,139 @@
+"""What can be patched: kinds of activation, their hook and the axes that a sweep runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from operator import index
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.core.sites import require_layer
+from models.errors import UserError, unknown_name
+
+By = Literal["position", "role", "all"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One kind of activation.
+
+    ``hook`` is its name within a block; ``part``: what one of its rows is split into besides positions ("head",
+    "neuron" or nothing). A pattern's rows are destinations; ``by_source`` says that its columns are swept over too.
+    """
+
+    name: str
+    hook: str
+    part: Literal["head", "neuron"] | None = None
+    pattern: bool = False
+    by_source: bool = False
+
+    def hook_name(self, layer: int) -> str:
+        return f"blocks.{layer}.{self.hook}"
+
+
+SITES = {
+    site.name: site
+    for site in (
+        Site("resid_pre", "hook_resid_pre"),
+        Site("resid_mid", "hook_resid_mid"),
+        Site("resid_post", "hook_resid_post"),
+        Site("attn_out", "hook_attn_out"),
+        Site("mlp_out", "hook_mlp_out"),
+        Site("head_out", "attn.hook_z", "head"),
+        Site("q", "attn.hook_q", "head"),
+        Site("k", "attn.hook_k", "head"),
+        Site("v", "attn.hook_v", "head"),
+        Site("pattern", "attn.hook_pattern", "head", pattern=True),
+        Site("pattern_dest_src", "attn.hook_pattern", "head", pattern=True, by_source=True),
+        Site("neuron", "mlp.hook_post", "neuron"),
+    )
+}
+_NEEDS_MLP = ("resid_mid", "mlp_out", "neuron")
+_ALIASES = {"z": "head_out", "attn_head_out": "head_out", "mlp_post": "neuron", "post": "neuron"}
+
+
+def get_site(name: str, cfg: Any) -> Site:
+    """A site by name, TransformerLens' short names included.
+
+    Raises:
+        UserError: no such site (with the closest), or an MLP's in a model without MLPs.
+    """
+    name = _ALIASES.get(name, name)
+    if name not in SITES:
+        raise unknown_name("site to patch", name, SITES)
+    if name in _NEEDS_MLP and (getattr(cfg, "attn_only", False) or not cfg.d_mlp):
+        raise UserError(f"This model has no MLPs, so that there is no {name} to patch.")
+    return SITES[name]
+
+
+def parts_of(site: Site, cfg: Any) -> int:
+    """How many heads or neurons a layer has at the site; 1 where it is not split. Queries may share keys and values."""
+    if site.name in ("k", "v"):
+        return getattr(cfg, "n_key_value_heads", None) or cfg.n_heads
+    return {"head": cfg.n_heads, "neuron": cfg.d_mlp, None: 1}[site.part]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Positions that are patched together: ``mask[i]`` of those called ``labels[i]``."""
+
+    by: By
+    labels: tuple[str, ...]
+    mask: Bool[Tensor, "group pos"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def places(self) -> list[list[int]]:
+        """The positions of every group."""
+        return [row.nonzero()[:, 0].tolist() for row in self.mask]
+
+
+def position_groups(n_pos: int, by: str, task: Any = None, target: int | None = None) -> Groups:
+    """Every position by itself, all positions of a role (to one target of a task), or all positions at once.
+
+    Raises:
+        UserError: another word, or roles without a target that they are roles to.
+    """
+    if by == "position":
+        roles = [] if task is None else list(task.roles)[:n_pos]
+        labels = [role.label for role in roles] if len(roles) == n_pos else [str(i) for i in range(n_pos)]
+        return _by_position(tuple(labels))
+    if by == "all":
+        return Groups("all", ("all",), torch.ones(1, n_pos, dtype=torch.bool))
+    if by != "role":
+        raise unknown_name("grouping of positions", by, ("position", "role", "all"))
+    if task is None or target is None:
+        raise UserError("Roles are roles to one target of a task: give pairs, or choose by='position'.")
+    found = {role: [p for p in places if p < n_pos] for role, places in task.relative_roles(target).items()}
+    return _of_roles({role: places for role, places in found.items() if places}, n_pos)
+
+
+@cache
+def _by_position(labels: tuple[str, ...]) -> Groups:
+    return Groups("position", labels, torch.eye(len(labels), dtype=torch.bool))
+
+
+def _of_roles(roles: dict[str, list[int]], n_pos: int) -> Groups:
+    mask = torch.zeros(len(roles), n_pos, dtype=torch.bool)
+    for i, places in enumerate(roles.values()):
+        mask[i, places] = True
+    return Groups("role", tuple(roles), mask)
+
+
+def check_layers(layers: Sequence[int] | int | None, model: Any) -> list[int]:
+    """Layers to sweep over, counted from 0, each once; all unless given. Raises UserError where there is none."""
+    given: Any = range(model.cfg.n_layers) if layers is None else layers
+    try:
+        chosen = [index(layer) for layer in (given if isinstance(given, Iterable) else [given])]
+    except TypeError:
+        raise UserError(f"Layers are whole numbers, counted from 0, not {layers!r}.") from None
+    if not chosen:
+        raise UserError(f"There is no layer to patch: this model has {model.cfg.n_layers}, counted from 0.")
+    return list(dict.fromkeys(require_layer(model, layer) for layer in chosen))

@@ -1,0 +1,248 @@
+"""A sweep's numbers: the metric of every variant and example, by the fast engine or through hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
+from interp.causal.patching.plain import PlainPatcher, Variant
+from interp.causal.patching.run import CachedActivations, Frame, Run
+from interp.causal.patching.sites import SITES, Groups, Site, parts_of
+from interp.core.metrics import Metric
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+from models.unaltered import alterations
+
+#: Examples a batch, so that one variant's widest activation stays in the processor's cache.
+ROWS_AT_ONCE = 2**19
+PLAIN_AT_ONCE = 2**13  # tokens a run through hooks; more at once is no faster
+CHECKED = 8  # cells of a sweep that ``check=True`` runs through the hooks as well
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
+_ROUNDING = 1e-5  # relative difference that rounding alone can cause
+_HOOKS = {site.name: site.hook for site in SITES.values()}
+
+
+@dataclass(frozen=True, eq=False)
+class SweepValues:
+    """``patched`` [metric, layer, part, group, (source group,) n], ``base`` and ``source`` [metric, n]: the metric of
+    the patched runs, of the unpatched run and (None for a user's cache) of the run that activations are taken from.
+    """
+
+    patched: Float[np.ndarray, "metric layer part group *source n"]
+    base: Float[np.ndarray, "metric n"]
+    source: Float[np.ndarray, "metric n"] | None
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no patch changed any metric by more than rounding."""
+        base = self.base.reshape(len(self.base), *[1] * (self.patched.ndim - 2), -1)
+        return bool(np.abs(self.patched - base).max() <= _ROUNDING * max(np.abs(base).max(), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a sweep asks: ``base`` is run, with one layer's ``site`` at one group of positions taken from ``source``.
+
+    ``source`` is tokens of base's shape or what a cache has at the hooks.
+    """
+
+    base: Int[Tensor, "n pos"]
+    source: Int[Tensor, "n pos"] | dict[str, Tensor]
+    site: Site
+    layers: tuple[int, ...]
+    groups: Groups
+    metrics: tuple[Metric, ...]
+
+    @property
+    def hooks(self) -> list[str]:
+        return [self.site.hook_name(layer) for layer in self.layers]
+
+    def shape(self, cfg: Any) -> tuple[int, ...]:
+        """[layer, part, group, (source group)] of the variants."""
+        n = len(self.groups)
+        return (len(self.layers), parts_of(self.site, cfg), n, *([n] if self.site.by_source else []))
+
+    def source_cache(self, model: Any) -> Any:
+        """What is patched in, by hook name."""
+        if not isinstance(self.source, Tensor):
+            return self.source
+        return model.run_with_cache(self.source, names_filter=self.hooks)[1]
+
+    def judged(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[np.ndarray, "metric n"]:
+        """Every metric of a whole run."""
+        return np.stack([metric.of(logits).cpu().double().numpy() for metric in self.metrics])
+
+
+class PatchMismatch(RuntimeError):
+    """The fast path and the model's own hooked run disagree: a bug, and no number of the sweep can be trusted."""
+
+
+@torch.inference_mode()
+def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
+    """By :class:`interp.causal.patching.engine.Engine`."""
+    base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
+    n, length = base.shape
+    read = read_positions([metric.positions for metric in metrics], length)
+    cached = not isinstance(source, Tensor)
+    frame = Frame(model, read, length if cached and site.pattern else None)
+    places = [[read.index(p % length) for p in m.positions] if m.positions is not None else None for m in metrics]
+    shape = asked.shape(model.config)
+    out = np.empty((len(metrics), *shape, n))
+    flat = out.reshape(len(metrics), len(asked.layers), -1, len(groups), n) if not site.by_source else None
+    of_run: dict[str, list[Tensor]] = {"base": [], "source": []}
+    for rows in _batches(n, length, model):
+
+        def judge(logits: Tensor, rows: slice = rows) -> Tensor:
+            found = [
+                metric(logits if place is None else logits[..., place, :], rows)
+                for metric, place in zip(metrics, places, strict=True)
+            ]
+            return torch.stack(found)
+
+        run = Run(frame, base[rows])
+        other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else Run(frame, source[rows])
+        engine = Engine(frame, run, other, numbers)
+        unpatched = judge(run.logits())
+        of_run["base"].append(unpatched)
+        if isinstance(other, Run):
+            of_run["source"].append(judge(other.logits()))
+        for i, layer in enumerate(asked.layers):
+            out[:, i, ..., rows] = unpatched.cpu().double().numpy()[(slice(None), *[None] * (len(shape) - 1))]
+
+            def emit(chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows) -> None:
+                values = judge(logits).cpu().double().numpy()
+                if flat is not None:
+                    flat[:, i, chosen, :, rows][:, :, which] = values
+                else:  # a part is (head, source group)
+                    for k, part in enumerate(range(chosen.start, chosen.stop)):
+                        head, origin = divmod(part, len(groups))
+                        out[:, i, head, which, origin, rows] = values[:, k]
+
+            engine.sweep(site, layer, groups, emit)
+    joined = {name: torch.cat(parts, 1).cpu().double().numpy() for name, parts in of_run.items() if parts}
+    return SweepValues(out, joined["base"], joined.get("source"))
+
+
+@torch.no_grad()
+def plain_values(model: Any, asked: Question) -> SweepValues:
+    """The same through the model's own hooks: for models that have no fast path.
+
+    Small batches' variants are stacked in one run, unless the model has hooks of its own, which may know the batch.
+    """
+    of_source, cache = None, asked.source
+    if isinstance(asked.source, Tensor):
+        logits, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
+        of_source = asked.judged(logits)
+    patcher = PlainPatcher(model, asked.base, cache)
+    shape = asked.shape(model.cfg)
+    out = np.empty((len(asked.metrics), *shape, len(asked.base)))
+    at_once = 1 if alterations(model) else max(1, PLAIN_AT_ONCE // asked.base.numel())
+    for layer in range(shape[0]):
+        cells = list(np.ndindex(*shape[1:]))
+        for start in range(0, len(cells), at_once):
+            some = cells[start : start + at_once]
+            for cell, logits in zip(some, _plain_cells(patcher, asked, layer, some), strict=True):
+                out[(slice(None), layer, *cell)] = asked.judged(logits)
+    return SweepValues(out, asked.judged(patcher.logits()), of_source)
+
+
+@torch.no_grad()
+def differs(model: Any, asked: Question) -> bool:
+    """Whether the two runs' activations differ at the site by more than rounding."""
+    other, own = asked.source_cache(model), model.run_with_cache(asked.base, names_filter=asked.hooks)[1]
+    largest = max(float(own[name].abs().max()) for name in asked.hooks)
+    return max(float((other[name] - own[name]).abs().max()) for name in asked.hooks) > _ROUNDING * largest
+
+
+@torch.no_grad()
+def check_values(model: Any, asked: Question, found: SweepValues, seed: int = 0) -> float:
+    """The largest relative difference of some cells, among them the one with the largest effect, from hooked runs.
+
+    Raises:
+        PatchMismatch: it is more than rounding.
+    """
+    patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
+    shape = found.patched.shape[1:-1]
+    effect = np.abs(found.patched - found.base.reshape(len(found.base), *[1] * len(shape), -1)).mean((0, -1))
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(effect.size, min(CHECKED, effect.size), replace=False).tolist()
+    worst = 0.0
+    for index in {int(effect.argmax()), *drawn}:
+        cell = np.unravel_index(index, shape)
+        logits = _plain_cells(patcher, asked, int(cell[0]), [cell[1:]])[0]
+        for metric, true, ours in zip(
+            asked.metrics, asked.judged(logits), found.patched[(slice(None), *cell)], strict=True
+        ):
+            error = float(np.abs(true - ours).max() / max(np.abs(true).max(), 1.0))
+            worst = max(worst, error)
+            allowed = TOLERANCE.get(logits.dtype, 2e-2)
+            if not error <= allowed and not _rounds_over(metric, true, ours):
+                where = ", ".join(str(int(x)) for x in cell)
+                raise PatchMismatch(
+                    f"Patching {asked.site.name} at ({where}) gives {metric.name} {ours.mean():.6g} by the fast path "
+                    f"and {true.mean():.6g} through the model's hooks."
+                )
+    return worst
+
+
+def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
+    """An exact match may turn over where two logits tie to rounding; more than one example in a hundred is a bug."""
+    return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
+
+
+def _plain_cells(patcher: PlainPatcher, asked: Question, layer: int, cells: Any) -> Tensor:
+    """Logits [cell, n, pos, d_vocab] of cells (part, group, (source group)) of one of the layers that are asked for."""
+    mask = asked.groups.mask
+    variants = [
+        Variant(int(part), mask[int(group)], mask[int(origin[0])] if origin else None) for part, group, *origin in cells
+    ]
+    return patcher.patched(asked.site, asked.layers[layer], variants)
+
+
+def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
+    cfg = model.config
+    width = length * max(cfg.d_model, cfg.d_mlp, cfg.n_heads * length)
+    size = max(1, ROWS_AT_ONCE // width)
+    size = -(-n // -(-n // size))  # even
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def checked_cache(cache: Any, hooks: list[str], site: Site, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:
+    """What a user's cache holds at these hooks, on the device of the tokens that are run.
+
+    Raises:
+        UserError: a hook that is not there, or an activation of another number of examples or positions.
+    """
+    n, length = base.shape
+    found = {}
+    for name in hooks:
+        if not hasattr(cache, "keys") or name not in cache:
+            raise UserError(f"The cache has no {name}; it must hold what is to be patched in.")
+        value = cache[name]
+        # Broadcast, one cached run would quietly be patched into every example.
+        shape, wanted = list(value.shape), [n, None, length, length] if site.pattern else [n, length]
+        if value.ndim != (4 if site.part == "head" else 3) or any(
+            size not in (None, got) for size, got in zip(wanted, shape, strict=False)
+        ):
+            raise UserError(
+                f"The cache's {name} has shape {shape}; it must be of the {n:,} examples and {length} positions that "
+                "are run."
+            )
+        found[name] = value.to(base.device)
+    return found
+
+
+class _RowsOf:
+    """A cache's activations for some examples."""
+
+    def __init__(self, cache: dict[str, Tensor], rows: slice):
+        self.cache, self.rows = cache, rows
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.cache[name][self.rows]

@@ -1,0 +1,55 @@
+"""The command ``interp attack``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp.cli.training import ModelName, one_thread
+from models.errors import UserError
+from models.zoo import load
+
+
+@dataclass(frozen=True)
+class AttackModel:
+    """Search along gradients for a problem that a model answers wrong; for models that no proof reaches.
+
+    Exit status: 0 no failure found (which proves nothing), 1 a failure found and replayed, 2 bad input.
+    """
+
+    model: ModelName
+    """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
+    shape: tuple[int, ...] = ()
+    """The task's shape, for tasks of many (operands and digits of an addition, say); the model's own by default."""
+    runs: int = 20_000
+    """Sequences through the model; a gradient counts as three. A random search gets as many."""
+    seed: int = 0
+    """Draws the problems of both searches."""
+    seconds: float | None = None
+    """Stop the attack after so long; the result then depends on the machine."""
+    json: Path | None = None
+    """Also write the result here."""
+
+    def run(self) -> int:
+        from interp.proofs.attacks import attack
+
+        one_thread()
+        model: Any = load(self.model)
+        task = model.task
+        if self.shape:
+            if not hasattr(task, "at") or len(task.shape) != len(self.shape):
+                sizes = f"{len(task.shape)} numbers" if hasattr(task, "at") else "no shape"
+                raise UserError(f"The task {task.name} takes {sizes}, not {' '.join(map(str, self.shape))}.")
+            task = task.at(*self.shape)
+        result = attack(model, task, self.runs, self.seed, self.seconds, progress=sys.stderr.isatty())
+        print(result.sentence())
+        print(result.to_dataframe().to_string(index=False, float_format="{:.3f}".format))
+        for wrong in result.wrong:
+            answer = "no number" if wrong.predicted is None else wrong.predicted
+            where = f"{wrong.first_wrong_target}, margin {wrong.margin:.3f}"
+            print(f"{result.text(wrong.problem)} = {answer}   wrong: it is {wrong.expected} ({where})")
+        if self.json is not None:
+            result.save(self.json)
+        return 1 if result.wrong else 0

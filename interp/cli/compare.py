@@ -1,0 +1,75 @@
+"""The command ``interp compare``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from interp.cli.training import ModelName, one_thread
+from models.errors import UserError
+from models.zoo import load
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Lay models beside each other on one page.
+
+    Two of one format are matched head by head and unit by unit, with their distances; more than two, or models of
+    different formats, are asked the same questions, one row a model.
+    """
+
+    models: Annotated[tuple[ModelName, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
+    """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
+    out: Path = Path("compare.html")
+    """The page to write."""
+    json: Path | None = None
+    """Also write the numbers here."""
+    problems: int | None = None
+    """Problems to look at; a question or model needs more time for more."""
+    seed: int = 0
+    """Draws problems and controls."""
+
+    def run(self) -> int:
+        from interp.compare.compare import same_format
+        from interp.papers.studies.page import render_page
+        from models.checkpoint import write_bytes_atomic, write_json_atomic
+
+        one_thread()
+        if len(self.models) < 2:
+            raise UserError("Comparing takes at least two models.")
+        for path in (self.out, self.json):
+            if path is not None and path.is_dir():
+                raise UserError(f"{path} is a folder; give the name of a file.")
+        loaded = [load(name) for name in self.models]
+        tasks = [model.task for model in loaded]
+        if len(loaded) == 2 and same_format(*tasks):
+            title, sections, data = self._matched(*loaded)
+        else:
+            title, sections, data = self._asked(loaded)
+        command = f"interp compare {' '.join(self.models)}"
+        write_bytes_atomic(self.out, render_page(title, sections, data, command).encode())
+        if self.json is not None:
+            write_json_atomic(self.json, data)
+        print(sections[0].text)
+        print(f"wrote {self.out}")
+        return 0
+
+    def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
+        from interp.compare.compare import compare
+        from interp.compare.sections import matched_data, matched_sections
+
+        found = compare(a, b, n=128 if self.problems is None else self.problems, seed=self.seed)
+        return f"{found.names[0]} beside {found.names[1]}", matched_sections(found), matched_data(found)
+
+    def _asked(self, loaded: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, Any]]:
+        from interp.compare.across import PROBLEMS, compare_models
+        from interp.compare.sections import table_sections
+
+        say = (lambda line: print(line, file=sys.stderr)) if sys.stderr.isatty() else None
+        table = compare_models(loaded, n=PROBLEMS if self.problems is None else self.problems, seed=self.seed, say=say)
+        return f"{len(loaded)} models, the same questions", table_sections(table), table.to_dict()

@@ -1,0 +1,39 @@
+"""The command ``interp explore``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from interp.cli.training import one_thread
+from models.errors import UserError
+from models.zoo import load
+
+ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL]")]
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Write a page that steps through a model's answers, or those of two models beside each other, over chosen
+    examples: attention, units, streams and logits at each digit, whole or with a head or unit ablated. It needs no
+    kernel and no network; `interp.explore` in Jupyter takes any problem."""
+
+    models: ModelNames = ()
+    """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
+    problems: tuple[str, ...] = ()
+    """Problems to record, such as --problems 57+48 99+1; examples for the models' task by default."""
+    out: Path = Path("explore.html")
+    """The page to write."""
+
+    def run(self) -> int:
+        from interp.site.explorer import write_explorer
+
+        one_thread()
+        if not 1 <= len(self.models) <= 2:
+            raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
+        write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
+        print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")
+        return 0

@@ -1,0 +1,127 @@
+"""What a question to a model is, and what an answer is; the questions themselves are in a registry.
+
+Adding a column to :func:`interp.compare_models` is one function with :func:`question` above it. It takes a
+:class:`~interp.compare.subject.Subject` and returns an :class:`Answer`, or raises UserError where the question makes
+no sense for the model: the sentence stands in the cell instead of a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from interp.core.results import Rung
+from models.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from interp.compare.subject import Subject
+
+Unit = Literal["share", "count", "separability", "radii"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the numbers behind an answer: of one chain length, head, unit."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    control: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A number with what it rests on. ``low`` and ``high``: 95% interval, None where nothing was sampled; ``n``: of
+    what ``note`` or the question's words say; ``control`` is what ``control_note`` gives by the same measure."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    rung: Rung | None = None
+    control: float | None = None
+    control_note: str = ""
+    note: str = ""
+    parts: tuple[Part, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, without what is empty, numbers to six decimals."""
+        kept = _kept(asdict(self) | {"parts": ()})
+        return kept | {"parts": [_kept(asdict(part)) for part in self.parts]} if self.parts else kept
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Answer:
+        parts = tuple(Part(**part) for part in value.get("parts", ()))
+        return cls(**{name: item for name, item in value.items() if name != "parts"}, parts=parts)
+
+
+def _kept(values: dict[str, Any]) -> dict[str, Any]:
+    rounded = {key: round(value, 6) + 0.0 if isinstance(value, float) else value for key, value in values.items()}
+    return {key: value for key, value in rounded.items() if value not in (None, "", ())}
+
+
+@dataclass(frozen=True)
+class DoesNotApply:
+    """Why a question has no answer for a model."""
+
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"does not apply": self.why}
+
+
+def answer_from_dict(value: dict[str, Any]) -> Answer | DoesNotApply:
+    """What ``to_dict`` of either wrote."""
+    return DoesNotApply(value["does not apply"]) if "does not apply" in value else Answer.from_dict(value)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A column: ``heading`` for a table, ``words`` that say what is measured and what it is compared with, ``unit``.
+    ``parts``: what the answer's parts are, or nothing."""
+
+    name: str
+    heading: str
+    words: str
+    unit: Unit
+    parts: str = ""
+
+
+Ask = Callable[["Subject"], Answer]
+_REGISTRY: dict[str, tuple[Question, Ask]] = {}
+
+
+def question(name: str, heading: str, words: str, unit: Unit, parts: str = "") -> Callable[[Ask], Ask]:
+    """Register a function as a question. Raises UserError for a name that is taken."""
+
+    def add(ask: Ask) -> Ask:
+        if name in _REGISTRY:
+            raise UserError(f"A question named {name!r} is registered already.")
+        _REGISTRY[name] = (Question(name, heading, " ".join(words.split()), unit, parts), ask)
+        return ask
+
+    return add
+
+
+def registered() -> MappingProxyType[str, tuple[Question, Ask]]:
+    """All questions with their functions, in the order of the columns."""
+    import interp.compare.questions  # noqa: F401  which registers them
+
+    return MappingProxyType(_REGISTRY)
+
+
+def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:
+    """The questions of these names, all unless given. Raises UserError for an unknown or repeated one, or for none."""
+    known = registered()
+    chosen = list(known) if names is None else list(names)
+    for name in chosen:
+        if name not in known:
+            raise unknown_name("question", name, known)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise UserError("Give at least one question, and none twice.")
+    return [known[name] for name in chosen]

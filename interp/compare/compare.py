@@ -1,0 +1,334 @@
+"""Two models of one format beside each other: trained and hand-built, or two seeds of one architecture.
+
+    heads        matched by where they look               :mod:`interp.compare.heads`
+    units        matched by what they respond to          :mod:`interp.compare.units`
+    circuits     QK and OV of the matched heads, what attention, MLP and logits make of digit sum and carry,
+                 the geometry of the embeddings           :mod:`interp.compare.circuits`
+    parameters   number by number, where both have the same
+
+All distances lie between 0 and 1 and see no basis: permuting heads or units, rotating the stream (where norms have no
+gains), moving a scale from queries to keys changes none of them.
+
+Nulls. *Untrained*: fresh copies of one of the two, compared with the other in the same way, matching included; p is
+the share of them that are as close, the observation counted as one. *Shuffled*, for what has labels: the roles' names
+at each target, the problems of one model's units, the rows of a table (the digit sums and carries, the tokens; rows
+and columns together for inner products). Neither is corrected for the number of rows. A hand-built model has nothing to
+draw; then the other one's copies are the control.
+
+Limits. Sampled, with the right answer in place. Close tables do not make the same algorithm: interchange
+(:func:`interp.which_algorithm`) asks for causes. Every head of the smaller model gets a partner; read its distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from interp.compare.circuits import NAMES, head_tables, model_tables
+from interp.compare.digits import digit_points
+from interp.compare.heads import head_distances, shuffled_roles
+from interp.compare.matching import match, relabelled_distances, scaled_distance
+from interp.compare.readings import Frame, Readings, frame, read
+from interp.compare.result import Comparison
+from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
+from interp.core.controls import copies_to_draw
+from interp.core.parameters import parameters_beside
+from interp.core.problems import digit_tokens, draw, resolve_task
+from interp.core.sites import model_name
+from interp.core.stats import mean_interval, permutation_p
+from models.errors import UserError
+from models.importers.stock import from_transformer_lens
+from models.tasks.base import Task
+
+CONTROLS = 39
+_SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # rows and columns are the same things
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """One pair of models: rows (part, quantity, left, right, distance, factor) and the matched units."""
+
+    rows: list[dict[str, Any]]
+    pairs: list[dict[str, Any]]
+    units: xr.DataArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """A model's readings and tables."""
+
+    reading: Readings
+    heads: Mapping[str, Float[np.ndarray, "head _ _"]]  # rows and columns differ
+    whole: Mapping[str, Float[np.ndarray, "_ _"]]
+
+
+def compare(
+    a: Any,
+    b: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 128,
+    seed: int = 0,
+    untrained: Sequence[Any] | None = None,
+) -> Comparison:
+    """Two models of one format beside each other; see the module.
+
+    Args:
+        a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds.
+        task: what their tokens mean, in the shape to look at; ``a.task`` unless given.
+        problems: problems to look at; otherwise ``n`` are drawn with ``seed``, half of them rich in carry chains.
+        untrained: control models that stand for ``a``; 39 freshly initialised copies of ``a`` unless given, of ``b`` if
+            ``a`` has nothing to draw, none if neither has.
+
+    Cost: 41 forward passes of the problems and as many matchings; seconds for models of one layer.
+
+    Raises:
+        UserError: models of different formats (``interp.compare_models`` is for them), fewer than 2 problems, or a
+            model that diverged.
+    """
+    task = resolve_task(a, task)
+    names = pair_names(a, b)
+    require_one_format(task, b, names)
+    resolve_task(b, task)
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    at = frame(task, sample.problems, sample.tokens)
+    rng = np.random.default_rng(seed)
+    left, right = (_side(model, at) for model in (a, b))
+    measured = _measure(left, right)
+    copies, of_a = _controls(a, b, untrained, seed)
+    controls = [_measure(*((_side(copy, at), right) if of_a else (left, _side(copy, at)))) for copy in copies]
+
+    distance = head_distances(left.reading.roles, right.reading.roles)
+    low, high = np.empty(distance.shape[1:]), np.empty(distance.shape[1:])
+    for place in np.ndindex(*low.shape):
+        _, low[place], high[place] = mean_interval(distance[(slice(None), *place)])
+    heads = xr.Dataset(
+        {k: (("a", "b"), v) for k, v in (("distance", distance.mean(0)), ("low", low), ("high", high))},
+        coords={"a": left.reading.heads, "b": right.reading.heads},
+    ).clip(0, 1)
+    fixed = "b" if of_a else "a"
+    shuffled = _shuffled(left, right, rng)
+    table = pd.DataFrame([row | _nulls(row, controls, fixed, shuffled) for row in measured.rows])
+    on_heads = table["part"] == "heads"
+    for end in ("low", "high"):
+        cells = [float(heads[end].sel(a=row["a"], b=row["b"])) for _, row in table[on_heads].iterrows()]
+        table.loc[on_heads, end] = cells
+    order = ["part", "quantity", "a", "b", "distance", "low", "high", "factor", "nothing"]
+    order += ["untrained", "p_untrained", "shuffled", "p_shuffled"]
+    return Comparison(
+        table=table.reindex(columns=order),
+        heads=heads,
+        unit_pairs=pd.DataFrame(
+            [pair | _pair_null(pair, controls, fixed) for pair in measured.pairs],
+            columns=["a", "b", "correlation", "distance", "untrained", "p_untrained"],
+        ),
+        units=measured.units,
+        still=(_still(left.reading), _still(right.reading)),
+        roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
+        unit_means=(_unit_means(left.reading, at), _unit_means(right.reading, at)),
+        digits=digit_points(left.reading.model.W_E, right.reading.model.W_E, digit_tokens(task)),
+        parameters=parameters_beside(a, b),
+        names=names,
+        control=((names[0] if of_a else names[1]) if copies else "", len(copies)),
+        provenance=sample.provenance,
+    )
+
+
+# ---- which models
+
+
+def pair_names(a: Any, b: Any) -> tuple[str, str]:
+    """What results call the two, told apart where both have one name."""
+    first, second = model_name(a), model_name(b)
+    return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
+
+
+def require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:
+    """Raises UserError for a model whose own tokens or positions are not the task's."""
+    other = getattr(b, "task", None)
+    if isinstance(other, Task) and not same_format(task, other):
+        raise UserError(
+            f"{names[0]} and {names[1]} are of different formats ({task.name} and {other.name}), so that their tokens "
+            "and positions cannot be matched; interp.compare_models([a, b]) asks both the same questions instead."
+        )
+
+
+def same_format(task: Task, other: Task) -> bool:
+    """Whether two tasks put the same tokens at the same places, the other brought into the shape of the first."""
+    if type(task) is not type(other) or task.d_vocab != other.d_vocab:
+        return False
+    if hasattr(task, "shape") and hasattr(other, "at"):
+        if getattr(task, "format", None) != getattr(other, "format", None):
+            return False
+        other = other.at(*task.shape)  # type: ignore[attr-defined]
+    labels = [[role.label for role in each.roles] for each in (task, other)]
+    return labels[0] == labels[1] and list(task.query_positions) == list(other.query_positions)
+
+
+def _controls(a: Any, b: Any, untrained: Sequence[Any] | None, seed: int) -> tuple[list[Any], bool]:
+    """Control models, and whether they stand for ``a``."""
+    if untrained is not None:
+        return list(untrained), True
+    copies, of = copies_to_draw((a, b), CONTROLS, seed)
+    return copies, of in (0, None)
+
+
+# ---- one pair
+
+
+def _side(model: Any, at: Frame) -> _Side:
+    reading = read(from_transformer_lens(model, at.task), at)
+    return _Side(reading, head_tables(reading, at), model_tables(reading))
+
+
+def _measure(left: _Side, right: _Side) -> _Measured:
+    rows: list[dict[str, Any]] = []
+
+    def add(part: str, quantity: str, a: str, b: str, found: tuple[float, float], nothing: str = "") -> None:
+        if not np.isnan(found[0]):
+            cells = (part, NAMES.get(quantity, quantity), a, b, *found, nothing)
+            rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+
+    distance = head_distances(left.reading.roles, right.reading.roles).mean(0)
+    pairs = match(distance)
+    names_a, names_b = left.reading.heads, right.reading.heads
+    for j, i in pairs:
+        add("heads", "attention by role", names_a[i], names_b[j], (float(distance[i, j]), float("nan")))
+    units, matched = matched_units(left.reading, right.reading)
+    if matched:
+        mean = float(np.mean([pair["distance"] for pair in matched]))
+        add("units", f"{len(matched)} matched units", "", "", (mean, float("nan")))
+    for name in _shared(left.heads, right.heads, 1):
+        for j, i in pairs:
+            tables = left.heads[name][i], right.heads[name][j]
+            add("circuits", name, names_a[i], names_b[j], scaled_distance(*tables), _nothing(*tables))
+    for name in _shared(left.whole, right.whole, 0):
+        part = "responses" if name in left.reading.responses else "embeddings"
+        tables = left.whole[name], right.whole[name]
+        add(part, name, "", "", scaled_distance(*tables), _nothing(*tables))
+    return _Measured(rows, matched, units)
+
+
+_COLUMNS = ("part", "quantity", "a", "b", "distance", "factor", "nothing")
+
+
+def _nothing(left: np.ndarray, right: np.ndarray) -> str:
+    return "a" if not left.any() else "b" if not right.any() else ""
+
+
+def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int) -> Iterable[str]:
+    """Names of the tables that both have in one shape (head axis apart)."""
+    return [name for name in a if name in b and a[name].shape[skip:] == b[name].shape[skip:]]
+
+
+def _still(reading: Readings) -> int:
+    return int((~varying(reading.units)).sum())
+
+
+# ---- nulls
+
+
+def _nulls(row: Mapping[str, Any], controls: Sequence[_Measured], fixed: str, shuffled: Callable[..., Any]) -> dict:
+    """Untrained and shuffled means and p-values of one row; NaN where one model has nothing to be close to."""
+    if row["nothing"]:
+        return dict.fromkeys(("untrained", "p_untrained", "shuffled", "p_shuffled"), np.nan)
+    null = [
+        other["distance"] for control in controls for other in control.rows if _key(other, fixed) == _key(row, fixed)
+    ]
+    by_label = shuffled(row)
+    return {
+        "untrained": float(np.mean(null)) if null else np.nan,
+        "p_untrained": _closer(row["distance"], np.array(null)),
+        "shuffled": float(by_label.mean()) if len(by_label) else np.nan,
+        "p_shuffled": _closer(row["distance"], by_label),
+    }
+
+
+def _key(row: Mapping[str, Any], fixed: str) -> tuple[str, ...]:
+    """What makes a copy's row the counterpart of another: the quantity, at the head that is in both."""
+    return ("units",) if row["part"] == "units" else (row["part"], row["quantity"], row[fixed])
+
+
+def _pair_null(pair: Mapping[str, Any], controls: Sequence[_Measured], fixed: str) -> dict[str, float]:
+    null = [other["distance"] for control in controls for other in control.pairs if other[fixed] == pair[fixed]]
+    mean = float(np.mean(null)) if null else np.nan
+    return {"untrained": mean, "p_untrained": _closer(pair["distance"], np.array(null))}
+
+
+def _closer(distance: float, null: Float[np.ndarray, " draw"]) -> float:
+    return permutation_p(-float(distance), -null) if len(null) else float("nan")
+
+
+def _shuffled(left: _Side, right: _Side, rng: np.random.Generator) -> Callable[..., Any]:
+    """Distances under shuffled labels, for any row of the table that has labels to shuffle."""
+    index = {name: i for i, name in enumerate(left.reading.heads)}, {n: j for j, n in enumerate(right.reading.heads)}
+    words = {words: name for name, words in NAMES.items()}
+    roles = [shuffled_roles(left.reading.roles, rng) for _ in range(CONTROLS)]
+    by_pair = [head_distances(each, right.reading.roles).mean(0) for each in roles]
+    matched = [{j: distance[i, j] for j, i in match(distance)} for distance in by_pair]
+
+    def draws(row: Mapping[str, Any]) -> Float[np.ndarray, " draw"]:
+        if row["part"] == "heads":
+            other = index[1][row["b"]]
+            return np.array([each[other] for each in matched if other in each])
+        if row["part"] == "units":
+            return np.array([_units_shuffled(left.reading, right.reading, rng) for _ in range(CONTROLS)])
+        name = words[row["quantity"]]
+        if name == "QK: place -> place":
+            return np.zeros(0)  # what a query sees depends on its place: its rows cannot change places
+        if row["part"] == "circuits":
+            tables = left.heads[name][index[0][row["a"]]], right.heads[name][index[1][row["b"]]]
+        else:
+            tables = left.whole[name], right.whole[name]
+        return relabelled_distances(*tables, name in _SQUARE, 199, rng)
+
+    return draws
+
+
+def _units_shuffled(a: Readings, b: Readings, rng: np.random.Generator) -> float:
+    kept = [varying(reading.units) for reading in (a, b)]
+    order = rng.permutation(len(a.units))
+    values = correlations(a.units[order][..., kept[0]], b.units[..., kept[1]])
+    distance = unit_distances(values, sign_free(a, b))
+    return float(np.mean([distance[i, j] for j, i in match(distance)]))
+
+
+# ---- what the figure shows
+
+
+def _role_means(reading: Readings, at: Frame) -> xr.DataArray:
+    coords = {"head": reading.heads, "target": _distinct(at.targets), "role": list(at.roles)}
+    mean = reading.roles.mean(0)
+    empty = ~at.member.any(-1)  # no key has the role
+    return xr.DataArray(np.where(empty, np.nan, mean), dims=("head", "target", "role"), coords=coords)
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Labels that occur more than once (delimiters) with a number behind them."""
+    seen: dict[str, int] = {}
+    out = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        out.append(f"{label} {seen[label]}" if list(labels).count(label) > 1 else label)
+    return out
+
+
+def _unit_means(reading: Readings, at: Frame) -> xr.DataArray:
+    cells = len(at.cell_values)
+    has = at.cells >= 0
+    index = at.cells[has]
+    sums = np.zeros((cells, reading.units.shape[-1]))
+    np.add.at(sums, index, reading.units[has])
+    means = sums / np.maximum(np.bincount(index, minlength=cells), 1)[:, None]
+    coords = {
+        "unit": reading.unit_names,
+        "digit_sum": ("cell", at.cell_values[:, 0]),
+        "carry_in": ("cell", at.cell_values[:, 1]),
+    }
+    return xr.DataArray(means.T, dims=("unit", "cell"), coords=coords)

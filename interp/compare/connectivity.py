@@ -1,0 +1,262 @@
+"""The straight line between two models' parameters: does the loss stay low on it, and once b has been aligned to a?
+
+    loss(t), exact(t) of (1 - t) a + t b          t from 0 to 1, in the parameters of the weight map
+    barrier = max over t of loss(t) - ((1 - t) loss(0) + t loss(1))
+
+(Frankle et al. 2020; Entezari et al. 2022, who expect no barrier between seeds once permutations are taken out.) The
+line is drawn between the models *as stored*, and *aligned*: a in canonical form, b moved along its symmetries
+(:func:`interp.compare.alignment.align`), which changes neither model.
+
+Controls: the same aligned line to an *untrained* copy; to a copy of a *itself, moved* by a random element of the
+symmetry group, which is what a barrier between equal models looks like; and to that copy *moved back* by the same
+search, which has none if the search finds the element.
+
+Limits. Sampled problems, teacher forced. A barrier that stays may be one that a better alignment would take away: the
+search is local. No barrier on a line is none at its sampled points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+
+from interp.causal.ablation.variants import run_variants
+from interp.compare.alignment import Alignment, align, flat, parametrised
+from interp.compare.symmetries import symmetries_of
+from interp.compare.tables import columns_of, table_of
+from interp.core.controls import untrained_copy
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import require_evaluation_mode
+from interp.core.stats import bootstrap_interval, clopper_pearson, widened
+from models.errors import UserError
+from models.unaltered import require_unaltered
+
+STORED, ALIGNED = "as stored", "aligned"
+UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ModeConnectivity(Result):
+    """``table``: a row a path and point: path, t, loss (nats a token) with loss_low and loss_high (bootstrap over
+    problems), exact (share of whole answers right) with exact_low and exact_high (Clopper-Pearson), correct, n.
+
+    ``barriers``: a row a path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: of the
+    two models by component, before and after (:meth:`interp.compare.alignment.Alignment.distances`).
+    ``logit_change``: the largest change of a logit by the alignment, of either model: rounding.
+    """
+
+    names: tuple[str, str]
+    table: pd.DataFrame
+    barriers: pd.DataFrame
+    distances: pd.DataFrame
+    symmetries: tuple[str, ...]
+    logit_change: float
+    provenance: Provenance
+
+    def barrier(self, path: str = ALIGNED) -> float:
+        """In nats a token. Raises UserError for a path that is not there."""
+        return float(self._row(path)["barrier"])
+
+    def _row(self, path: str) -> pd.Series:
+        rows = self.barriers[self.barriers["path"] == path]
+        if rows.empty:
+            raise UserError(f"There is no path {path!r}; there is {', '.join(self.barriers['path'])}.")
+        return rows.iloc[0]
+
+    def sentence(self) -> str:
+        def said(path: str) -> str:
+            row = self._row(path)
+            return f"{row.barrier:.3g} [{row.low:.3g}, {row.high:.3g}]"
+
+        lowest = self._row(ALIGNED)["lowest_exact"]
+        ends = self.table[(self.table["path"] == ALIGNED) & self.table["t"].isin([0.0, 1.0])]["exact"]
+        everything = self.distances.set_index("component").loc["all"]
+        text = (
+            f"Between {self.names[0]} and {self.names[1]} the loss rises by {said(STORED)} nats a token above the "
+            f"line as stored and by {said(ALIGNED)} once aligned"
+        )
+        present = set(self.barriers["path"])
+        controls = [f"{path} {said(path)}" for path in (UNTRAINED, MOVED, BACK) if path in present]
+        if controls:
+            text += f" ({'; '.join(controls)})"
+        return (
+            f"{text}; whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned "
+            f"line. Their parameters' distance is {everything.before:.3f} before and {everything.after:.3f} after."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+    def figure(self) -> Any:
+        """Loss and accuracy along all paths, controls in grey."""
+        from interp.figures.connectivity import connectivity
+
+        return connectivity(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; :meth:`from_dict` reads it."""
+        tables = {name: columns_of(getattr(self, name)) for name in ("table", "barriers", "distances")}
+        rest = {"names": list(self.names), "symmetries": list(self.symmetries), "logit_change": self.logit_change}
+        return tables | rest | {"provenance": vars(self.provenance)}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> ModeConnectivity:
+        """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
+        tables = {name: table_of(value[name]) for name in ("table", "barriers", "distances")}
+        first, second = value["names"]
+        return cls(
+            names=(first, second),
+            symmetries=tuple(value["symmetries"]),
+            logit_change=value["logit_change"],
+            provenance=Provenance(**value["provenance"]),
+            **tables,
+        )
+
+
+def mode_connectivity(
+    a: Any,
+    b: Any,
+    task: Any = None,
+    points: int = 11,
+    n: int = 256,
+    seed: int = 0,
+    problems: Any = None,
+    controls: bool = True,
+) -> ModeConnectivity:
+    """Loss and accuracy on the line between two models of one architecture; see the module.
+
+    Args:
+        a, b: models with the same parameters: two seeds, or one model at two times.
+        task: a shape of their task to look at; ``a.task`` unless given.
+        points: how many points a path has, both ends included.
+        n, seed, problems: problems are drawn (half of them rich in carries) unless given.
+        controls: whether to run the three controls.
+
+    Cost: ``points`` stacked runs of the problems a path (five with controls) and three alignments.
+
+    Raises:
+        UserError: models of different architectures or of one whose symmetries are not known, with hooks or the like,
+            fewer than 3 points.
+    """
+    if points < 3:
+        raise UserError(f"A path needs at least 3 points, both ends and one between them, not {points}.")
+    require_evaluation_mode(a)
+    task = resolve_task(a, task)
+    for model in (a, b):
+        require_unaltered(model, "A path between parameters")
+    a, b = parametrised(a, task), parametrised(b, task)
+    alignment = align(a, b)
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    paths = {STORED: alignment.stored, ALIGNED: alignment.aligned}
+    if controls:
+        paths |= _control_paths(a, alignment, seed)
+    model = type(a)(a.weight_map, task, name=a.name_or_path)
+    shares = torch.linspace(0, 1, points, dtype=torch.float64)
+    theta = torch.cat(
+        [
+            torch.stack([flat({k: torch.lerp(x[k], y[k], t) for k in x}, model) for t in shares])
+            for x, y in paths.values()
+        ]
+    )
+    right, losses, _ = run_variants(model, task, sample.problems, theta, list(range(len(task.query_positions))))
+    provenance = sample.provenance
+    return compute_mode_connectivity(
+        right.all(2).numpy().reshape(len(paths), points, -1),
+        losses.double().numpy().reshape(len(paths), points, -1),
+        list(paths),
+        alignment,
+        _logit_change(model, sample.tokens[:32], theta[: 2 * points], points),
+        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+    )
+
+
+def compute_mode_connectivity(
+    right: Bool[np.ndarray, "path point n"],
+    losses: Float[np.ndarray, "path point n"],
+    paths: list[str],
+    alignment: Alignment,
+    logit_change: float,
+    provenance: Provenance,
+) -> ModeConnectivity:
+    """From which problems are right and what each costs, at evenly spaced points of every path."""
+    points, n = right.shape[1:]
+    share = np.linspace(0, 1, points)
+    low, high = bootstrap_interval(losses, provenance.seed or 0, RESAMPLES)
+    rows, barriers = [], []
+    for i, path in enumerate(paths):
+        for j, t in enumerate(share):
+            correct = int(right[i, j].sum())
+            exact_low, exact_high = clopper_pearson(correct, n)
+            rows.append(
+                {
+                    "path": path,
+                    "t": float(t),
+                    "loss": float(losses[i, j].mean()),
+                    "loss_low": float(low[i, j]),
+                    "loss_high": float(high[i, j]),
+                    "exact": correct / n,
+                    "exact_low": exact_low,
+                    "exact_high": exact_high,
+                    "correct": correct,
+                    "n": n,
+                }
+            )
+        barriers.append({"path": path} | _barrier(losses[i], provenance.seed or 0))
+        barriers[-1]["lowest_exact"] = float(right[i].mean(1).min())
+    return ModeConnectivity(
+        alignment.names,
+        pd.DataFrame(rows),
+        pd.DataFrame(barriers),
+        alignment.distances(),
+        alignment.symmetries,
+        logit_change,
+        provenance,
+    )
+
+
+def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float]:
+    """Barrier, its bootstrap interval over problems, and where it is."""
+    n, points = losses.shape[1], len(losses)
+    t = np.linspace(0, 1, points)[:, None]
+    above = losses - ((1 - t) * losses[:1] + t * losses[-1:])  # of every problem; the mean is linear in them
+    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
+    low, high = np.quantile((above @ drawn).max(0), [0.025, 0.975])
+    mean = above.mean(1)
+    low, high = widened(mean.max(), low, high, n)
+    low = max(0.0, float(low))  # a barrier is no less than its ends' height, which is zero
+    return {"barrier": float(mean.max()), "low": low, "high": float(high), "at": float(t[mean.argmax(), 0])}
+
+
+def _control_paths(a: Any, alignment: Alignment, seed: int) -> dict[str, tuple[Any, Any]]:
+    symmetries, start = symmetries_of(a), alignment.aligned[0]
+    moved = symmetries.random(start, torch.Generator().manual_seed(seed))
+    paths = {MOVED: (start, moved), BACK: (start, symmetries.align(symmetries.canonical(moved), start))}
+    fresh = untrained_copy(a, 1_000 + seed)
+    if fresh is not None:
+        paths = {UNTRAINED: align(a, fresh).aligned} | paths
+    return paths
+
+
+@torch.no_grad()
+def _logit_change(model: Any, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
+    """How far the alignment moved any logit of either model: the ends of the second path against the first's."""
+    from torch.func import functional_call
+
+    from models.training.objective import ParameterLayout
+
+    layout, queries = ParameterLayout(model), list(model.task.query_positions)
+
+    def logits(row: torch.Tensor) -> torch.Tensor:
+        weights = functional_call(model.weight_map, layout.unflatten(row), ())
+        return model(tokens, weights=weights)[:, queries]
+
+    ends = [(0, points), (points - 1, 2 * points - 1)]
+    return max(float((logits(theta[i]) - logits(theta[j])).abs().max()) for i, j in ends)

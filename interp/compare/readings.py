@@ -1,0 +1,198 @@
+"""What one model does on the problems of a comparison, read in one forward pass, and its weights behind the norms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.problems import chunks
+from interp.probes.attention import visible_roles
+from models.errors import UserError
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+
+CELL = ("digit_sum", "carry_in")  # the intermediate values that logits are laid out by
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What both models are read at: the task's targets, their roles, and the intermediate values behind them.
+
+    ``member`` [target, role, key]: which visible keys have a role for a target. ``tokens_at`` [n, pos]. ``cells``
+    [n, target]: index of the (digit sum, carry in) of the target's column in ``cell_values`` [cell, 2], -1 where the
+    target has none (delimiters, columns without operands). ``answers``: tokens that are right at such targets.
+    """
+
+    task: Task
+    tokens: Int[Tensor, "n pos"]
+    queries: tuple[int, ...]
+    targets: tuple[str, ...]
+    roles: tuple[str, ...]
+    member: Bool[np.ndarray, "target role key"]
+    cells: Int[np.ndarray, "n target"]
+    cell_values: Int[np.ndarray, "cell 2"]
+    answers: tuple[int, ...]
+
+
+def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
+    """The frame of a task's problems. Any task will do; without digit sums and carries there are no cells."""
+    queries, length = list(task.query_positions), tokens.shape[1]
+    groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
+    roles = list(dict.fromkeys(name for group in groups for name in group))
+    member = np.zeros((len(queries), len(roles), length), dtype=bool)
+    for target, group in enumerate(groups):
+        for name, positions in group.items():
+            member[target, roles.index(name), positions] = True
+    values = _column_values(task, problems, len(tokens))
+    cells, cell_values = np.full((len(tokens), len(queries)), -1), np.zeros((0, 2), dtype=np.int64)
+    answers: tuple[int, ...] = ()
+    if values is not None and (values >= 0).any():
+        has = (values >= 0).all(-1)
+        cell_values, index = np.unique(values[has], axis=0, return_inverse=True)
+        cells[has] = index.reshape(-1)
+        answers = tuple(np.unique(task.targets(problems).numpy()[has]).tolist())
+    labels = [role.label for role in task.target_roles]
+    return Frame(
+        task, tokens, tuple(queries), tuple(labels), tuple(roles), member, cells, cell_values.astype(np.int64), answers
+    )
+
+
+def _column_values(task: Task, problems: Any, n: int) -> Int[np.ndarray, "n target 2"] | None:
+    """Digit sum and carry in of every target's column (and step, where there are many), -1 where it has none."""
+    try:
+        variables = task.variables(problems)
+    except (UserError, NotImplementedError):
+        return None
+    if any(name not in variables for name in CELL):
+        return None
+    parts = [variables[name].numpy() for name in CELL]
+    found = np.full((n, len(task.target_roles), 2), -1, dtype=np.int64)
+    for target, role in enumerate(task.target_roles):
+        if role.kind not in ("answer", "scratchpad") or role.column is None:
+            continue
+        step = (role.index or 0) - 1  # of many operands: b_i is the sum after step i, b_0 after none
+        for which, part in enumerate(parts):
+            if role.column >= part.shape[-1] or (part.ndim == 3 and not 0 <= step < part.shape[1]):
+                continue
+            found[:, target, which] = part[:, step, role.column] if part.ndim == 3 else part[:, role.column]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """One model in a :class:`Frame`. Heads and units of all layers in a row, layer by layer.
+
+    ``roles`` [n, head, target, role]: attention summed over the keys of a role. ``units`` [n, target, unit]:
+    ``mlp.hook_post``. ``responses``: by (attention, MLP, logits) the mean over problems [cell, answer token] of what
+    the part adds to the logits, without what the norms divide by. ``places`` [pos, d_model]: what positions add to the
+    stream; None for models whose positions do not.
+    """
+
+    model: ArithmeticTransformer
+    roles: Float[np.ndarray, "n head target role"]
+    units: Float[np.ndarray, "n target unit"]
+    responses: Mapping[str, Float[np.ndarray, "cell answer"]]
+    places: Float[np.ndarray, "pos d_model"] | None
+
+    @property
+    def heads(self) -> list[str]:
+        cfg = self.model.cfg
+        return [f"L{layer}H{head}" for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+
+    @property
+    def unit_names(self) -> list[str]:
+        cfg = self.model.cfg
+        return [f"L{layer}U{unit}" for layer in range(cfg.n_layers) for unit in range(cfg.d_mlp)]
+
+
+@torch.no_grad()
+def read(model: ArithmeticTransformer, at: Frame) -> Readings:
+    """Run a model on the frame's tokens. Cost: one forward pass; memory [n, target, d_mlp].
+
+    Raises:
+        UserError: a model that diverged.
+    """
+    cfg, queries = model.cfg, list(at.queries)
+    kept: dict[str, list[Tensor]] = {}
+
+    def keep(value: Tensor, hook: Any, name: str) -> None:
+        if name == "hook_pos_embed":
+            value = value[:1]
+        elif name.endswith("hook_pattern"):
+            value = value[:, :, queries]
+        else:
+            value = value[:, queries]
+        kept.setdefault(name, []).append(value.detach().cpu().double())
+
+    blocks = [f"blocks.{layer}." for layer in range(cfg.n_layers)]
+    names = [block + part for block in blocks for part in ("attn.hook_pattern", "hook_attn_out")]
+    names += [block + part for block in blocks for part in ("mlp.hook_post", "hook_mlp_out") if cfg.d_mlp]
+    names += [name for name in ("hook_pos_embed",) if name in model.hook_dict]
+    hooks: list[Any] = [(name, partial(keep, name=name)) for name in names]
+    logits = []
+    for tokens in chunks(at.tokens, model):
+        out = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
+        logits.append(out[:, queries].detach().cpu().double())
+    found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
+    if any(not np.isfinite(value).all() for value in found.values()):
+        raise UserError("An activation is not a finite number: the model has diverged.")
+    patterns = np.concatenate([found[block + "attn.hook_pattern"] for block in blocks], 1)
+    roles = np.einsum("nhtk,trk->nhtr", patterns, at.member.astype(np.float64), optimize=True)
+    units = [found[block + "mlp.hook_post"] for block in blocks] if cfg.d_mlp else []
+    weights = weights_of(model)
+    parts = {"attention": [found[block + "hook_attn_out"] for block in blocks]}
+    if cfg.d_mlp:
+        parts["MLP"] = [found[block + "hook_mlp_out"] for block in blocks]
+    written: dict[str, np.ndarray] = {"logits": torch.cat(logits).numpy()}
+    for part, outs in parts.items():
+        gains = [write_gain(weights, layer, part == "MLP", cfg.n_layers) for layer in range(cfg.n_layers)]
+        written[part] = np.sum([out * gain for out, gain in zip(outs, gains, strict=True)], 0) @ weights["unembed.W_U"]
+    places = found["hook_pos_embed"][0] if "hook_pos_embed" in found else None
+    return Readings(
+        model,
+        roles,
+        np.concatenate(units, -1) if units else np.zeros((len(at.tokens), len(queries), 0)),
+        {part: _cell_means(values, at) for part, values in written.items()} if at.answers else {},
+        places,
+    )
+
+
+def _cell_means(values: Float[np.ndarray, "n target d_vocab"], at: Frame) -> Float[np.ndarray, "cell answer"]:
+    has = at.cells >= 0
+    rows, index = values[has][:, list(at.answers)], at.cells[has]
+    sums = np.zeros((len(at.cell_values), rows.shape[1]))
+    np.add.at(sums, index, rows)
+    return sums / np.bincount(index, minlength=len(sums))[:, None]
+
+
+def weights_of(model: ArithmeticTransformer) -> dict[str, np.ndarray]:
+    """Effective weights in float64."""
+    return {name: value.detach().cpu().double().numpy() for name, value in model.all_weights().items()}
+
+
+def write_gain(weights: Mapping[str, np.ndarray], layer: int, mlp: bool, n_layers: int) -> Any:
+    """Product of the gains of all norms between a sublayer's output and the logits: [d_model], or 1."""
+    names: list[str] = [f"blocks.{layer}.ln1_post"] if not mlp else []
+    names += [f"blocks.{layer}.ln2_post"]
+    names += [f"blocks.{later}.{norm}" for later in range(layer + 1, n_layers) for norm in ("ln1_post", "ln2_post")]
+    return _product(weights, [*names, "ln_final"])
+
+
+def read_gain(weights: Mapping[str, np.ndarray], layer: int, norm: str) -> Any:
+    """Gain of the norm in front of a sublayer, post-norms of earlier layers included: [d_model], or 1."""
+    earlier = [f"blocks.{i}.{name}" for i in range(layer) for name in ("ln1_post", "ln2_post")]
+    return _product(weights, [*earlier, f"blocks.{layer}.{norm}"])
+
+
+def _product(weights: Mapping[str, np.ndarray], norms: Sequence[str]) -> Any:
+    gain: Any = 1.0
+    for norm in norms:
+        gain = gain * weights.get(f"{norm}.w", 1.0)
+    return gain

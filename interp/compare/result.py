@@ -1,0 +1,109 @@
+"""The result of :func:`interp.compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from interp.compare.circuits import NAMES
+from interp.compare.digits import DigitPoints
+from interp.core.results import Provenance, Result
+from models.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Result):
+    """Two models beside each other; ``names`` are a's and b's.
+
+    ``table``: a row a measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
+    ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over
+    problems; heads only), ``factor`` (what a's table is multiplied by to come closest to b's), ``nothing`` ("a" or "b"
+    where that model's table is all zeros, at distance 1 from any; where both are there is no row), ``untrained`` (mean
+    of the copies) and ``p_untrained``, ``shuffled`` and ``p_shuffled``.
+
+    ``heads`` Dataset over (a, b): ``distance``, ``low``, ``high``. ``unit_pairs``: matched units with their
+    correlation. ``units`` (a, b): all correlations, of units that vary. ``still``: how many do not, in a and in b.
+    ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell],
+    cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``:
+    number beside number, or None. ``control``: whose copies, and how many.
+    """
+
+    table: pd.DataFrame
+    heads: xr.Dataset
+    unit_pairs: pd.DataFrame
+    units: xr.DataArray
+    still: tuple[int, int]
+    roles: tuple[xr.DataArray, xr.DataArray]
+    unit_means: tuple[xr.DataArray, xr.DataArray]
+    digits: tuple[DigitPoints, DigitPoints]
+    parameters: pd.DataFrame | None
+    names: tuple[str, str]
+    control: tuple[str, int]
+    provenance: Provenance
+
+    @property
+    def head_pairs(self) -> list[tuple[str, str]]:
+        """The matching: (a's head, b's head)."""
+        rows = self.table[self.table["quantity"] == "attention by role"]
+        return list(zip(rows["a"].tolist(), rows["b"].tolist(), strict=True))
+
+    def distance(self, quantity: str) -> float:
+        """Of one quantity, mean over matched pairs. Raises UserError for one that is not in the table."""
+        rows = self.table[self.table["quantity"] == quantity]
+        if rows.empty:
+            known = ", ".join(dict.fromkeys(self.table["quantity"]))
+            raise UserError(f"There is no quantity {quantity!r}; there is {known}.")
+        return float(rows["distance"].mean())
+
+    def sentence(self) -> str:
+        texts = [self._said("heads", "attention by role of the matched heads")]
+        units = self.table[self.table["part"] == "units"]
+        if len(units):
+            texts.append(
+                f"{len(self.unit_pairs)} matched MLP units with a mean correlation of "
+                f"{self.unit_pairs['correlation'].abs().mean():.3f} (distance {self._numbers(units)})"
+            )
+        if (self.table["quantity"] == NAMES["logits"]).any():
+            texts.append(f"logits by digit sum and carry {self._numbers(self._rows(NAMES['logits']))}")
+        tables = self.table[self.table["part"] == "circuits"]
+        both = tables[tables["nothing"] == ""]
+        if len(both):
+            near, far = (both.loc[pick] for pick in (both["distance"].idxmin(), both["distance"].idxmax()))
+            said = (
+                f"{len(both)} circuit tables from {near['distance']:.3f} ({near['quantity']}) to {far['distance']:.3f} "
+                f"({far['quantity']})"
+                if len(both) > 1
+                else f"one circuit table {near['distance']:.3f} ({near['quantity']})"
+            )
+            texts.append(
+                said + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
+            )
+        return f"{self.names[0]} beside {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
+
+    def _rows(self, quantity: str) -> pd.DataFrame:
+        return self.table[self.table["quantity"] == quantity]
+
+    def _said(self, part: str, words: str) -> str:
+        rows = self.table[self.table["part"] == part]
+        return f"{words} {self._numbers(rows)}"
+
+    def _numbers(self, rows: pd.DataFrame) -> str:
+        """The distance of one row, the largest of many, with what untrained copies give there."""
+        row = rows.loc[rows["distance"].idxmax()]
+        which = f" at most ({row['a']} - {row['b']})" if len(rows) > 1 else ""
+        control = f"; untrained {row['untrained']:.3f}, p = {row['p_untrained']:.3f}" if self.control[1] else ""
+        return f"{row['distance']:.3f}{which}{control}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """``table`` with the number of problems."""
+        return self.table.assign(n=self.provenance.n)
+
+    def figure(self) -> Any:
+        """Attention of matched heads by role, matched units, digit embeddings, every distance with its nulls, and the
+        parameters where they can be laid beside each other."""
+        from interp.figures.compare import comparison
+
+        return comparison(self)

@@ -1,0 +1,51 @@
+"""What a page says of a comparison: for ``interp compare``, the experiment and the report alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interp.compare.result import Comparison
+from interp.compare.table import ModelTable
+from interp.papers.studies.page import Section, records
+
+ABOUT = """One row a model, one column a question, all asked in what every format of addition shares: where the two
+digits of a column stand, and which position predicts its answer digit. Models of sums of many operands are asked about
+sums of two numbers. A number stands with its 95% interval or its rung of evidence, and the control: the same measure
+where there is nothing to find. A dash says that the question makes no sense for the model."""
+DISTANCES = """Distances lie between 0 (the same) and 1. Untrained: the mean of copies with fresh parameters in place of
+one of the two; shuffled: of shuffled labels; p is the share of them that are as close. A circuit that only one model
+has is named in the column "nothing in"."""
+
+
+def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
+    """Models of any formats."""
+    texts = table.texts()
+    names = {column: texts[column].str.replace("-", "\u2011") for column in ("model", "asked about")}
+    texts = texts.assign(**names)
+    reasons = table.to_dataframe()
+    reasons = reasons[reasons.why != ""][["model", "question", "why"]]
+    figures = [table.figure(), *([table.heads_figure()] if table.has_attention else [])]
+    sections = [
+        Section("The models beside each other", f"{table.sentence()}\n\n{about}", figures=figures),
+        Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [texts]),
+        Section("The questions", "\n\n".join(f"{each.heading}: {each.words}" for each in table.questions)),
+    ]
+    return sections + ([Section("Questions that do not apply", tables=[reasons])] if len(reasons) else [])
+
+
+def matched_sections(found: Comparison) -> list[Section]:
+    """Two models of one format."""
+    distances = found.table.rename(columns={"nothing": "nothing in"})
+    tables = [found.unit_pairs] if len(found.unit_pairs) else []
+    return [
+        Section("The two beside each other", f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
+        Section("Distances", DISTANCES, [distances]),
+        Section("Matched units", "Correlation of activations over problems and answer tokens.", tables),
+    ][: 2 + bool(tables)]
+
+
+def matched_data(found: Comparison) -> dict[str, Any]:
+    """Of two models of one format, as JSON."""
+    data: dict[str, Any] = {"models": list(found.names), "distances": records(found.table)}
+    data |= {"units": records(found.unit_pairs), "provenance": str(found.provenance)}
+    return data if found.parameters is None else data | {"parameters": records(found.parameters)}

@@ -1,0 +1,246 @@
+"""Seeds of one architecture beside each other: how far apart their parameters are, and how far what they compute.
+
+For every pair, the distance of each component's parameters as stored and after alignment
+(:mod:`interp.compare.alignment`), and of the functions, on the same problems and teacher-forced tokens:
+
+    divergence   mean Jensen-Shannon divergence of the answers' distributions, bits, from 0 to 1
+    logits       |a - b| / sqrt(|a|^2 + |b|^2) of logits whose rows were centred: 0 equal, 1 orthogonal
+    agreement    share of problems whose whole answers are the same, right or wrong
+
+Null: untrained copies beside each other, aligned in the same way. Where a component of two trained models is as far
+apart as of two random draws, training left nothing in common there that these symmetries can show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.compare.alignment import align, parametrised
+from interp.compare.tables import columns_of, table_of
+from interp.core.controls import untrained_copy
+from interp.core.problems import chunks, draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.stats import bootstrap_interval, clopper_pearson
+from models.errors import UserError
+
+CONTROLS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class SeedDistances(Result):
+    """``table``: a row a pair and component: a, b, component ("all" for everything), numbers, before, after, and the
+    mean of the untrained pairs there: untrained_before, untrained_after (with untrained_low and untrained_high, the
+    extremes of the latter).
+
+    ``functions``: a row a pair: divergence with low and high (bootstrap over problems), logits, agreement with
+    agreement_low and agreement_high (Clopper-Pearson), n. ``untrained_functions``: the same of untrained pairs.
+    """
+
+    names: tuple[str, ...]
+    table: pd.DataFrame
+    functions: pd.DataFrame
+    untrained_functions: pd.DataFrame
+    symmetries: tuple[str, ...]
+    provenance: Provenance
+
+    def matrix(self, column: str = "after", component: str = "all") -> Float[np.ndarray, "model model"]:
+        """Of ``table``'s or ``functions``' column, symmetric, 0 on the diagonal (1 for agreement).
+
+        Raises:
+            UserError: a component or column that is not there.
+        """
+        rows = self.functions if column in self.functions else self.table[self.table["component"] == component]
+        if rows.empty or column not in rows:
+            raise UserError(f"There is no {column!r} of {component!r}.")
+        found = np.eye(len(self.names)) * (column == "agreement")
+        for a, b, value in zip(rows["a"], rows["b"], rows[column], strict=True):
+            i, j = self.names.index(a), self.names.index(b)
+            found[i, j] = found[j, i] = value
+        return found
+
+    def sentence(self) -> str:
+        rows = self.table[self.table["component"] == "all"]
+        pairs = len(rows)
+        text = (
+            f"{len(self.names)} models of one architecture, {pairs} pair{'s' if pairs > 1 else ''}: parameters are "
+            f"{_range(rows['before'])} apart as stored and {_range(rows['after'])} once aligned"
+        )
+        if rows["untrained_after"].notna().any():
+            text += f" (untrained copies {_range(rows['untrained_before'])} and {_range(rows['untrained_after'])})"
+        text += (
+            f"; their answers' distributions {_range(self.functions['divergence'])} bits apart, the same whole answer "
+            f"in {_range(self.functions['agreement'])} of problems"
+        )
+        parts = self.table[self.table["component"] != "all"].groupby("component", sort=False)[["before", "after"]]
+        mean = parts.mean()["after"]
+        mean = mean[mean > 0]  # what alignment has made equal by definition says nothing
+        if len(mean) > 1:
+            text += f"; closest are {mean.idxmin()} ({mean.min():.3f}), farthest {mean.idxmax()} ({mean.max():.3f})"
+        return text + "."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+    def figure(self) -> Any:
+        """Distances by component with their null, and the matrix of all pairs."""
+        from interp.figures.connectivity import seed_distances
+
+        return seed_distances(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; :meth:`from_dict` reads it."""
+        tables = {name: columns_of(getattr(self, name)) for name in ("table", "functions", "untrained_functions")}
+        rest = {"names": list(self.names), "symmetries": list(self.symmetries)}
+        return tables | rest | {"provenance": vars(self.provenance)}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> SeedDistances:
+        """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
+        tables = {name: table_of(value[name]) for name in ("table", "functions", "untrained_functions")}
+        texts = {name: tuple(value[name]) for name in ("names", "symmetries")}
+        return cls(provenance=Provenance(**value["provenance"]), **texts, **tables)
+
+
+def _range(values: pd.Series) -> str:
+    low, high = float(values.min()), float(values.max())
+    return f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
+
+
+def seed_distances(
+    models: Sequence[Any],
+    names: Sequence[str] | None = None,
+    task: Any = None,
+    n: int = 256,
+    seed: int = 0,
+    problems: Any = None,
+    untrained: int = CONTROLS,
+) -> SeedDistances:
+    """Distances of every pair of models of one architecture; see the module.
+
+    Args:
+        models: two or more, each with the same parameters' names and shapes.
+        names: what to call them; their own names, numbered where they are the same, unless given.
+        task, n, seed, problems: where functions are compared; half of the drawn problems are rich in carries.
+        untrained: fresh copies of the first model, every pair of which is a draw of the null; 0 or 1 for none.
+
+    Cost: one alignment a pair, of models and of copies; a run of the problems a model.
+
+    Raises:
+        UserError: fewer than two models, names that do not fit, models of different architectures or of one whose
+            symmetries are not known.
+    """
+    models = list(models)
+    if len(models) < 2:
+        raise UserError(f"Distances are between models: give at least two, not {len(models)}.")
+    called = _numbered([model_name(model) for model in models]) if names is None else [str(name) for name in names]
+    if len(called) != len(models) or len(set(called)) < len(called):
+        raise UserError(f"{len(models)} models need as many different names, not {', '.join(called)}.")
+    for model in models:
+        require_evaluation_mode(model)
+    task = resolve_task(models[0], task)
+    models = [parametrised(model, task) for model in models]
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    rows, words = [], ()
+    for i, j in combinations(range(len(models)), 2):
+        alignment = align(models[i], models[j])
+        words = alignment.symmetries
+        rows.append(alignment.distances().assign(a=called[i], b=called[j]))
+    table = pd.concat(rows, ignore_index=True)
+    drawn = [untrained_copy(models[0], 1_000 + seed + i) for i in range(untrained)]
+    copies = [copied for copied in drawn if copied is not None]
+    null = [align(a, b).distances() for a, b in combinations(copies, 2)]
+    table = table.merge(_null_columns(null), how="left", on="component")
+    order = ["a", "b", "component", "numbers", "before", "after"]
+    table = table[order + [name for name in table if name not in order]]
+    provenance = sample.provenance
+    provenance = replace(provenance, seed=seed) if provenance.seed is None else provenance
+    labels = _numbered(["untrained"] * len(copies))
+    return SeedDistances(
+        tuple(called),
+        table,
+        _functions(models, called, task, sample.tokens, provenance.seed or 0),
+        _functions(copies, labels, task, sample.tokens, provenance.seed or 0),
+        words,
+        provenance,
+    )
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Names that occur more than once, with a number behind each."""
+    return [f"{name} ({names[:i].count(name) + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _null_columns(null: list[pd.DataFrame]) -> pd.DataFrame:
+    columns = ["component", "untrained_before", "untrained_after", "untrained_low", "untrained_high"]
+    if not null:
+        return pd.DataFrame({name: pd.Series(dtype=object if name == "component" else float) for name in columns})
+    groups = pd.concat(null).groupby("component", sort=False)
+    found = groups.agg(
+        untrained_before=("before", "mean"),
+        untrained_after=("after", "mean"),
+        untrained_low=("after", "min"),
+        untrained_high=("after", "max"),
+    )
+    return found.reset_index()[columns]
+
+
+# ---- what they compute
+
+
+@torch.no_grad()
+def _functions(models: Sequence[Any], names: Sequence[str], task: Any, tokens: Tensor, seed: int) -> pd.DataFrame:
+    queries = list(task.query_positions)
+    logits = [
+        torch.cat([model(batch)[:, queries].double().cpu() for batch in chunks(tokens, model)]) for model in models
+    ]
+    rows = []
+    for i, j in combinations(range(len(models)), 2):
+        divergence = jensen_shannon(logits[i], logits[j]).mean(1).numpy()
+        low, high = bootstrap_interval(divergence[None], seed)
+        same = int((logits[i].argmax(-1) == logits[j].argmax(-1)).all(1).sum())
+        ends = clopper_pearson(same, len(tokens))
+        rows.append(
+            {
+                "a": names[i],
+                "b": names[j],
+                "divergence": float(divergence.mean()),
+                "low": float(low[0]),
+                "high": float(high[0]),
+                "logits": centred_distance(logits[i], logits[j]),
+                "agreement": same / len(tokens),
+                "agreement_low": ends[0],
+                "agreement_high": ends[1],
+                "n": len(tokens),
+            }
+        )
+    columns = ["a", "b", "divergence", "low", "high", "logits", "agreement", "agreement_low", "agreement_high", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def jensen_shannon(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
+    """Divergence of the two distributions that logits stand for, in bits: from 0 to 1."""
+    p, q = a.softmax(-1), b.softmax(-1)
+    middle = (p + q) / 2
+
+    def against(x: Tensor) -> Tensor:
+        return torch.where(x > 0, x * (x / middle).log2(), torch.zeros_like(x)).sum(-1)
+
+    return ((against(p) + against(q)) / 2).clamp(0, 1)
+
+
+def centred_distance(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> float:
+    """|a - b| / sqrt(|a|^2 + |b|^2), each row minus its mean: no softmax sees that."""
+    a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
+    size = float((a.square().sum() + b.square().sum()).sqrt())
+    return float((a - b).norm()) / size if size > 0 else 0.0

@@ -1,0 +1,157 @@
+"""A model that is asked questions which do not depend on its format.
+
+What all formats of addition share is :class:`~models.tasks.algorithms.ColumnLayout`: for every column of one addition
+of two numbers, where its two digits stand, and which position predicts its answer digit (there the digit written
+before stands). Sums of many operands are asked about their last step, and, unless a task is given, with two operands:
+then every format adds two numbers.
+
+*Inner* columns are those above the units whose digits vary: all have two digits of their own, two below them, a digit
+written before, and may receive a carry. Ten-digit formats have nine, two-digit sums one (the tens).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.random_draws import untrained_twin
+from interp.core.sites import model_name, require_evaluation_mode
+from models.errors import UserError
+from models.tasks.algorithms import RIPPLE, ColumnLayout, column_layout
+from models.tasks.base import Task
+from models.tasks.multi_addition import MultiOperandAddition
+
+#: Where a query can look, in the order of the figure's bars.
+PLACES = ("own column", "column below", "written digit", "delimiters", "elsewhere")
+CARRY_HEAVY = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnReadings:
+    """What a model does at the queries of the inner columns, with the right answer in place.
+
+    ``places`` [n, column, layer, head, place]: attention summed over a place's keys. ``units`` [n, column, layer,
+    unit]: ``mlp.hook_pre``, no unit where there is no MLP. ``right`` [n, column]: whether the digit is right.
+    """
+
+    places: Float[np.ndarray, "n column layer head place"]
+    units: Float[np.ndarray, "n column layer unit"]
+    right: Bool[np.ndarray, "n column"]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model with the task it is asked about. ``n`` problems a question; ``seed`` draws them and the controls."""
+
+    model: Any
+    task: Task
+    name: str
+    n: int
+    seed: int
+    found: dict[str, Any] = field(default_factory=dict, repr=False)  # what several questions share
+
+    @cached_property
+    def layout(self) -> ColumnLayout:
+        """Raises UserError for a task that does not add column by column, units first."""
+        return column_layout(self.task)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """Half uniform, half rich in carry chains."""
+        return draw(self.task, None, self.n, self.seed, CARRY_HEAVY)
+
+    @cached_property
+    def variables(self) -> Mapping[str, Int[Tensor, "n column"]]:
+        """Of ripple carry, in every column of the sample."""
+        return self.layout.run(RIPPLE, self.sample.tokens)
+
+    @cached_property
+    def inner(self) -> list[int]:
+        """Columns above the units with two digits that vary. Raises UserError where there is none."""
+        total, layout = self.variables["digit_sum"], self.layout
+        found = [k for k in range(1, len(layout)) if len(layout.operands[k]) == 2 and int(total[:, k].max()) > 0]
+        if not found:
+            raise UserError(f"The task {self.task.name!r} has one column with digits in this shape: no carry is used.")
+        return found
+
+    @cached_property
+    def twin(self) -> Any:
+        """The same architecture, untrained."""
+        return untrained_twin(self.model, self.task, self.seed)
+
+    @cached_property
+    def readings(self) -> ColumnReadings:
+        return self.read(self.model)
+
+    @cached_property
+    def untrained_readings(self) -> ColumnReadings:
+        return self.read(self.twin)
+
+    def positions(self, column: int) -> dict[str, list[int]]:
+        """The keys of every place for one column; each up to the query is in one."""
+        layout, roles = self.layout, self.task.roles
+        query = layout.queries[column]
+        found = {"own column": list(layout.operands[column]), "column below": list(layout.operands[column - 1])}
+        found["written digit"] = [query]
+        left = [at for at in range(query) if all(at not in keys for keys in found.values())]
+        found["delimiters"] = [at for at in left if roles[at].kind in ("delimiter", "eos", "bos")]
+        found["elsewhere"] = [at for at in left if at not in found["delimiters"]]
+        return found
+
+    @cached_property
+    def expected(self) -> Int[Tensor, "n column"]:
+        """The right digit of every inner column."""
+        return self.task.targets(self.sample.problems)[:, [self.layout.targets[k] for k in self.inner]]
+
+    @torch.no_grad()
+    def read(self, model: Any) -> ColumnReadings:
+        """One forward pass of the sample. Raises UserError for a model that diverged."""
+        queries = [self.layout.queries[k] for k in self.inner]
+        layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
+        member = np.zeros((len(queries), len(PLACES), length))
+        for row, column in enumerate(self.inner):
+            for place, keys in self.positions(column).items():
+                member[row, PLACES.index(place), keys] = 1
+        places, units, right = [], [], []
+        for tokens, expected in zip(chunks(self.sample.tokens, model), chunks(self.expected, model), strict=True):
+            kept: dict[str, np.ndarray] = {}
+
+            def keep(value: Tensor, hook: Any, name: str, into: dict[str, np.ndarray]) -> None:
+                rows = value[:, :, queries] if name.endswith("pattern") else value[:, queries]
+                into[name] = rows.float().cpu().numpy()
+
+            names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
+            names += [f"blocks.{layer}.mlp.hook_pre" for layer in layers if model.cfg.d_mlp]
+            hooks: list[Any] = [(name, partial(keep, name=name, into=kept)) for name in names]
+            logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)[:, queries]
+            pattern = np.stack([kept[f"blocks.{layer}.attn.hook_pattern"] for layer in layers], 1)
+            places.append(np.einsum("nlhqk,qpk->nqlhp", pattern, member, optimize=True))
+            if model.cfg.d_mlp:
+                units.append(np.stack([kept[f"blocks.{layer}.mlp.hook_pre"] for layer in layers], 2))
+            right.append((logits.argmax(-1) == expected).cpu().numpy() & ~logits.isnan().any(-1).cpu().numpy())
+        found = np.concatenate(places)
+        if not np.isfinite(found).all():
+            raise UserError("An attention weight is not a finite number: the model has diverged.")
+        empty = np.zeros((*found.shape[:3], 0))
+        return ColumnReadings(found, np.concatenate(units) if units else empty, np.concatenate(right))
+
+
+def subject(model: Any, task: Any, name: str | None, n: int, seed: int) -> Subject:
+    """A subject; without a ``task`` the model's own, sums of many operands with two.
+
+    Raises:
+        UserError: no hooked model, no task, a task that does not fit, a model in training mode.
+    """
+    given, task = task, resolve_task(model, task)
+    require_evaluation_mode(model)
+    if given is None and isinstance(task, MultiOperandAddition) and task.n_operands > 2:
+        task = task.at(2, task.n_digits)
+    return Subject(model, task, name or model_name(model), n, seed)

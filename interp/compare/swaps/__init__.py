@@ -1,0 +1,1 @@
+"""What survives when parts of one model replace another's."""

@@ -1,0 +1,143 @@
+"""How another model's activations become a model's own: the correspondence, fitted on problems that nothing else uses.
+
+Of a part with activations y_t of the model and x_t of its counterpart, at position t,
+
+    y_t  ~  mean(y_t) + (x_t - mean(x_t)) W             least squares over problems and positions, one W for all of them
+
+with the means over the fit's problems, position by position. What is the same for all problems is thus the model's own,
+and all that depends on the problem has to come through W: with W = 0 the part is ablated to its mean. Attention
+patterns are taken as they are; they have no basis, and the positions are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.compare.swaps.parts import PATTERNS, Part, layer_of
+from interp.core.problems import chunks
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+
+_ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are the rounding of float32
+_NUMBERS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
+
+Activations = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PartMap:
+    """One part's map. ``weight`` is None for patterns, and where there is no counterpart. ``rank``: in how many
+    directions the other's activation varies. ``offset``: added to what is mapped (of maps fitted to the loss)."""
+
+    places: tuple[int, ...]
+    mean: Float[Tensor, "place d"] | None = None
+    mean_other: Float[Tensor, "place d_other"] | None = None
+    weight: Float[Tensor, "d_other d"] | None = None
+    rank: int = 0
+    offset: Float[Tensor, " d"] | None = None
+
+    @property
+    def fitted(self) -> int:
+        """How many numbers were free in the map, means apart."""
+        return 0 if self.weight is None else self.rank * self.weight.shape[1]
+
+    def ablated(self, batch: int) -> Float[Tensor, "batch place d"]:
+        assert self.mean is not None
+        return self.mean.expand(batch, -1, -1)
+
+    def __call__(self, other: Float[Tensor, "batch pos d_other"]) -> Float[Tensor, "batch place d"]:
+        """What takes the place of the part: its mean, where it has no counterpart."""
+        assert self.mean is not None
+        if self.weight is None or self.mean_other is None:
+            return self.ablated(len(other))
+        mapped = self.mean + (other[:, list(self.places)].double() - self.mean_other) @ self.weight
+        return mapped if self.offset is None else mapped + self.offset
+
+
+def activations(
+    model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"], hooks: Iterable[str]
+) -> tuple[Tensor, Activations]:
+    """Logits and the activations at these hooks, of one batch. Raises UserError for a model that diverged."""
+    found: Activations = {}
+
+    def keep(value: Tensor, hook: Any, name: str) -> None:
+        found[name] = value.detach()
+
+    logits = model.run_with_hooks(tokens, fwd_hooks=[(name, partial(keep, name=name)) for name in dict.fromkeys(hooks)])
+    if not all(bool(value.isfinite().all()) for value in found.values()):
+        raise UserError("An activation is not a finite number: the model has diverged.")
+    return logits, found
+
+
+def batches(model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"]) -> Iterable[Int[Tensor, "batch pos"]]:
+    """Tokens in batches whose patterns fit the memory."""
+    return chunks(tokens, model, min(512, max(1, _NUMBERS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2))))
+
+
+def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
+    """Where a part is replaced: at the queries, if nothing else of it is read or roles are known, else everywhere."""
+    last = layer_of(part) == layers - 1 and part.kind != "values"
+    return tuple(queries) if last or part.kind == "pattern by role" else tuple(range(length))
+
+
+@torch.no_grad()
+def fit_maps(
+    a: ArithmeticTransformer,
+    b: ArithmeticTransformer,
+    parts: Sequence[Part],
+    tokens: Int[Tensor, "n pos"],
+    queries: Sequence[int],
+) -> dict[str, PartMap]:
+    """The maps from b's parts to a's, by part. Cost: one run of each, and least squares of d_b numbers a part.
+
+    Memory: the parts' activations on all of the problems.
+    """
+    wanted = [part for part in parts if part.kind not in PATTERNS]
+    own, others = [], []
+    for batch in batches(a, tokens):
+        own.append(_collect(a, batch, wanted, False))
+        others.append(_collect(b, batch.to(b.cfg.device), wanted, True))
+    found = {}
+    for part in parts:
+        places = places_of(part, queries, tokens.shape[1], a.cfg.n_layers)
+        if part.kind in PATTERNS:
+            found[part.name] = PartMap(places)
+            continue
+        y = torch.cat([each[part.name] for each in own])[:, list(places)].double()
+        if part.source is None:
+            found[part.name] = PartMap(places, y.mean(0))
+            continue
+        x = torch.cat([each[part.name] for each in others])[:, list(places)].double().to(y.device)
+        weight, rank = _least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1), float(x.norm()))
+        found[part.name] = PartMap(places, y.mean(0), x.mean(0), weight, rank)
+    return found
+
+
+def _collect(
+    model: ArithmeticTransformer, batch: Tensor, parts: Sequence[Part], counterpart: bool
+) -> Mapping[str, Tensor]:
+    hooks = [(part.source if counterpart else part.hook) for part in parts]
+    _, values = activations(model, batch, [hook for hook in hooks if hook is not None])
+    return {
+        part.name: part.of(values[hook], counterpart)
+        for part, hook in zip(parts, hooks, strict=True)
+        if hook is not None
+    }
+
+
+def _least_squares(
+    x: Float[Tensor, "row d_other"], y: Float[Tensor, "row d"], size_of_x: float
+) -> tuple[Float[Tensor, "d_other d"], int]:
+    """The smallest W of least |x W - y|, and its rank; directions in which x varies by rounding alone take no part."""
+    u, size, v = np.linalg.svd(x.cpu().numpy(), full_matrices=False)
+    kept = size > _ROUNDING * max(size_of_x, 1e-300)
+    weight = v[kept].T @ ((u[:, kept].T @ y.cpu().numpy()) / size[kept, None])
+    return torch.from_numpy(weight).to(y.device), int(kept.sum())

@@ -1,0 +1,209 @@
+"""What can be swapped: parts of a model's forward pass, each at one hook point, beside their counterparts in another.
+
+    L0H0 pattern           attn.hook_pattern of one head: the other's weights as they are
+    L0H0 pattern by role   the other's weight on every role (:meth:`models.tasks.base.Task.relative_roles`), divided
+                           among the keys of the role as the model itself divides it; BOS keeps the model's own weight
+    L0H0 values            attn.hook_v at all positions: with the model's own pattern, the OV circuit
+    L0H0 output            attn.hook_z: pattern and OV together
+    L0 attention           hook_attn_out: all heads, whichever does what
+    L0U3                   one entry of mlp.hook_post: what the unit says
+    L0U3 input             one entry of mlp.hook_pre: what it is told; its threshold and sharpness stay
+    L0 MLP                 hook_mlp_out
+    L0 stream              hook_resid_mid: embeddings and attention, which the MLP reads
+    final stream           hook_resid_post of the last layer, which only the unembedding reads
+    all patterns, ...      every one of a kind at once; "all that layers write": attention and MLP of all layers
+    A + B                  any of these at once
+
+Heads are matched by where they look and units by what they respond to, as :func:`interp.compare` does; attention, MLPs
+and streams layer by layer, which needs as many layers in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.compare.heads import head_distances
+from interp.compare.matching import match
+from interp.compare.readings import Frame, Readings
+from interp.compare.units import matched_units
+from interp.probes.attention import with_rows
+from models.errors import UserError, unknown_name
+
+Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
+PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
+UNITS: tuple[Kind, ...] = ("unit", "unit input")
+EVERYTHING = "all that layers write"
+_LAYER_KINDS: tuple[Kind, ...] = ("attention", "MLP", "stream")
+_HOOKS: Mapping[Kind, str] = {
+    "pattern": "attn.hook_pattern",
+    "pattern by role": "attn.hook_pattern",
+    "values": "attn.hook_v",
+    "output": "attn.hook_z",
+    "attention": "hook_attn_out",
+    "unit": "mlp.hook_post",
+    "unit input": "mlp.hook_pre",
+    "MLP": "hook_mlp_out",
+    "stream": "hook_resid_mid",
+}
+_GROUPS: Mapping[str, tuple[Kind, ...]] = {
+    "all patterns": ("pattern",),
+    "all patterns by role": ("pattern by role",),
+    "all values": ("values",),
+    "all patterns and values": ("pattern", "values"),
+    "all outputs": ("output",),
+    "all unit inputs": ("unit input",),
+    "all units": ("unit",),
+    "all MLPs": ("MLP",),
+    EVERYTHING: ("attention", "MLP"),
+}
+_SINGLE_UNITS = 4  # more are swapped together unless they are asked for
+
+
+@dataclass(frozen=True)
+class Part:
+    """An activation of ``a`` (at ``hook``, its head or unit ``index``; None: all of it) and its counterpart in ``b``.
+
+    ``source`` is None where b has no counterpart.
+    """
+
+    name: str
+    kind: Kind
+    hook: str
+    index: int | None
+    source: str | None = None
+    other: int | None = None
+    partner: str = ""
+
+    def of(self, value: Tensor, counterpart: bool = False) -> Float[Tensor, "batch pos *feature"]:
+        """The part of an activation at its hook: [batch, query, key] of a pattern, else [batch, pos, feature]."""
+        index = self.other if counterpart else self.index
+        if index is None:
+            return value
+        if self.kind in UNITS:
+            return value[:, :, index, None]
+        return value[:, index] if self.kind in PATTERNS else value[:, :, index]
+
+    def put(
+        self, value: Float[Tensor, "batch ..."], new: Float[Tensor, "... place feature"], places: Sequence[int]
+    ) -> Float[Tensor, "batch ..."]:
+        """The activation with ``new`` in place of this part at these positions, for each example or for all."""
+        if self.kind in PATTERNS:
+            assert self.index is not None
+            return with_rows(value, self.index, new, places)
+        value, at = value.clone(), torch.tensor(places, device=value.device)
+        if self.index is None:
+            value[:, at] = new.to(value)
+        elif self.kind in UNITS:
+            value[:, at, self.index] = new[..., 0].to(value)
+        else:
+            value[:, at, self.index] = new.to(value)
+        return value
+
+
+def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
+    """Every part of ``a`` by name, with its counterpart in ``b``.
+
+    Units that never vary on the problems have no counterpart and are left out.
+    """
+    heads_a, heads_b = a.model.cfg.n_heads, b.model.cfg.n_heads
+    partner = {i: j for j, i in match(head_distances(a.roles, b.roles).mean(0))}
+    found: list[Part] = []
+    for i, head in enumerate(a.heads):
+        for kind in ("pattern", "pattern by role", "values", "output"):
+            part = _part(f"{head} {kind}", kind, i // heads_a, i % heads_a)
+            j = partner.get(i)
+            found.append(part if j is None else _with(part, j // heads_b, j % heads_b, b.heads[j]))
+    _, units = matched_units(a, b)
+    width_a, width_b = a.model.cfg.d_mlp, b.model.cfg.d_mlp
+    place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
+    for row in sorted(units, key=lambda row: place_a[row["a"]]):
+        i, j = place_a[row["a"]], place_b[row["b"]]
+        for kind in UNITS:
+            name = row["a"] if kind == "unit" else f"{row['a']} input"
+            found.append(_with(_part(name, kind, i // width_a, i % width_a), j // width_b, j % width_b, row["b"]))
+    layers = a.model.cfg.n_layers
+    if layers == b.model.cfg.n_layers:
+        for layer in range(layers):
+            for kind in _LAYER_KINDS if width_a and width_b else _LAYER_KINDS[:1]:
+                name = f"L{layer} {kind}"
+                found.append(_with(_part(name, kind, layer), layer, None, name))
+    last = [f"blocks.{reading.model.cfg.n_layers - 1}.hook_resid_post" for reading in (a, b)]
+    found.append(Part("final stream", "stream", last[0], None, last[1], None, "final stream"))
+    return {part.name: part for part in found}
+
+
+def _part(name: str, kind: Kind, layer: int, index: int | None = None) -> Part:
+    return Part(name, kind, f"blocks.{layer}.{_HOOKS[kind]}", index)
+
+
+def _with(part: Part, layer: int, other: int | None, partner: str) -> Part:
+    return replace(part, source=f"blocks.{layer}.{_HOOKS[part.kind]}", other=other, partner=partner)
+
+
+def layer_of(part: Part) -> int:
+    return int(part.hook.split(".")[1])
+
+
+def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """Components by name, each with the names of its parts.
+
+    Without ``asked``: every part that has a counterpart (units one by one only if they are few, patterns by role only
+    together) and the groups of more than one part.
+
+    Raises:
+        UserError: an unknown component (with the closest), none, or the same twice.
+    """
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, kinds in _GROUPS.items():
+        of_kind = [part for part in parts.values() if part.kind in kinds and part.source is not None]
+        if {part.kind for part in of_kind} == set(kinds):
+            groups[name] = tuple(part.name for part in of_kind)
+    known = {name: (name,) for name, part in parts.items() if part.source is not None} | groups
+    if asked is None:
+        units, heads = groups.get("all units", ()), groups.get("all outputs", ())
+        few = len(units) <= _SINGLE_UNITS
+        dropped = {part.name for part in parts.values() if part.kind in UNITS and not few}
+        dropped |= {part.name for part in parts.values() if part.kind == "pattern by role" and len(heads) > 1}
+        dropped |= {name for name, alone in groups.items() if len(alone) == 1}
+        return {name: members for name, members in known.items() if name not in dropped}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in [asked] if isinstance(asked, str) else asked:
+        members: list[str] = []
+        for each in str(name).split(" + "):
+            if each not in known:
+                raise unknown_name("component", each, known)
+            members += [member for member in known[each] if member not in members]
+        if name in found:
+            raise UserError(f"The component {name!r} is asked for twice.")
+        found[str(name)] = tuple(members)
+    if not found:
+        raise UserError("There is nothing to swap: the list of components is empty.")
+    return found
+
+
+def by_role(
+    own: Float[Tensor, "batch target key"], other: Float[Tensor, "batch target key"], at: Frame
+) -> Float[Tensor, "batch target key"]:
+    """The other's weight on every role, divided within a role as the model's own rows are (equally where they have
+    none). BOS, where it is a role, keeps the model's own weight, unless the other has all of its weight there."""
+    member = torch.from_numpy(at.member.astype(np.float64)).to(own.device)
+    member = member / member.sum(1, keepdim=True).clamp_min(1.0)  # a key with two roles counts half for each
+    own, other = own.double(), other.double()
+    mass, wanted = (torch.einsum("ntk,trk->ntr", rows, member) for rows in (own, other))
+    if "BOS" in at.roles:
+        bos = at.roles.index("BOS")
+        elsewhere = 1 - wanted[..., bos, None]
+        kept = (1 - mass[..., bos, None]) / elsewhere.clamp_min(1e-6)
+        only = torch.arange(len(at.roles), device=own.device) == bos
+        wanted = torch.where(elsewhere > 1e-6, torch.where(only, mass, wanted * kept), wanted)
+    has = mass > 1e-12
+    within = torch.where(has, wanted / mass.clamp_min(1e-12), 0.0)
+    equally = torch.where(has, 0.0, wanted / member.sum(-1).clamp_min(1e-12))
+    return own * torch.einsum("ntr,trk->ntk", within, member) + torch.einsum("ntr,trk->ntk", equally, member)

@@ -1,0 +1,258 @@
+"""The result of :func:`interp.swap_components`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.compare.swaps.parts import EVERYTHING
+from interp.core.problems import right_tokens
+from interp.core.results import Provenance, Result
+from interp.core.stats import clopper_pearson, permutation_p, widened
+from models.errors import UserError, unknown_name
+from models.evaluation import margins
+
+CLEAN = "whole model"
+SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
+KEPT = 0.95  # of the whole model's answers, in sentence and title
+_RESAMPLES = 1000
+_TAILS = (0.025, 0.975)
+_NO_HARM = 1e-3  # nats: less than this lost by ablating, and there is nothing to recover
+
+_COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
+_MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitted", "p_untrained")
+
+
+@dataclass
+class Outcome:
+    """What one run answers, collected batch by batch."""
+
+    right: list[np.ndarray] = field(default_factory=list)  # [n, target]
+    loss: list[np.ndarray] = field(default_factory=list)  # [n]
+    margin: list[np.ndarray] = field(default_factory=list)  # [n]
+    sums: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, logits: Float[Tensor, "n target d_vocab"], right: Int[Tensor, "n target"]) -> None:
+        loss = F.cross_entropy(logits.double().transpose(1, 2), right, reduction="none")
+        self.right.append(right_tokens(logits, right.cpu()).numpy())
+        self.loss.append(loss.mean(1).cpu().numpy())
+        self.margin.append(margins(logits, right).mean(1).cpu().numpy())
+
+    def close(self, parts: Sequence[tuple[str, float, float]]) -> None:
+        """Add a batch's closeness of several parts."""
+        for kind, first, second in parts:
+            old = self.sums.get(kind, (0.0, 0.0))
+            self.sums[kind] = old[0] + first, old[1] + second
+
+    def closeness(self) -> dict[str, float]:
+        """``r2`` and ``overlap``, NaN where there is none."""
+        left, whole = self.sums.get("r2", (0.0, 0.0))
+        overlap, rows = self.sums.get("overlap", (0.0, 0.0))
+        nan = float("nan")
+        return {"r2": 1 - left / whole if whole else nan, "overlap": overlap / rows if rows else nan}
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps(Result):
+    """What ``names[0]`` answers with parts of ``names[1]``.
+
+    ``table``: a row a component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``, ``low``,
+    ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
+    ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (of source "swapped"); the first row is the
+    whole model. ``by_chain``: ``right`` of ``n`` with interval by component, source, copy and carry-chain length.
+    ``control``: which model was drawn anew, and how often. Columns and sources are explained in
+    :mod:`interp.compare.swaps.swaps`.
+    """
+
+    table: pd.DataFrame
+    by_chain: pd.DataFrame
+    names: tuple[str, str]
+    control: tuple[str, int]
+    n_fit: int
+    provenance: Provenance
+
+    @property
+    def whole(self) -> pd.Series:
+        """The row of the whole model."""
+        return self.table.iloc[0]
+
+    @cached_property
+    def components(self) -> list[str]:
+        return list(dict.fromkeys(self.table["component"].iloc[1:]))
+
+    @cached_property
+    def _rows(self) -> dict[Any, pd.DataFrame]:
+        return dict(iter(self.table.groupby(["component", "source"], sort=False)))
+
+    def rows(self, component: str, source: str = "swapped") -> pd.DataFrame:
+        """The rows of one component and source. Raises UserError for an unknown one, with the closest."""
+        if component not in self.components:
+            raise unknown_name("component", component, self.components)
+        if source not in SOURCES:
+            raise unknown_name("source", source, SOURCES)
+        return self._rows.get((component, source), self.table.iloc[:0])
+
+    def swapped(self, component: str) -> pd.Series:
+        """The row of a component swapped."""
+        return self.rows(component).iloc[0]
+
+    def kept(self) -> list[str]:
+        """Components with which at least 95% of the whole model's exact answers are left."""
+        return [name for name in self.components if self.swapped(name)["right"] >= KEPT * self.whole["right"]]
+
+    def sentence(self) -> str:
+        kept, components = self.kept(), self.components
+        lost = sorted((c for c in components if c not in kept), key=lambda name: self.swapped(name)["exact"])
+        text = (
+            f"{self.names[0]} has all of an answer right in {_rate(self.whole)} of {self.provenance.n:,} problems. "
+            f"With a part of {self.names[1]} in place of its own, mapped by a fit on {self.n_fit:,} other problems, "
+            f"{len(kept)} of {len(components)} swaps keep at least {KEPT:.0%} of that"
+        )
+        if lost:
+            said = "; ".join(f"{name} {_rate(self.swapped(name))}" for name in lost[:4])
+            text += f"; least is left with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+        if (most := self.most()) is not None:
+            text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
+        return f"{text}.{self._stitched()}"
+
+    def _stitched(self) -> str:
+        """What fitting to the loss adds; nothing where there was none."""
+        said = []
+        for name in self.components:
+            if len(rows := self.rows(name, "stitched")):
+                text, untrained = f"{name} {_rate(rows.iloc[0])}", self.rows(name, "stitched untrained")["exact"]
+                said.append(text + (f" (untrained at most {untrained.max():.3f})" if len(untrained) else ""))
+        return f" Through maps fitted to its own loss: {'; '.join(said)}." if said else ""
+
+    def most(self) -> str | None:
+        """The component with the largest part of the model in it that layers write, where it was swapped."""
+        return next((name for name in (EVERYTHING, "L0 attention", "all outputs") if name in self.components), None)
+
+    def _controls(self, component: str) -> str:
+        said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]
+        untrained = self.rows(component, "untrained")
+        if len(untrained):
+            said.append(f"{len(untrained)} untrained models at most {untrained['exact'].max():.3f}")
+        return f" ({', '.join(said)})"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+    def summary(self) -> pd.DataFrame:
+        """A row a component: the swap with its closeness, and the exact match of every control beside it; of several
+        untrained models the best."""
+        rows = []
+        for name in self.components:
+            row = self.swapped(name)
+            kept = ["component", "partner", "exact", "low", "high", "tokens", "recovered", "r2", "overlap", "fitted"]
+            controls = {source: self.rows(name, source)["exact"].max() for source in SOURCES[1:]}
+            rows.append(row[kept].to_dict() | controls | {"p_untrained": row["p_untrained"]})
+        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it, None for what is not a number; :meth:`from_dict` reads it."""
+        tables = {name: _records(getattr(self, name)) for name in ("table", "by_chain")}
+        provenance = {"n": self.provenance.n, "seed": self.provenance.seed, "source": self.provenance.source}
+        more = {"names": list(self.names), "control": list(self.control), "n_fit": self.n_fit}
+        return {**more, "provenance": provenance, **tables}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Swaps:
+        """What :meth:`to_dict` wrote. Raises UserError for anything else."""
+        try:
+            table = pd.DataFrame(value["table"], columns=[*_COLUMNS, *_MORE])
+            table[list(_MORE)] = table[list(_MORE)].astype(float)
+            names, control = value["names"], value["control"]
+            return cls(
+                table,
+                pd.DataFrame(value["by_chain"]),
+                (str(names[0]), str(names[1])),
+                (str(control[0]), int(control[1])),
+                int(value["n_fit"]),
+                Provenance(**value["provenance"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise UserError(f"This is not a stored result of swaps: {error!r}.") from None
+
+    def figure(self, measure: str = "exact") -> Any:
+        """Every component with its controls: ``measure`` is "exact" or "recovered"."""
+        from interp.figures.swaps import swaps
+
+        return swaps(self, measure)
+
+
+def compute_swaps(
+    outcomes: Mapping[tuple[str, str, int], Outcome],
+    partners: Mapping[str, str],
+    fitted: Mapping[str, int],
+    chains: Int[np.ndarray, " n"],
+    names: tuple[str, str],
+    control: tuple[str, int],
+    n_fit: int,
+    provenance: Provenance,
+) -> Swaps:
+    """The tables from what every run answers. ``partners`` and ``fitted`` by component."""
+    n = len(chains)
+    share = np.random.default_rng(provenance.seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).T / n
+    losses = {key: np.concatenate(outcome.loss) for key, outcome in outcomes.items()}
+    rows, chain_rows = [], []
+    order = {source: place for place, source in enumerate((CLEAN, *SOURCES))}
+    names_in_order = {name: place for place, name in enumerate(("", *partners))}
+    for key in sorted(outcomes, key=lambda key: (names_in_order[key[0]], order[key[1]], key[2])):
+        component, source, copy = key
+        right = np.concatenate(outcomes[key].right)
+        whole = np.asarray(right.all(1))
+        place = {"component": component, "source": source, "copy": copy}
+        row: dict[str, Any] = place | {"partner": partners.get(component, "")} | _proportion(whole)
+        row |= {"tokens": right.mean(), "loss": losses[key].mean()}
+        row["margin"] = np.concatenate(outcomes[key].margin).mean()
+        if component:
+            ablated, clean = losses[component, "ablated", 0], losses["", CLEAN, 0]
+            row |= dict(zip(_MORE[:3], _recovered(ablated, losses[key], clean, share), strict=True))
+            row |= outcomes[key].closeness() | {"fitted": float(fitted[component])}
+        if source == "swapped":
+            null = np.array([loss.mean() for other, loss in losses.items() if other[:2] == (component, "untrained")])
+            row["p_untrained"] = permutation_p(-float(row["loss"]), -null) if len(null) else float("nan")
+        rows.append(row)
+        for chain in np.unique(chains):
+            chain_rows.append(place | {"chain": int(chain)} | _proportion(whole[chains == chain]))
+    table = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, *_MORE])
+    return Swaps(table, pd.DataFrame(chain_rows), names, control, n_fit, provenance)
+
+
+def _proportion(right: np.ndarray) -> dict[str, Any]:
+    low, high = clopper_pearson(int(right.sum()), len(right))
+    return {"n": len(right), "right": int(right.sum()), "exact": float(right.mean()), "low": low, "high": high}
+
+
+def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
+    """(share of the lost loss that is back, low, high); NaN where none was lost."""
+    harm, back = ablated - clean, ablated - here
+    drawn = harm @ share
+    if not np.isfinite(harm).all() or np.quantile(drawn, _TAILS[0]) <= _NO_HARM:
+        return (float("nan"),) * 3
+    low, high = np.quantile((back @ share) / drawn, _TAILS)
+    value = float(back.mean() / harm.mean())
+    low, high = widened(value, low, high, len(harm))
+    return value, float(low), float(high)
+
+
+def _rate(row: pd.Series) -> str:
+    return f"{row['exact']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with None for what is not finite."""
+    return [
+        {str(key): None if isinstance(cell, float) and not np.isfinite(cell) else cell for key, cell in row.items()}
+        for row in table.to_dict("records")
+    ]

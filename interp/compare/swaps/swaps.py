@@ -1,0 +1,325 @@
+"""Parts of one model replaced by another's: what survives is what the two have in common.
+
+Both models run on the same tokens; one part of ``a`` (:mod:`interp.compare.swaps.parts` lists them) is replaced by
+b's, mapped through a correspondence that was fitted on other problems (:mod:`interp.compare.swaps.maps`), and a goes
+on from there. Similar activations may be similar in what nobody reads; a swap asks a's own later layers.
+
+What took the place of the part, in the column ``source``:
+
+    swapped      b's, on the same problem
+    ablated      nothing of b: the part's mean over the fit's problems, place by place; equal weights on all visible
+                 keys for a pattern
+    shuffled     b's on another of the held-out problems, through the same map
+    untrained    that of a freshly initialised model, heads and units matched and maps fitted anew: what a linear map
+                 makes of features that no training or construction has chosen. Parts that find no partner are ablated
+    stitched     b's, through a map that was then fitted to a's own loss (:mod:`interp.compare.swaps.stitch`): about
+                 the best that a linear map can do; "stitched untrained": the same from untrained models. For it, logits
+                 whose mean margin is below 8 are scaled to 8
+    itself       a's own, through a map fitted in the same way: what matching and fitting alone cost
+
+Measures, on problems that the fit has not seen:
+
+    exact        share of problems of which every target is right, teacher-forced (equal to greedy decoding of whole
+                 answers), with the Clopper-Pearson interval; also by carry chain
+    loss         cross-entropy of the right tokens, mean over targets, nats; margin: their logit minus the best other's
+    recovered    (loss ablated - loss here) / (loss ablated - loss of the whole model): 1 nothing lost, 0 no better than
+                 ablated, below 0 worse; percentile bootstrap over problems. NaN where ablating does no harm
+    r2           1 - |a's part - what took its place|^2 / |a's part - its mean|^2 at the places where it is replaced,
+                 measured in what the part writes to the stream: values and outputs times W_O, units times W_out (their
+                 inputs as they are)
+    overlap      of patterns: weight in common with a's at the queries, 1 - total variation distance
+    p_untrained  share of the untrained models whose loss is as low, the swap counted as one
+
+Limits. Sampled. A linear map has as many numbers to choose as ``fitted`` says (d_b x d_a, or fewer where b's part does
+not vary in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer:
+read ``untrained`` and ``shuffled`` beside it, and parts before wholes. Where a pattern does not depend on the problem,
+another problem's does as well: there ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's
+problems. A swap that fails through least squares can succeed stitched; then the part holds what is needed, but not as
+its largest variation. One that fails both ways may succeed through a map that is not linear.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.compare.compare import pair_names, require_one_format
+from interp.compare.readings import Frame, Readings, frame, read
+from interp.compare.swaps.maps import Activations, PartMap, activations, batches, fit_maps
+from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, layer_of, parts_beside
+from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
+from interp.compare.swaps.stitch import Forward, stitched
+from interp.core.controls import copies_to_draw
+from interp.core.problems import derangement, draw, resolve_task
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from models.errors import UserError
+from models.evaluation import margins
+from models.importers.stock import from_transformer_lens
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+
+_STITCHED_COPIES = 3
+_MARGIN = 8.0  # nats by which the right token leads on average, at least, where a map is fitted to the loss
+
+
+def swap_components(
+    a: Any,
+    b: Any,
+    task: Any = None,
+    components: Sequence[str] | None = None,
+    n: int = 256,
+    n_fit: int = 256,
+    seed: int = 0,
+    untrained: int | Sequence[Any] = 9,
+    stitch: Sequence[str] = (),
+) -> Swaps:
+    """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
+
+    Args:
+        a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds. Widths, heads
+            and layers may differ.
+        task: what their tokens mean, in the shape to look at; ``a.task`` unless given.
+        components: names such as "L0H0 pattern" or "L0U0 + L0U1"; all kinds of them unless given.
+        n, n_fit: problems to measure on, and others to match and fit on; half of both rich in carry chains.
+        untrained: control models in place of b, or how many copies of b to draw (of a, where b's numbers are set by
+            hand; none where both are).
+        stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
+
+    Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
+    each of them; about 100 runs for one layer with one head. Stitching: about 80 runs forward and backward a component
+    and model.
+
+    Raises:
+        UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer
+            than 2 problems, or more than the task has.
+    """
+    task = resolve_task(a, task)
+    names = pair_names(a, b)
+    require_one_format(task, b, names)
+    resolve_task(b, task)
+    fit, held_out, source = _two_samples(task, n_fit, n, seed)
+    at = frame(task, fit, task.encode(fit))
+    left = read(from_transformer_lens(a, task), at)
+    parts = parts_beside(left, read(from_transformer_lens(b, task), at))
+    chosen = components_of(parts, components)
+
+    copies, of = _untrained((b, a), untrained, seed)
+    swapped = _Other(left, b, at, chosen)
+    tokens = task.encode(held_out)
+    sources = [
+        _Source("swapped", 0, swapped, tokens),
+        _Source("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
+        _Source("itself", 0, _Other(left, a, at, chosen), tokens),
+    ]
+    drawn = [_Other(left, model, at, chosen) for model in copies]
+    sources += [_Source("untrained", i, other, tokens) for i, other in enumerate(drawn)]
+    for name, members in components_of(parts, stitch).items() if stitch else ():
+        if name not in chosen:
+            raise UserError(f"{name!r} is to be stitched, but it is not among the components.")
+        for place, other in enumerate((swapped, *drawn[:_STITCHED_COPIES])):
+            better = _stitch(left.model, other, members, at, task.targets(fit))
+            which = ("stitched", 0) if place == 0 else ("stitched untrained", place - 1)
+            sources.append(_Source(*which, better, tokens, only=name))
+    outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
+    return compute_swaps(
+        outcomes,
+        {name: _listed([parts[member].partner for member in members]) for name, members in chosen.items()},
+        {name: sum(swapped.maps[member].fitted for member in members) for name, members in chosen.items()},
+        task.chain_length(held_out).numpy(),
+        names,
+        ("" if of is None else model_name((b, a)[of]), len(copies)),
+        n_fit,
+        Provenance(n, seed, source),
+    )
+
+
+def _listed(partners: Sequence[str]) -> str:
+    found = list(dict.fromkeys(partners))
+    return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+
+
+def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -> tuple[list[Any], int | None]:
+    if isinstance(given, int):
+        return copies_to_draw(models, given, seed) if given else ([], None)
+    return list(given), 0 if len(given) else None
+
+
+def _two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
+    """Different problems, in a random order, to fit and to measure on, and what they are."""
+    if min(n_fit, n) < 2:
+        raise UserError(f"Swaps need at least 2 problems to fit on and 2 to measure on, not {n_fit} and {n}.")
+    total, problems = n_fit + n, None
+    for extra in range(8):  # a small domain gives the same problem more than once
+        drawn = draw(task, None, total, seed + 7_919 * extra, carry_heavy=0.5).problems
+        order = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(seed + extra))
+        problems = drawn[order] if problems is None else torch.cat((problems, drawn[order]))
+        flat = problems.flatten(1).numpy()
+        _, first = np.unique(flat, axis=0, return_index=True)
+        problems = problems[torch.from_numpy(np.sort(first))]
+        if len(problems) >= total:
+            source = f"held-out problems (half rich in carry chains), maps fitted on {n_fit:,} others"
+            return problems[:n_fit], problems[n_fit:total], source
+    raise UserError(f"{task.name} gave {len(problems) if problems is not None else 0} different problems, not {total}.")
+
+
+class _Other:
+    """Whatever a's parts come from: a model, its counterparts of a's parts, and the maps."""
+
+    def __init__(self, left: Readings, other: Any, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
+        self.model = from_transformer_lens(other, at.task)
+        found = parts_beside(left, read(self.model, at))
+        alone = {name: replace(part, source=None, other=None) for name, part in parts_beside(left, left).items()}
+        needed = dict.fromkeys(name for members in chosen.values() for name in members)
+        self.parts = {name: found.get(name, alone[name]) for name in needed}
+        self.maps = fit_maps(left.model, self.model, list(self.parts.values()), at.tokens, at.queries)
+        self.hooks = [part.source for part in self.parts.values() if part.source is not None]
+
+
+def _stitch(
+    a: ArithmeticTransformer, other: _Other, members: Sequence[str], at: Frame, targets: Int[Tensor, "n target"]
+) -> _Other:
+    """The same with these parts' maps fitted to the loss of a, on the fit's problems.
+
+    Logits of models whose margins are small (of numbers set by hand) are scaled up for it: their cross-entropy is not
+    what makes their answers right.
+    """
+    frozen, start = copy.deepcopy(a).requires_grad_(False), 0
+    scale = _MARGIN / min(max(_mean_margin(a, at, targets), _MARGIN / 1e4), _MARGIN)
+    forwards: list[tuple[Forward, Tensor]] = []
+    hooks = [other.parts[name].hook for name in members]
+    for batch in batches(a, at.tokens):
+        right = targets[start : start + len(batch)].to(batch.device)
+        start += len(batch)
+        with torch.no_grad():
+            _, own = activations(a, batch, hooks)
+            _, theirs = activations(other.model, batch.to(other.model.cfg.device), other.hooks)
+
+        def forward(
+            maps: Mapping[str, PartMap], batch: Tensor = batch, own: Activations = own, theirs: Activations = theirs
+        ) -> Tensor:
+            new = {name: _new(other.parts[name], maps[name], own, theirs, at) for name in members}
+            return scale * _run(frozen, batch, other, new)[:, list(at.queries)]
+
+        forwards.append((forward, right))
+    better = copy.copy(other)
+    better.maps = stitched({name: other.maps[name] for name in members}, forwards)
+    return better
+
+
+@torch.no_grad()
+def _mean_margin(a: ArithmeticTransformer, at: Frame, targets: Int[Tensor, "n target"]) -> float:
+    logits = torch.cat([a(batch)[:, list(at.queries)].cpu() for batch in batches(a, at.tokens)])
+    return float(margins(logits, targets).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    name: str
+    copy: int
+    other: _Other
+    tokens: Int[Tensor, "n pos"]  # what the other model runs on
+    only: str | None = None  # the component it is for
+
+
+@torch.no_grad()
+def _outcomes(
+    a: ArithmeticTransformer,
+    tokens: Int[Tensor, "n pos"],
+    targets: Int[Tensor, "n target"],
+    at: Frame,
+    chosen: Mapping[str, tuple[str, ...]],
+    sources: Sequence[_Source],
+) -> dict[tuple[str, str, int], Outcome]:
+    """What a answers, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
+    found: dict[tuple[str, str, int], Outcome] = {}
+    reference = sources[0].other
+    hooks = [part.hook for part in reference.parts.values()]
+    start = 0
+    for batch in batches(a, tokens):
+        rows = slice(start, start := start + len(batch))
+        right = targets[rows].to(batch.device)
+
+        def judge(key: tuple[str, str, int], logits: Tensor, right: Tensor = right) -> Outcome:
+            outcome = found.setdefault(key, Outcome())
+            outcome.add(logits[:, list(at.queries)], right)
+            return outcome
+
+        logits, own = activations(a, batch, hooks)
+        if not bool(logits.isfinite().all()):
+            raise UserError("A logit of the whole model is not a finite number: the model has diverged.")
+        judge(("", CLEAN, 0), logits)
+        for name, members in chosen.items():
+            new = {member: _ablated(reference.parts[member], reference.maps[member], own) for member in members}
+            judge((name, "ablated", 0), _run(a, batch, reference, new))
+        for source in sources:
+            other = source.other
+            _, theirs = activations(other.model, source.tokens[rows].to(other.model.cfg.device), other.hooks)
+            components = chosen if source.only is None else {source.only: chosen[source.only]}
+            needed = dict.fromkeys(member for members in components.values() for member in members)
+            news = {name: _new(other.parts[name], other.maps[name], own, theirs, at) for name in needed}
+            near = {
+                name: _closeness(a, other.parts[name], other.maps[name], own, new, at) for name, new in news.items()
+            }
+            for name, members in components.items():
+                logits = _run(a, batch, other, {member: news[member] for member in members})
+                judge((name, source.name, source.copy), logits).close([near[member] for member in members])
+    return found
+
+
+def _ablated(part: Part, of: PartMap, own: Activations) -> Tensor:
+    value = own[part.hook]
+    if part.kind not in PATTERNS:
+        return of.ablated(len(value))
+    visible = torch.ones(value.shape[-2:], dtype=value.dtype, device=value.device).tril()
+    return (visible / visible.sum(-1, keepdim=True))[list(of.places)]
+
+
+def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Frame) -> Tensor:
+    """What takes the place of the part, at the map's places."""
+    if part.source is None:
+        return _ablated(part, of, own)
+    value = theirs[part.source]
+    other = part.of(value, counterpart=True).to(own[part.hook].device)
+    if part.kind not in PATTERNS:
+        return of(other)
+    other = other[:, list(of.places)]
+    return by_role(part.of(own[part.hook])[:, list(of.places)], other, at) if part.kind == "pattern by role" else other
+
+
+def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
+    """Logits of a with these parts."""
+
+    def put(value: Tensor, hook: Any, name: str) -> Tensor:
+        return other.parts[name].put(value, new[name], other.maps[name].places)
+
+    return a.run_with_hooks(batch, fwd_hooks=[(other.parts[name].hook, partial(put, name=name)) for name in new])
+
+
+def _closeness(
+    a: ArithmeticTransformer, part: Part, of: PartMap, own: Activations, new: Tensor, at: Frame
+) -> tuple[str, float, float]:
+    """("overlap", sum, rows) of a pattern; ("r2", what the map leaves, what there is) of other parts: squared, in what
+    they write to the stream."""
+    mine = part.of(own[part.hook])[:, list(of.places)].double()
+    if part.kind in PATTERNS:
+        read_at = [of.places.index(query) for query in at.queries]
+        far = (mine - new).abs()[:, read_at].sum(-1) / 2
+        return "overlap", float((1 - far).sum()), float(far.numel())
+    assert of.mean is not None
+    left, all_of_it = mine - new, mine - of.mean
+    if part.kind in ("values", "output"):
+        write = a.W_O[layer_of(part), part.index].double()
+        left, all_of_it = left @ write, all_of_it @ write
+    elif part.kind == "unit":
+        size = a.W_out[layer_of(part), part.index].double().norm()
+        left, all_of_it = left * size, all_of_it * size
+    return "r2", float(left.square().sum()), float(all_of_it.square().sum())

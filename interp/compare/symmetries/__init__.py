@@ -1,0 +1,42 @@
+"""What leaves a model's logits alone: the symmetry group of each weight map, to compare two models' parameters.
+
+symmetries_of(model)     the group of its weight map; UserError where nobody has worked it out here
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interp.compare.symmetries.base import Parameters, Symmetries
+from models.errors import UserError
+from models.low_rank_adder import LowRankAdderWeights
+from models.microadder import MicroAdderWeights
+from models.weight_maps.dense import DenseWeights
+from models.weight_maps.tied_decoder import TiedDecoderWeights
+
+__all__ = ["Parameters", "Symmetries", "symmetries_of"]
+
+
+def symmetries_of(model: Any) -> Symmetries:
+    """The symmetries of a model's parameters.
+
+    Raises:
+        UserError: a model without free parameters, or of a weight map whose symmetries are not known here.
+    """
+    from interp.compare.symmetries.decoder import DecoderSymmetries
+    from interp.compare.symmetries.low_rank import LowRankSymmetries
+    from interp.compare.symmetries.microadder import MicroAdderSymmetries
+
+    weight_map = getattr(model, "weight_map", None)
+    if weight_map is None or not list(weight_map.parameters()):
+        raise UserError(f"This {type(model).__name__} has no free parameters, so that there is nothing to align.")
+    if isinstance(weight_map, (DenseWeights, TiedDecoderWeights)):
+        return DecoderSymmetries(weight_map)
+    if isinstance(weight_map, LowRankAdderWeights):
+        return LowRankSymmetries(weight_map)
+    if isinstance(weight_map, MicroAdderWeights):
+        return MicroAdderSymmetries(weight_map)
+    raise UserError(
+        f"No alignment is known here for {type(weight_map).__name__}; there is one for the weight maps of MicroAdder, "
+        "the 456 family, ToyGPT and Position Coupling."
+    )

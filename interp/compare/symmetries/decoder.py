@@ -1,0 +1,200 @@
+"""Symmetries of a decoder whose matrices are parameters: ToyGPT, Position Coupling's trained models.
+
+Exact, and used:
+
+* units of an MLP in any order; of a gated one, with a factor moved from what the gate multiplies to what is written;
+  ReLU units with a positive factor;
+* heads in any order; in every head any invertible matrix between queries and keys and another between values and output
+  (with rotary positions an angle a pair of dimensions, no more);
+* biases of keys, which shift all scores of a query alike, are zero; biases of values go to the output's;
+* norms before a sublayer: gains and biases belong to the matrices that read; what LayerNorm's mean takes away, and what
+  reads only that, is zero;
+* the stream: any rotation (with LayerNorm: about (1, ..., 1)) where norms stand only before what reads and the head
+  is not tied to the embedding. Else the gains of a norm on the stream stay at their axes: permutations, with signs for
+  RMSNorm.
+
+Not exact, and not used: scales that only a norm's epsilon sees.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from interp.compare.symmetries.base import Parameters, Symmetries, balanced
+from interp.compare.symmetries.spaces import Axis, Kind, Layout, Space
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.weight_maps.dense import DenseWeights
+from models.weight_maps.tied_decoder import TiedDecoderWeights
+
+STREAM = Axis("stream")
+
+
+class DecoderSymmetries(Symmetries):
+    """Of :class:`DenseWeights` and :class:`TiedDecoderWeights`.
+
+    Raises:
+        UserError: FIRE's biases, scores that are no dot product: their symmetries are not worked out here.
+    """
+
+    def __init__(self, weight_map: DenseWeights | TiedDecoderWeights):
+        cfg = weight_map.config
+        if cfg.positional_embedding_type == "fire" or cfg.attn_scores != "dot":
+            raise UserError(
+                "No alignment is known here for FIRE's position biases or for scores that are no dot product."
+            )
+        self.cfg = cfg
+        self.names = [name for name, _ in weight_map.named_parameters()]
+        self.tied = isinstance(weight_map, TiedDecoderWeights)
+        self.free_stream = not self.tied and not cfg.has_post_norm
+        self.layout = Layout(self._spaces(), {name: self._axes(name) for name in self.names})
+        stream = {
+            "rotation": "rotations of the residual stream",
+            "rotation about ones": "rotations of the residual stream about its mean",
+            "signed permutation": "permutations and signs of the residual stream's axes",
+            "permutation": "permutations of the residual stream's axes",
+        }[self._stream_kind()]
+        inner = "angles of rotary pairs in queries and keys" if cfg.positional_embedding_type == "rotary" else ""
+        self.words = (
+            stream,
+            "order of heads",
+            inner or "invertible matrices between queries and keys",
+            "invertible matrices between values and output",
+            *(["order of MLP units"] if cfg.d_mlp else []),
+            *(["scales and signs of gated units"] if cfg.d_mlp and cfg.gated_mlp else []),
+            *(["gains and biases of norms"] if cfg.has_pre_norm else []),
+        )
+
+    def _stream_kind(self) -> Kind:
+        layer_norm = self.cfg.normalization_type == "LN"
+        if self.free_stream:
+            return "rotation about ones" if layer_norm else "rotation"
+        return "permutation" if layer_norm else "signed permutation"
+
+    def _spaces(self) -> dict[str, Space]:
+        cfg = self.cfg
+        found = {"stream": Space(self._stream_kind(), cfg.d_model)}
+        rotary = "phases" if cfg.rotary_adjacent_pairs else "phases of halves"
+        for layer in range(cfg.n_layers):
+            found[f"{layer}.heads"] = Space("permutation", cfg.n_heads)
+            inner: Kind = rotary if cfg.positional_embedding_type == "rotary" else "rotation"
+            found[f"{layer}.qk"] = Space(inner, cfg.d_head, f"{layer}.heads")
+            found[f"{layer}.ov"] = Space("rotation", cfg.d_head, f"{layer}.heads")
+            if cfg.d_mlp:
+                kind: Kind = "signed permutation" if cfg.gated_mlp else "permutation"
+                found[f"{layer}.units"] = Space(kind, cfg.d_mlp)
+        return found
+
+    def _axes(self, name: str) -> tuple[Axis | None, ...]:
+        place, _, kind = name.rpartition("/")
+        if place in ("embed", "pos_embed"):
+            levels = (None,) if kind == "W_pos" and self.cfg.positional_embedding_type == "coupled" else ()
+            return (*levels, None, STREAM)
+        if place == "unembed":
+            return (STREAM, None) if kind == "W_U" else (None,)
+        if kind in ("w", "b") and place.rpartition("/")[2].startswith("ln"):
+            if kind == "w" and self.free_stream:
+                return (None,)  # ones, in what is canonical
+            return (Axis("stream", unsigned=kind == "w"),)
+        layer = place.split("/")[1]
+        heads, qk, ov, units = (Axis(f"{layer}.{inner}") for inner in ("heads", "qk", "ov", "units"))
+        return {
+            "W_Q": (heads, STREAM, qk),
+            "W_K": (heads, STREAM, qk),
+            "W_V": (heads, STREAM, ov),
+            "W_O": (heads, ov, STREAM),
+            "b_Q": (heads, qk),
+            "b_K": (heads, qk),
+            "b_V": (heads, ov),
+            "b_O": (STREAM,),
+            "W_gate": (STREAM, Axis(units.space, unsigned=True)),
+            "W_in": (STREAM, units),
+            "b_in": (units,),
+            "W_out": (units, STREAM),
+            "b_out": (STREAM,),
+        }[kind]
+
+    def canonical(self, parameters: Parameters) -> Parameters:
+        found = {name: value.detach().double().clone() for name, value in parameters.items()}
+        for layer in range(self.cfg.n_layers):
+            attn, mlp = f"blocks/{layer}/attn/", f"blocks/{layer}/mlp/"
+            if self.cfg.has_pre_norm:
+                _fold(found, f"blocks/{layer}/ln1/", [(attn + f"W_{x}", attn + f"b_{x}") for x in "QKV"])
+                if self.cfg.d_mlp:
+                    _fold(found, f"blocks/{layer}/ln2/", [(mlp + "W_in", mlp + "b_in"), (mlp + "W_gate", "")])
+            self._canonical_heads(found, attn)
+            if self.cfg.d_mlp:
+                _balance_units(found, mlp, self.cfg)
+        if self.free_stream:
+            if self.cfg.has_final_norm:
+                _fold(found, "ln_final/", [("unembed/W_U", "unembed/b_U")])
+            if self.cfg.normalization_type == "LN" and self.cfg.has_pre_norm:
+                self._drop_means(found)
+        return found
+
+    def _canonical_heads(self, found: Parameters, attn: str) -> None:
+        if attn + "b_V" in found and attn + "b_O" in found:
+            moved = torch.einsum("he,hed->d", found[attn + "b_V"], found[attn + "W_O"])
+            found[attn + "b_O"] = found[attn + "b_O"] + moved
+            found[attn + "b_V"] = torch.zeros_like(found[attn + "b_V"])
+        if self.cfg.positional_embedding_type != "rotary":
+            if attn + "b_K" in found:
+                found[attn + "b_K"] = torch.zeros_like(found[attn + "b_K"])
+            bias = found.get(attn + "b_Q")
+            queries = found[attn + "W_Q"]
+            stacked = queries if bias is None else torch.cat((queries, bias[:, None]), 1)
+            queries, keys = balanced(stacked, found[attn + "W_K"].mT)
+            found[attn + "W_K"] = keys.mT
+            found[attn + "W_Q"] = queries[:, : self.cfg.d_model]
+            if bias is not None:
+                found[attn + "b_Q"] = queries[:, -1]
+        if attn + "b_V" not in found or attn + "b_O" in found:
+            found[attn + "W_V"], found[attn + "W_O"] = balanced(found[attn + "W_V"], found[attn + "W_O"])
+
+    def _drop_means(self, found: Parameters) -> None:
+        """Every read is centred first: what is written along (1, ..., 1), and what reads only that, counts nothing."""
+        for name, axes in self.layout.axes.items():
+            place, _, kind = name.rpartition("/")
+            if STREAM not in axes or place.startswith("unembed") or "/ln" in f"/{place}":
+                continue
+            norm = {"W_in": "ln2", "W_gate": "ln2", "W_Q": "ln1", "W_K": "ln1", "W_V": "ln1"}.get(kind)
+            bias = found.get(place.rpartition("/")[0] + f"/{norm}/b") if norm else None
+            if bias is None or not bias.any():  # a bias of the norm is read along (1, ..., 1) as well
+                found[name] = found[name] - found[name].mean(axes.index(STREAM), keepdim=True)
+
+    def random(self, canonical: Parameters, generator: torch.Generator) -> Parameters:
+        return self.layout.apply(canonical, self.layout.random(generator))
+
+    def align(self, canonical: Parameters, reference: Parameters) -> Parameters:
+        return self.layout.apply(canonical, self.layout.search(canonical, reference))
+
+
+def _fold(found: Parameters, norm: str, readers: list[tuple[str, str]]) -> None:
+    """Gains (and biases, where every reader has one to take them) of a norm into the matrices that read it."""
+    gain, bias = found[norm + "w"], found.get(norm + "b")
+    into = [(matrix, own) for matrix, own in readers if matrix in found]
+    if bias is not None and all(own in found for _, own in into):
+        for matrix, own in into:
+            found[own] = found[own] + bias @ found[matrix]
+        found[norm + "b"] = torch.zeros_like(bias)
+    elif bias is not None:
+        if not bool((gain != 0).all()):
+            raise UserError(f"{norm}b cannot be moved behind a gain of zero, so that this model has no alignment here.")
+        found[norm + "b"] = bias / gain
+    for matrix, _ in into:
+        found[matrix] = gain[:, None] * found[matrix]
+    found[norm + "w"] = torch.ones_like(gain)
+
+
+def _balance_units(found: Parameters, mlp: str, cfg: TransformerConfig) -> None:
+    """Incoming and outgoing weights of one size, where a factor can be moved between them."""
+    if not cfg.gated_mlp and cfg.act_fn != "relu":
+        return
+    incoming, outgoing = found[mlp + "W_in"], found[mlp + "W_out"]
+    bias = found.get(mlp + "b_in")
+    sizes = incoming.square().sum(0) + (0 if bias is None else bias.square())
+    factor = (outgoing.square().sum(1) / sizes) ** 0.25
+    factor = torch.where(factor.isfinite() & (factor > 0), factor, torch.ones_like(factor))
+    found[mlp + "W_in"], found[mlp + "W_out"] = incoming * factor, outgoing / factor[:, None]
+    if bias is not None:
+        found[mlp + "b_in"] = bias * factor

@@ -1,0 +1,250 @@
+"""The result of :func:`interp.compare_models`: one row a model, one column a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from interp.compare.answers import Answer, DoesNotApply, Question, answer_from_dict
+from interp.compare.subject import PLACES
+from interp.core.results import Provenance, Result
+from models.errors import UserError, unknown_name
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model and its answers by question. ``asked``: what about; ``made``: "trained", "by hand" or "" (not known)."""
+
+    name: str
+    asked: str
+    made: str
+    layers: int
+    heads: int
+    units: int  # MLP units, all layers
+    answers: Mapping[str, Answer | DoesNotApply]
+
+    def to_dict(self) -> dict[str, Any]:
+        answers = {name: answer.to_dict() for name, answer in self.answers.items()}
+        return {key: getattr(self, key) for key in ("name", "asked", "made", "layers", "heads", "units")} | {
+            "answers": answers
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ModelRow:
+        answers = {name: answer_from_dict(answer) for name, answer in value["answers"].items()}
+        return cls(**{**value, "answers": answers})
+
+
+@dataclass(frozen=True, eq=False)
+class ModelTable(Result):
+    """Models of any formats asked the same questions. ``provenance.n`` is the number of problems of a question that
+    does not state another."""
+
+    questions: tuple[Question, ...]
+    rows: tuple[ModelRow, ...]
+    provenance: Provenance
+
+    @property
+    def names(self) -> list[str]:
+        return [row.name for row in self.rows]
+
+    def question(self, name: str) -> Question:
+        """Raises UserError for a question that was not asked."""
+        known = {question.name: question for question in self.questions}
+        if name not in known:
+            raise unknown_name("question", name, known)
+        return known[name]
+
+    def row(self, model: str) -> ModelRow:
+        """Raises UserError for a model that was not asked."""
+        known = {row.name: row for row in self.rows}
+        if model not in known:
+            raise unknown_name("model", model, known)
+        return known[model]
+
+    def answer(self, model: str, question: str) -> Answer | DoesNotApply:
+        """One cell. Raises UserError for a model or question that is not in the table."""
+        return self.row(model).answers[self.question(question).name]
+
+    def answered(self, question: str) -> dict[str, Answer]:
+        """The answers of the models that a question applies to."""
+        self.question(question)
+        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Answer)}
+
+    def with_rows(self, rows: Iterable[ModelRow]) -> ModelTable:
+        """The same with more models; one of a known name takes the place of the old."""
+        merged = {row.name: row for row in (*self.rows, *rows)}
+        return replace(self, rows=tuple(merged.values()))
+
+    def select(self, models: Sequence[str]) -> ModelTable:
+        """Some of the models, in this order. Raises UserError for an unknown one."""
+        return replace(self, rows=tuple(self.row(name) for name in models))
+
+    @property
+    def adding(self) -> list[str]:
+        """The models that are right on at least 99% of problems rich in carries; all, if that was not asked."""
+        if not any(question.name == RIGHT for question in self.questions):
+            return self.names
+        return [name for name, answer in self.answered(RIGHT).items() if answer.value >= 0.99]
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether some model says where it looks, on all of :data:`interp.compare.subject.PLACES`."""
+        answered = {question.name for question in self.questions if self.answered(question.name)}
+        return {f"attention: {place}" for place in PLACES} <= answered
+
+    def sentence(self) -> str:
+        """How many models add, and on which questions those agree or part."""
+        tasks = len({row.asked for row in self.rows})
+        asked = f"{_count(len(self.rows), 'model')} on {_count(tasks, 'task')}"
+        found = self.findings()
+        if not found:
+            return f"{asked}, asked {_count(len(self.questions), 'question')}."
+        if self.adding != self.names:
+            asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
+        return f"{asked}: {'; '.join(found)}."
+
+    def findings(self) -> list[str]:
+        """How many of the models that add pass each question that has a level to pass, the most telling first."""
+        asked = {question.name for question in self.questions}
+        texts = []
+        for name, (level, words) in _FINDINGS.items():
+            known = (
+                {model: a for model, a in self.answered(name).items() if model in self.adding} if name in asked else {}
+            )
+            holds = [model for model, answer in known.items() if answer.value >= level]
+            if len(known) == 1:
+                texts.append(words if holds else f"not {words}")
+            elif known:
+                count = "none" if not holds else f"all {len(known)}" if len(holds) == len(known) else str(len(holds))
+                among = f" of {len(known)}" if holds and len(holds) < len(known) < len(self.adding) else ""
+                texts.append(f"{count}{among} {words}" + (f" ({holds[0]})" if len(holds) == 1 else ""))
+        return texts
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a model and question: value, low, high, n, rung, control, what the control is, note; ``why`` where the
+        question does not apply."""
+        rows = []
+        for row in self.rows:
+            for question in self.questions:
+                answer = row.answers[question.name]
+                cell: dict[str, Any] = {"model": row.name, "question": question.name, "unit": question.unit}
+                if isinstance(answer, DoesNotApply):
+                    rows.append(cell | {"why": answer.why})
+                    continue
+                numbers = {key: value for key, value in asdict(answer).items() if key != "parts"}
+                rows.append(cell | numbers | {"why": ""})
+        order = ["model", "question", "value", "low", "high", "n", "unit", "rung", "control", "control_note", "note"]
+        return pd.DataFrame(rows).reindex(columns=[*order, "why"])
+
+    def parts(self, question: str) -> pd.DataFrame:
+        """The numbers behind one question: a row a model and part. Raises UserError for one without parts."""
+        if not self.question(question).parts:
+            known = ", ".join(repr(each.name) for each in self.questions if each.parts)
+            raise UserError(f"The question {question!r} has no parts; these have: {known}.")
+        rows = [
+            {"model": name, self.question(question).parts: part.name}
+            | {key: value for key, value in asdict(part).items() if key != "name"}
+            for name, answer in self.answered(question).items()
+            for part in answer.parts
+        ]
+        return pd.DataFrame(rows)
+
+    def matrix(self) -> pd.DataFrame:
+        """One row a model, one column a question: the values, NaN where a question does not apply."""
+        cells = [
+            [a.value if isinstance(a := row.answers[q.name], Answer) else float("nan") for q in self.questions]
+            for row in self.rows
+        ]
+        return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
+
+    def texts(self) -> pd.DataFrame:
+        """The same in words: value, interval and control in a cell, a dash where a question does not apply. Cells break
+        in front of the control alone."""
+        rows = []
+        for row in self.rows:
+            answers = {question.heading: (row.answers[question.name], question) for question in self.questions}
+            cells = {heading: _unbroken(cell_text(*answer)) for heading, answer in answers.items()}
+            rows.append({"model": row.name, "asked about": row.asked} | cells)
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """The table in colours, where each model looks, and accuracy by chain length."""
+        from interp.figures.across import across
+
+        return across(self)
+
+    def heads_figure(self, models: Sequence[str] | None = None) -> Any:
+        """Where every head of every model (or of some) looks. Raises UserError where that was not asked."""
+        from interp.figures.across import heads
+
+        return heads(self, models)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: what :meth:`from_dict` reads."""
+        return {
+            "version": VERSION,
+            "provenance": asdict(self.provenance),
+            "questions": [asdict(question) for question in self.questions],
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ModelTable:
+        """The table that :meth:`to_dict` wrote. Raises UserError for anything else."""
+        if not isinstance(value, Mapping) or value.get("version") != VERSION:
+            raise UserError(f"This is no comparison of models of version {VERSION}; compare_models makes one.")
+        try:
+            return cls(
+                questions=tuple(Question(**question) for question in value["questions"]),
+                rows=tuple(ModelRow.from_dict(row) for row in value["rows"]),
+                provenance=Provenance(**value["provenance"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"The comparison of models is damaged: {error!r}.") from None
+
+
+RIGHT = "carry-rich"
+#: From which value on a model counts in the sentence, and the words.
+_FINDINGS = {
+    "reads its output": (0.9, "taking the carry from the digit that was written before"),
+    "unit: carry out": (0.95, "with a unit for the carry out"),
+    "unit: carry in": (0.95, "with a unit for the carry in"),
+    "carry in": (0.9, "holding the carry in as one direction"),
+    "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
+    "all inputs": (1.0, "right on all inputs, proved or run"),
+}
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+def value_text(value: float, unit: str) -> str:
+    """A value as a table shows it: three decimals of a share, never 1.000 for less than all."""
+    if unit == "count":
+        return f"{value:,.0f}"
+    if unit == "share" and 0.9995 <= value < 1:
+        return f"{value:.5f}".rstrip("0") if value < 0.999995 else "< 1"
+    return f"{value:.3f}"
+
+
+def _unbroken(cell: str) -> str:
+    return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
+
+
+def cell_text(answer: Answer | DoesNotApply, question: Question) -> str:
+    """Value, interval or rung, and control."""
+    if isinstance(answer, DoesNotApply):
+        return "–"
+    text = value_text(answer.value, question.unit)
+    if answer.low is not None and answer.high is not None:
+        text += f" [{answer.low:.3f}, {answer.high:.3f}]"
+    elif answer.rung is not None:
+        text += f" ({answer.rung})"
+    return text if answer.control is None else f"{text}; control {answer.control:.3f}"

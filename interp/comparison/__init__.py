@@ -1,9 +1,0 @@
-"""Models beside each other: two of one format matched part by part, models of any formats question by question.
-
-interp.compare(a, b)              :mod:`interp.comparison.compare` says what is compared, and against which nulls
-interp.compare_models([a, b, c])  :mod:`interp.comparison.across`; its questions: :mod:`interp.comparison.questions`
-interp.swap_components(a, b)      one component replaced by the other model's: :mod:`interp.comparison.swaps`
-interp.align(a, b)                two models of one architecture in one gauge: :mod:`interp.comparison.alignment`
-interp.mode_connectivity(a, b)    the straight line between them: :mod:`interp.comparison.connectivity`
-interp.seed_distances(models)     how far apart seeds are: :mod:`interp.comparison.seeds`
-"""

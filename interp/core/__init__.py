@@ -1,0 +1,1 @@
+"""What every probe stands on: results, statistics, problems, sites, controls. It knows no probe."""

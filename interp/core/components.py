@@ -1,0 +1,343 @@
+"""What can be ablated: heads, neurons, whole sublayers, directions at a hook, and several of them at once.
+
+A component is a *part* of the activation at a hook point, that is a projection ``P`` of it, and every method sets that
+part to something else:
+
+    x  ->  x - P x + P r        r = 0 (zero), the mean of x by position (mean), x in another example's run (resample)
+
+For a head P keeps its slice of ``attn.hook_z``, for a neuron its entry of ``mlp.hook_post``, for a direction the
+component along it. Attention edges are in :mod:`interp.causal.ablation.edges`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.sites import require_hook, require_layer
+from models.errors import UserError
+
+
+class Component(ABC):
+    """Something to ablate. ``parts`` are the single parts it consists of, each at one hook point."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Short, for tables and axes: "L0H1"."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]: ...
+
+    def check(self, model: Any, length: int) -> None:
+        """Raises UserError where this model has no such component, or its runs of ``length`` tokens no such place."""
+        for part in self.parts:
+            part.check(model, length)
+
+
+class Part(Component):
+    """A projection of the activation at one hook point."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self,)
+
+    @property
+    @abstractmethod
+    def hook(self) -> str:
+        """The hook point's name."""
+
+    @abstractmethod
+    def part(self, x: Float[Tensor, "*batch pos ..."]) -> Float[Tensor, "*batch pos ..."]:
+        """``P x``: this component's share of an activation, in the activation's shape."""
+
+    def size(self, x: Tensor) -> float:
+        """The largest entry of ``P x``: what a change of it is compared with."""
+        return float(self.part(x).abs().max())
+
+    @property
+    def feature_axes(self) -> int:
+        """How many of the activation's last axes a disturbance of one position spreads over."""
+        return 1
+
+    def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
+        """What may be noise of ``x``: all of it, unless a component says otherwise."""
+        return noise
+
+    def settle(self, old: Tensor, new: Tensor) -> Tensor:
+        """What is done to the changed activation last; nothing, unless a component says otherwise."""
+        return new
+
+    def replace(self, x: Tensor, other: Tensor | None) -> Tensor:
+        """``x - P x + P other``; ``other`` of None is zero, and may lack x's batch axis."""
+        new = x - self.part(x) if other is None else x - self.part(x) + self.part(other.to(x))
+        return self.settle(x, new)
+
+    @abstractmethod
+    def check(self, model: Any, length: int) -> None: ...
+
+
+def position_mask(positions: tuple[int, ...] | None, x: Tensor, trailing: int) -> Tensor | None:
+    """1 at the positions, [pos, 1, ...] with ``trailing`` ones; None where all are meant. The axis is x's."""
+    if positions is None:
+        return None
+    length = x.shape[-1 - trailing]
+    mask = torch.zeros(length, dtype=x.dtype, device=x.device)
+    mask = mask.index_fill(0, torch.tensor(positions, device=x.device), 1.0)
+    return mask.reshape(length, *[1] * trailing)
+
+
+def check_positions(positions: tuple[int, ...] | None, length: int) -> None:
+    """Raises UserError for positions that a run of ``length`` tokens does not have."""
+    wrong = [position for position in positions or () if not 0 <= position < length]
+    if wrong or positions == ():
+        said = f"position {wrong[0]}" if wrong else "an empty list of positions"
+        raise UserError(f"There is nothing to ablate at {said}: the runs have {length} positions, counted from 0.")
+
+
+def _one_of(size: int, index: int, x: Tensor) -> Tensor:
+    return torch.zeros(size, dtype=x.dtype, device=x.device).index_fill(0, torch.tensor(index, device=x.device), 1.0)
+
+
+def _where(positions: tuple[int, ...] | None) -> str:
+    return "" if positions is None else f" at {','.join(map(str, positions))}"
+
+
+def _index(kind: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise UserError(f"There is no {kind} {index}: each layer has {size}, counted from 0.")
+
+
+@dataclass(frozen=True)
+class Head(Part):
+    """One head's output before W_O (``attn.hook_z`` [batch, pos, head, d_head]); at zero it is W_O[head] = 0."""
+
+    layer: int
+    head: int
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"L{self.layer}H{self.head}{_where(self.positions)}"
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.attn.hook_z"
+
+    @property
+    def feature_axes(self) -> int:
+        return 2
+
+    def part(self, x: Tensor) -> Tensor:
+        mask = _one_of(x.shape[-2], self.head, x)[:, None]
+        at = position_mask(self.positions, x, 2)
+        return x * (mask if at is None else mask * at)
+
+    def check(self, model: Any, length: int) -> None:
+        _not_negative(self.layer, model)
+        _index("head", self.head, model.cfg.n_heads)
+        check_positions(self.positions, length)
+        require_hook(model, self.hook)
+
+
+@dataclass(frozen=True)
+class Neuron(Part):
+    """One MLP unit behind its nonlinearity (``mlp.hook_post`` [batch, pos, d_mlp]; times its gate in a gated MLP)."""
+
+    layer: int
+    unit: int
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"L{self.layer} unit {self.unit}{_where(self.positions)}"
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.mlp.hook_post"
+
+    def part(self, x: Tensor) -> Tensor:
+        mask = _one_of(x.shape[-1], self.unit, x)
+        at = position_mask(self.positions, x, 1)
+        return x * (mask if at is None else mask * at)
+
+    def check(self, model: Any, length: int) -> None:
+        _not_negative(self.layer, model)
+        if not has_mlp(model):
+            raise UserError("This model has no MLP, so it has no neurons to ablate.")
+        _index("unit", self.unit, model.cfg.d_mlp)
+        check_positions(self.positions, length)
+        require_hook(model, self.hook)
+
+
+@dataclass(frozen=True)
+class Sublayer(Part):
+    """All that a layer's attention or MLP writes to the residual stream (``hook_attn_out``, ``hook_mlp_out``)."""
+
+    layer: int
+    kind: str  # "attention" or "mlp"
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"L{self.layer} {'MLP' if self.kind == 'mlp' else self.kind}{_where(self.positions)}"
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.hook_{'mlp' if self.kind == 'mlp' else 'attn'}_out"
+
+    def part(self, x: Tensor) -> Tensor:
+        at = position_mask(self.positions, x, 1)
+        return x if at is None else x * at
+
+    def check(self, model: Any, length: int) -> None:
+        if self.kind not in ("attention", "mlp"):
+            raise UserError(f"A sublayer is 'attention' or 'mlp', not {self.kind!r}.")
+        _not_negative(self.layer, model)
+        if self.kind == "mlp" and not has_mlp(model):
+            raise UserError("This model has no MLP, so it has no such sublayer to ablate.")
+        check_positions(self.positions, length)
+        require_hook(model, self.hook)
+
+
+@dataclass(frozen=True, eq=False)
+class Direction(Part):
+    """The component along one or several vectors, at any hook point whose last axis has their length.
+
+    ``P x = Q Q^T x`` with Q an orthonormal basis of the span of ``vectors`` ([d] or [k, d], of any length). Zero
+    removes the component, mean sets it to its mean by position, resample takes it from another example.
+    """
+
+    at: str
+    vectors: Float[Tensor, "*k d"]
+    name: str = "direction"
+    positions: tuple[int, ...] | None = None
+    _basis: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = torch.as_tensor(self.vectors).detach().cpu().reshape(-1, self.vectors.shape[-1]).double()
+        if not bool(torch.isfinite(rows).all()):
+            raise UserError("A direction must be made of finite numbers.")
+        _, singular, basis = torch.linalg.svd(rows, full_matrices=False)
+        if not len(rows) or float(singular.min()) <= 1e-9 * max(float(singular.max()), 1e-300):
+            raise UserError("The vectors of a direction must be independent of each other and not zero.")
+        object.__setattr__(self, "_basis", basis.T)  # [d, k]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} at {self.at}{_where(self.positions)}"
+
+    @property
+    def hook(self) -> str:
+        return self.at
+
+    def part(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != len(self._basis):
+            raise UserError(
+                f"The direction has {len(self._basis)} entries and the activation at {self.at} has {x.shape[-1]}."
+            )
+        basis = self._basis.to(x)
+        found = (x @ basis) @ basis.T
+        at = position_mask(self.positions, x, self.feature_axes)
+        return found if at is None else found * at
+
+    def size(self, x: Tensor) -> float:
+        return float(x.abs().max())  # P x is a product and has the rounding of x, not of itself
+
+    @property
+    def feature_axes(self) -> int:
+        return 2 if self.at.rsplit(".", 1)[-1] in _PER_HEAD else 1
+
+    def check(self, model: Any, length: int) -> None:
+        require_hook(model, self.at)
+        check_positions(self.positions, length)
+
+
+#: Hook points with a head axis between position and features.
+_PER_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_rot_q", "hook_rot_k")
+
+
+@dataclass(frozen=True, eq=False)
+class Together(Component):
+    """Several components ablated in the same run."""
+
+    components: tuple[Component, ...]
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.components:
+            raise UserError("There is nothing to ablate together: the list of components is empty.")
+
+    @property
+    def label(self) -> str:
+        return self.name or " + ".join(component.label for component in self.components)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for component in self.components for part in component.parts)
+
+
+def has_mlp(model: Any) -> bool:
+    """Whether the model's layers have an MLP."""
+    return bool(model.cfg.d_mlp) and not getattr(model.cfg, "attn_only", False)
+
+
+def _layers(model: Any, layer: int | None) -> range:
+    if layer is None:
+        return range(model.cfg.n_layers)
+    layer = require_layer(model, layer)
+    return range(layer, layer + 1)
+
+
+def _not_negative(layer: int, model: Any) -> None:
+    """A component's layer is part of its name, so that it counts from the front only."""
+    if layer < 0:
+        raise UserError(f"A component's layer counts from 0; there is no layer {layer}.")
+    require_layer(model, layer)
+
+
+def heads(model: Any, layer: int | None = None) -> list[Head]:
+    """Every head, or those of one layer (negative layers count from the end)."""
+    return [Head(index, head) for index in _layers(model, layer) for head in range(model.cfg.n_heads)]
+
+
+def neurons(model: Any, layer: int | None = None) -> list[Neuron]:
+    """Every MLP unit, or those of one layer; none where the model has no MLP."""
+    units = range(model.cfg.d_mlp if has_mlp(model) else 0)
+    return [Neuron(index, unit) for index in _layers(model, layer) for unit in units]
+
+
+def sublayers(model: Any) -> list[Sublayer]:
+    """The attention and, where there is one, the MLP of every layer."""
+    kinds = ("attention", "mlp") if has_mlp(model) else ("attention",)
+    return [Sublayer(layer, kind) for layer in range(model.cfg.n_layers) for kind in kinds]
+
+
+def hooks_of(components: Sequence[Component]) -> list[str]:
+    """The hook points at which components are ablated."""
+    return sorted({part.hook for component in components for part in component.parts})
+
+
+def check_components(model: Any, components: Any, length: int) -> list[Component]:
+    """The components, checked. Raises UserError for none, two of one label, or one that the model does not have."""
+    found: list[Component] = [components] if isinstance(components, Component) else list(components)
+    if not found:
+        raise UserError("There is nothing to ablate: the list of components is empty.")
+    for component in found:
+        if not isinstance(component, Component):
+            raise UserError(
+                f"A component is a Head, Neuron, Sublayer, Direction, AttentionEdges or Together, not "
+                f"a {type(component).__name__}."
+            )
+        component.check(model, length)
+    labels = [component.label for component in found]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise UserError(f"Two components are called {twice!r}; give one of them another name.")
+    return found

@@ -1,0 +1,205 @@
+"""Which problems a probe looks at, and the few questions it must ask of a model before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from interp.core.results import Provenance
+from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.domain import NoDomain, base_of, domain_of
+
+#: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come behind them.
+DIGIT_TOKENS = 10
+
+
+@cache
+def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
+    """Pairs of digits that kill a carry, pass it on, and make one."""
+    pairs = np.indices((base, base)).reshape(2, -1).T
+    kind = np.sign(pairs.sum(1) - base + 1)
+    return [pairs[kind == one] for one in (-1, 0, 1)]
+
+
+def digit_tokens(task: Task) -> int:
+    """How many of the first tokens are digits: the base; all of them where the task does not say which problems it
+    has."""
+    try:
+        return base_of(task)
+    except NoDomain:
+        return task.d_vocab
+
+
+def resolve_task(model: Any, task: Any) -> Task:
+    """The task to ask about: the one given, else the model's own.
+
+    Raises:
+        UserError: not a hooked model, no task, or a task of another vocabulary or length than the model's.
+    """
+    for needed in ("run_with_hooks", "cfg"):
+        if not hasattr(model, needed):
+            raise UserError(f"A {type(model).__name__} is not a model with TransformerLens hooks: it has no {needed}.")
+    task = getattr(model, "task", None) if task is None else task
+    if task is None:
+        raise UserError(
+            f"This {type(model).__name__} does not say what its task is; pass task=, for example TenDigitAddition()."
+        )
+    if not isinstance(task, Task):
+        raise UserError(f"task must be a models.tasks Task, not {type(task).__name__}.")
+    if task.d_vocab != model.cfg.d_vocab:
+        raise UserError(
+            f"Task {task.name!r} has {task.d_vocab} tokens and the model {model.cfg.d_vocab}: "
+            "it is not the model's task."
+        )
+    if task.input_length > model.cfg.n_ctx:
+        raise UserError(
+            f"Task {task.name!r} needs {task.input_length} positions and the model takes {model.cfg.n_ctx}: "
+            "it is not the model's task."
+        )
+    dropout = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
+    if model.training and (dropout or getattr(model.cfg, "dropout", 0)):
+        raise UserError("The model is in training mode and has dropout; call model.eval() first.")
+    return task
+
+
+#: Share of right answers above which a model does a task: more often right than not.
+ABLE = 0.5
+
+
+def require_able(name: str, right: float, what: str) -> None:
+    """Refuse to explain what a model does not do: any part of it, and any hypothesis, brings back all of nothing.
+
+    Raises:
+        UserError: no more than :data:`ABLE` of ``what`` is answered right.
+    """
+    if not right > ABLE:
+        raise UserError(
+            f"{name} answers {right:.1%} of {what} right, and this asks how a model does what it does: more than "
+            f"{ABLE:.0%} must be right."
+        )
+
+
+def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
+    """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
+    digits = carry_rich_digits(columns, n, rng, base=base)
+    return np.einsum("ncd,c->nd", digits, base ** np.arange(columns, dtype=np.int64))
+
+
+def carry_rich_digits(
+    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True, base: int = 10
+) -> Int[np.ndarray, "n column 2"]:
+    """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
+
+    A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p a problem, else below or
+    above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
+    p = 0.1. Units come first; without
+    ``leading_zeros`` the last column's digits are from 1 on.
+    """
+    passes = rng.uniform(0, 0.95, (n, 1))
+    draw = rng.random((n, columns))
+    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _pairs_of_kind
+    digits = np.empty((n, columns, 2), dtype=np.int64)
+    for index, pairs in enumerate(_pairs_of_kind(base)):
+        where = kind == index
+        digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
+    if not leading_zeros:
+        for index, pairs in enumerate(_pairs_of_kind(base)):
+            where = kind[:, -1] == index
+            without = pairs[(pairs > 0).all(1)]
+            digits[where, -1] = without[rng.integers(len(without), size=int(where.sum()))]
+    return digits
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Problems, their teacher-forced tokens [n, pos], and where they come from."""
+
+    problems: Any  # whatever the task takes
+    tokens: Tensor
+    provenance: Provenance
+
+
+def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0) -> Sample:
+    """The sample a probe looks at.
+
+    Given ``problems`` are used as they are. Otherwise ``n`` are drawn: a share ``carry_heavy`` rich in carry chains
+    (by the task's own ``sample_carry_rich(n, generator)`` where it has one, else :func:`carry_rich` where it adds
+    two numbers of a column each or more and says its domain, else none), the rest from the task's natural distribution.
+
+    Raises:
+        UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
+    """
+    if problems is not None:
+        if isinstance(problems, Tensor):
+            problems = problems.cpu()  # where tasks compute; the tokens go to the model's device batch by batch
+        elif not isinstance(problems, (np.ndarray, str, tuple)):
+            problems = list(problems)
+        tokens = task.encode(problems)
+        if len(tokens) < 2:
+            raise UserError("A probe compares problems and needs at least 2 of them.")
+        return Sample(problems, tokens, Provenance(len(tokens), None, "given problems"))
+    if n < 2:
+        raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
+    if not 0.0 <= carry_heavy <= 1.0:
+        raise UserError(f"carry_heavy is a share between 0 and 1, not {carry_heavy}.")
+    generator = torch.Generator().manual_seed(seed)
+    heavy = _draw_heavy(task, round(n * carry_heavy), generator, seed)
+    n_heavy = 0 if heavy is None else len(heavy)
+    drawn = task.sample(n - n_heavy, generator)
+    source = "uniform problems"
+    if heavy is not None:
+        drawn = torch.cat((drawn, heavy))
+        source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
+    return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+
+
+def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
+    if not n:
+        return None
+    own = getattr(task, "sample_carry_rich", None)
+    if own is not None:
+        return own(n, generator)
+    probe = task.sample(2, torch.Generator().manual_seed(seed))
+    if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
+        return None
+    try:
+        domain, rng = domain_of(task), np.random.default_rng(seed)
+    except NoDomain:
+        return None
+    columns = {domain.width(0), domain.width(1)}
+    if len(columns) > 1 or domain.n_operands != 2:
+        return None
+    (width,) = columns
+    leading_zeros = not any(domain.lowest)
+    digits = carry_rich_digits(width, n, rng, leading_zeros, domain.base)
+    return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
+
+
+def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
+    """Tokens in batches on the model's device."""
+    device = getattr(model.cfg, "device", None)
+    for batch in tokens.split(size):
+        yield batch if device is None else batch.to(device)
+
+
+def right_tokens(logits: Float[Tensor, "n read d_vocab"], right: Int[Tensor, "n read"]) -> Bool[Tensor, "n read"]:
+    """Where the right token has the largest logit, on the processor; nowhere among logits that are not numbers."""
+    logits = logits.cpu()
+    return (logits.argmax(-1) == right) & ~logits.isnan().any(-1)
+
+
+def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
+    """A random order of ``n`` examples in which none keeps its place. Raises UserError for fewer than two."""
+    if n < 2:
+        raise UserError("Resampling takes another example of the sample, so that it needs at least two.")
+    generator = torch.Generator().manual_seed(seed)
+    cycle = torch.randperm(n, generator=generator)  # one cycle through all of them
+    return torch.empty_like(cycle).scatter(0, cycle, cycle.roll(1))

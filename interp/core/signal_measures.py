@@ -1,0 +1,263 @@
+"""The measures behind :func:`interp.carry_units`, on flat arrays: rows are columns of problems, units are flattened.
+
+Each function returns arrays [unit, signal] or [unit, signal, present], present in (without, with).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from interp.core.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
+
+CAUSAL = 0.1  # effect_apart from which a detector is called causal
+#: What earns a unit the name of a switch, beside ranges of its input that do not overlap. Its two states can be read
+#: off its output to a tenth of the output's range: one state moves by no more, no less lies empty between the two. And
+#: it is the unit that holds still, not its input: there it passes on at most half of what it does over its whole range.
+FLAT, EMPTY, SQUASHED = 0.1, 0.1, 0.5
+RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with one another: each is held fixed in turn
+NAMES = {
+    "carry_in": "carry in",
+    "carry_out": "carry out",
+    "generate": "digit sum >= the base",
+    "propagate": "digit sum one below the base",
+    "odd": "odd answer digit",
+    "shuffled": "shuffled carry-out labels",
+}
+
+
+def signal_name(signal: str) -> str:
+    """A signal's name in words."""
+    return NAMES.get(signal, f"answer digit {signal.removeprefix('s=')}" if signal.startswith("s=") else signal)
+
+
+def column_signals(
+    variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, base: int = 10
+) -> dict[str, Bool[np.ndarray, "n column"]]:
+    """Candidate signals of each column from a task's variables: four about carries, the rest controls."""
+    answer = variables["s"]
+    shuffled = np.random.default_rng(seed).permutation(variables["carry_out"].ravel()).reshape(answer.shape)
+    signals = {
+        "carry_in": variables["carry_in"],
+        "carry_out": variables["carry_out"],
+        "generate": variables["digit_sum"] >= base,
+        "propagate": variables["digit_sum"] == base - 1,
+        "odd": answer % 2,
+        **{f"s={digit}": answer == digit for digit in range(base)},
+        "shuffled": shuffled,
+    }
+    return {name: values.astype(bool) for name, values in signals.items()}
+
+
+def is_switch(gap: float, flat: float, band: float, squashed: float) -> bool:
+    """Whether a unit's ranges (:func:`ranges`) are those of a switch: two states, one of them saturated."""
+    return gap > 0 and flat <= FLAT and band >= EMPTY and squashed <= SQUASHED  # false where one is NaN
+
+
+def variable_signals(
+    variables: Mapping[str, Int[np.ndarray, "n column"]], seed: int, wanted: Sequence[str] | None = None
+) -> dict[str, Bool[np.ndarray, "n column"]]:
+    """Signals from any task's variables: those with two values (present where it is the larger), "name=value" for each
+    that is ``wanted`` so, and the first of them shuffled over columns."""
+    found: dict[str, np.ndarray] = {}
+    for name, values in variables.items():
+        if len(known := np.unique(values)) == 2:
+            found[name] = values == known[1]
+    for name in wanted or ():
+        variable, _, value = name.partition("=")
+        if variable in variables and value.removeprefix("-").isdigit():
+            found[name] = variables[variable] == int(value)
+    if found:
+        first = next(iter(found.values()))
+        found["shuffled"] = np.random.default_rng(seed).permutation(first.ravel()).reshape(first.shape)
+    return found
+
+
+def _apart(
+    marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str], rivals: Sequence[str] = RIVALS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest of a measure and of its values with each rival held fixed, and which rival that is.
+
+    A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is passed over.
+    """
+    own = np.array([[name == rival for name in names] for rival in rivals])[:, None]
+    stack = np.concatenate((marginal[None], np.where(own, np.nan, np.stack(list(held)))))
+    worst = np.where(np.isnan(stack), np.inf, stack).argmin(0)
+    return np.take_along_axis(stack, worst[None], 0)[0], np.array(["none", *rivals])[worst]
+
+
+def separation(
+    x: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], names: Sequence[str]
+) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
+    """``auroc``, ``auroc_apart`` (rivals held fixed; at least 0.5 means the same direction) and its ``rival``."""
+    marginal = auroc(x, labels)
+    sign = np.where(marginal >= 0.5, 1.0, -1.0)
+    held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in RIVALS]
+    apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names)
+    return {"auroc": marginal, "auroc_apart": apart, "rival": rival}
+
+
+def thresholds(
+    x: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
+    """The best threshold on even-numbered problems and its accuracy on odd-numbered ones, with interval."""
+    fit, held = problem % 2 == 0, problem % 2 == 1
+    shape = (x.shape[1], labels.shape[1])
+    threshold, above = np.empty(shape), np.empty(shape, dtype=bool)
+    accuracy = np.empty((*shape, 3))
+    for unit in range(shape[0]):
+        threshold[unit], above[unit], _ = best_threshold(x[fit, unit], labels[fit])
+        right = ((x[held, unit, None] > threshold[unit]) == above[unit]) == labels[held]
+        for signal in range(shape[1]):
+            estimate = clustered_proportion(right[:, signal], problem[held])
+            accuracy[unit, signal] = estimate.value, estimate.low, estimate.high
+    share = labels[held].mean(0)
+    names = ("accuracy", "accuracy_low", "accuracy_high")
+    return {
+        "threshold": threshold,
+        "above": above,
+        "majority": np.broadcast_to(np.maximum(share, 1 - share), shape),
+        **{name: accuracy[..., i] for i, name in enumerate(names)},
+    }
+
+
+def ranges(
+    x: Float[np.ndarray, "row unit"], y: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"]
+) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
+    """Smallest and largest unit input (pre) and output (post) with and without each signal.
+
+    ``gap`` is the distance between the two ranges of the input: positive where they do not overlap. Of the output:
+    ``flat``, the smaller of the two states' ranges; ``band``, the distance between them; both as shares of the whole
+    range. ``squashed``: how far the output moves for what the input moves in the flatter state, as a share of the same
+    over both states: 1 for a linear unit, NaN where the input does not move.
+    """
+    shape = (x.shape[1], labels.shape[1], 2)
+    found = {f"{part}_{end}": np.full(shape, np.nan) for part in ("pre", "post") for end in ("min", "max")}
+    for signal in range(shape[1]):
+        for present in (0, 1):
+            rows = labels[:, signal] == bool(present)
+            if rows.any():
+                for part, values in (("pre", x[rows]), ("post", y[rows])):
+                    found[f"{part}_min"][:, signal, present] = values.min(0)
+                    found[f"{part}_max"][:, signal, present] = values.max(0)
+    low, high = found["pre_min"], found["pre_max"]
+    found["gap"] = np.maximum(low[..., 1] - high[..., 0], low[..., 0] - high[..., 1])
+    least, most = found["post_min"], found["post_max"]
+    whole, moved = most.max(-1) - least.min(-1), high.max(-1) - low.min(-1)
+    flatter = (most - least).argmin(-1)[..., None]
+    state, moving = (np.take_along_axis(part, flatter, -1)[..., 0] for part in (most - least, high - low))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["flat"] = state / whole
+        found["band"] = np.maximum(least[..., 1] - most[..., 0], least[..., 0] - most[..., 1]) / whole
+        found["squashed"] = np.where(moving > 0, (state / moving) / (whole / moved), np.nan)
+    return found
+
+
+def ablations(
+    clean: Bool[np.ndarray, " row"],
+    ablated: Mapping[int, Bool[np.ndarray, " row"]],
+    labels: Bool[np.ndarray, "row signal"],
+    names: Sequence[str],
+    problem: Int[np.ndarray, " row"],
+    units: int,
+    rivals: Sequence[str] = RIVALS,
+) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
+    """Token accuracy without each unit, with and without each signal, and what that says about the signal.
+
+    ``effect`` is the drop in accuracy with minus the drop without the signal, with an interval that takes problems as
+    the independent units; ``effect_apart`` the smallest with a rival held fixed, positive in ``effect``'s direction.
+    """
+    shape = (units, len(names))
+    accuracy = np.full((*shape, 2, 3), np.nan)
+    effect = np.full((4, *shape), np.nan)  # value, low, high, apart
+    for unit, right in ablated.items():
+        drop = clean.astype(float) - right
+        accuracy[unit] = _accuracies(right, labels, problem)
+        effect[:3, unit] = effect_interval(drop, labels, problem)
+        sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
+        held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in rivals]
+        effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names, rivals)[0][0]
+    named = {name: accuracy[..., i] for i, name in enumerate(("ablated", "ablated_low", "ablated_high"))}
+    return named | dict(zip(("effect", "effect_low", "effect_high", "effect_apart"), effect, strict=True))
+
+
+def whole_model(
+    clean: Bool[np.ndarray, " row"], labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+) -> dict[str, Shaped[np.ndarray, "signal 2"]]:
+    """Token accuracy with interval (``clean``, ``clean_low``, ``clean_high``) and columns ``n``, with and without."""
+    accuracy = _accuracies(clean, labels, problem)
+    found = {name: accuracy[..., i] for i, name in enumerate(("clean", "clean_low", "clean_high"))}
+    return found | {"n": np.stack([(~labels).sum(0), labels.sum(0)], 1)}
+
+
+def _accuracies(right: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> Float[np.ndarray, "signal 2 3"]:
+    """Share right, low and high of its interval, on the rows without and with each signal."""
+    found = np.full((labels.shape[1], 2, 3), np.nan)
+    for signal in range(labels.shape[1]):
+        for present in (0, 1):
+            rows = labels[:, signal] == bool(present)
+            if rows.any():
+                estimate = clustered_proportion(right[rows], problem[rows])
+                found[signal, present] = estimate.value, estimate.low, estimate.high
+    return found
+
+
+def effect_interval(drop: np.ndarray, labels: np.ndarray, problem: np.ndarray) -> np.ndarray:
+    """[3, signal]: mean drop with minus without each signal, and its 95% interval.
+
+    Normal, with the variance of the difference of two ratios linearised between problems (Cochran 1977, section 6.3).
+    """
+    n = int(problem.max()) + 1
+    value, influence = np.zeros(labels.shape[1]), np.zeros((n, labels.shape[1]))
+    for sign, present in ((1.0, labels), (-1.0, ~labels)):
+        count = np.stack([np.bincount(problem, weights=column, minlength=n) for column in present.T], 1)
+        lost = np.stack([np.bincount(problem, weights=column * drop, minlength=n) for column in present.T], 1)
+        total = count.sum(0)
+        total = np.where(total > 0, total, np.nan)
+        ratio = lost.sum(0) / total
+        value = value + sign * ratio
+        influence = influence + sign * (lost - ratio * count) / total
+    half = 1.96 * np.sqrt(n / max(n - 1, 1) * (influence**2).sum(0))
+    return np.stack((value, value - half, value + half))
+
+
+def agreement(
+    x: Float[np.ndarray, "row unit"],
+    labels: Bool[np.ndarray, "row signal"],
+    names: Sequence[str],
+    problem: Int[np.ndarray, " row"],
+    threshold: Float[np.ndarray, "unit signal"],
+    above: Bool[np.ndarray, "unit signal"],
+) -> tuple[Float[np.ndarray, "unit signal rival 3"], Int[np.ndarray, "signal rival"]]:
+    """Where a signal and a rival differ, how often the unit's state (at the signal's threshold) is the signal's.
+
+    Share, low and high of its interval; and the number of rows on which the two differ.
+    """
+    found = np.full((*threshold.shape, len(RIVALS), 3), np.nan)
+    count = np.zeros((len(names), len(RIVALS)), dtype=int)
+    for column in range(len(names)):
+        for index, rival in enumerate(RIVALS):
+            differ = labels[:, column] != labels[:, names.index(rival)]
+            count[column, index] = differ.sum()
+            right = ((x[differ] > threshold[:, column]) == above[:, column]) == labels[differ, column, None]
+            for unit in range(x.shape[1]) if differ.any() else ():
+                estimate = clustered_proportion(right[:, unit], problem[differ])
+                found[unit, column, index] = estimate.value, estimate.low, estimate.high
+    return found, count
+
+
+def activation_by_sum(
+    x: Float[np.ndarray, "row unit"], digit_sum: Int[np.ndarray, " row"], carry_in: Bool[np.ndarray, " row"]
+) -> tuple[Float[np.ndarray, "unit sum 2 4"], Int[np.ndarray, " sum"]]:
+    """Smallest, mean and largest input and the count for every digit sum and carry in; and the digit sums."""
+    sums = np.arange(int(digit_sum.max()) + 1)
+    found = np.full((x.shape[1], len(sums), 2, 4), np.nan)
+    for total in sums:
+        for carry in (0, 1):
+            rows = x[(digit_sum == total) & (carry_in == bool(carry))]
+            found[:, total, carry, 3] = len(rows)
+            if len(rows):
+                found[:, total, carry, :3] = np.stack((rows.min(0), rows.mean(0), rows.max(0)), -1)
+    return found, sums

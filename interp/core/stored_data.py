@@ -1,0 +1,6 @@
+"""Where the results lie that come with this package."""
+
+from importlib.resources import files
+from pathlib import Path
+
+DATA = Path(str(files("interp"))) / "data"

@@ -1,1 +1,0 @@
-"""Pictures of :mod:`interp.coupled`'s results."""

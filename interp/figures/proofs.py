@@ -1,0 +1,150 @@
+"""Pictures of certificates: where the right token leads by least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+
+from interp.figures import theme
+from interp.proofs.certificate import Certificate
+from interp.proofs.curves import DecisionCurves
+
+_WORST = 5
+#: Dark enough for the smallest margins to be seen on white, light enough for the largest to be written on.
+_SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
+
+
+def figure_margins(result: Certificate) -> go.Figure:
+    """The smallest margin among extreme pairs, right token by position, and the problems where it is lowest.
+
+    Colour is the margin's logarithm; a wrong answer (a margin of zero or less) stands in red on white.
+    """
+    data = result.classes
+    margin, answer, target = data.margin.values, data.answer.values, data.target.values
+    least = np.where(np.isnan(margin), -np.inf, margin).min(1)
+    targets = sorted(set(target.tolist()))
+    tokens = [*map(str, range(10)), "EOS"] if targets[-1] > 10 else list(map(str, range(10)))
+    z = np.full((len(tokens), len(targets)), np.nan)
+    hover = np.full(z.shape, "", dtype=object)
+    for column, t in enumerate(targets):
+        for digit in range(len(tokens)):
+            asked = (target == t) & ((answer == digit) if digit < 10 and t < 11 else (digit == 10 and t > 10))
+            rows = np.flatnonzero(asked)
+            if len(rows):
+                row = rows[least[rows].argmin()]
+                end = int(margin[row].argmin())
+                z[digit, column] = least[row]
+                hover[digit, column] = f"{int(data.a[row, end])} + {int(data.b[row, end])}: margin {least[row]:.3f}"
+    figure = margin_heatmap(z, hover, [label(t) for t in targets], tokens)
+    figure.update_xaxes(title="token asked for")
+    figure.update_yaxes(title="right token")
+    worst = []
+    for row in np.argsort(least)[:_WORST]:
+        end = int(margin[row].argmin())
+        worst.append(
+            f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(int(target[row]))})"
+        )
+    pairs = "extreme" if "reach" in data else "hunted"
+    note = f"Smallest lead of the right token among the {pairs} pairs of every class. Lowest: " + "; ".join(worst)
+    return theme.finish(figure, f"{result.model}: {result.finding()}", result.provenance, note=note)
+
+
+def margin_heatmap(z: np.ndarray, hover: np.ndarray, columns: list[str], rows: list[Any]) -> go.Figure:
+    """Margins ``z`` [row, column] by their logarithm; a wrong answer (zero or less) stands in red on white."""
+    positive = z[np.isfinite(z) & (z > 0)]
+    low, high = (np.log10(positive.min()), np.log10(positive.max())) if len(positive) else (-1.0, 1.0)
+    ticks = [tick for tick in np.arange(-6, 7) / 2 if low <= tick <= high] or [low, high]
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan),
+        x=columns,
+        y=rows,
+        customdata=hover,
+        text=[[f"{v:.2f}" if v > 0 else "" for v in row] for row in z],
+        texttemplate="%{text}",
+        textfont={"size": 11, "color": theme.BLACK},
+        hovertemplate="%{x} = %{y}<br>%{customdata}<extra></extra>",
+        colorscale=_SCALE,
+        zmin=low,
+        zmax=high,
+        xgap=1,
+        ygap=1,
+        colorbar={"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]},
+    )
+    wrong = np.argwhere(z <= 0)
+    if len(wrong):
+        figure.add_scatter(
+            x=[columns[column] for _, column in wrong],
+            y=[rows[row] for row, _ in wrong],
+            customdata=[hover[row, column] for row, column in wrong],
+            mode="text",
+            text=[f"<b>{z[row, column]:.2f}</b>" for row, column in wrong],
+            textfont={"size": 12, "color": theme.VERMILION},
+            hovertemplate="%{customdata}<extra>wrong</extra>",
+            name="wrong",
+            showlegend=False,
+        )
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_yaxes(type="category", showgrid=False)
+    return figure
+
+
+def figure_curves(result: DecisionCurves) -> go.Figure:
+    """Each digit's lead over the attention scalar; thick where a class for which it is right reaches.
+
+    A thick line below zero would be a wrong answer. Leads below a tenth of the largest, negated, are left out. Colours
+    rise evenly in lightness with the digit, which is also written above each reached range.
+    """
+    lead = result.lead
+    top = float(lead.max())
+    colours = sample_colorscale("Viridis", np.linspace(0.0, 0.85, 10).tolist())
+    s = lead.s.values
+    figure = go.Figure()
+    for digit in range(10):
+        values = lead.sel(digit=digit).values
+        style = {"color": colours[digit], "width": 1}
+        figure.add_scatter(
+            x=s, y=values, mode="lines", line=style, opacity=0.45, showlegend=False, hoverinfo="skip"
+        )  # fmt: skip
+        x: list[float] = []
+        y: list[float] = []
+        for row in result.reached[result.reached.answer == digit].itertuples():
+            at = np.unique(np.concatenate(([row.low, row.high], s[(s > row.low) & (s < row.high)])))
+            x += [*at.tolist(), float("nan")]
+            y += [*np.interp(at, s, values).tolist(), float("nan")]
+        if x:
+            figure.add_scatter(
+                x=x, y=y, mode="lines+markers", line=style | {"width": 6}, marker={"size": 6},
+                hovertemplate=f"{digit} is right<br>s = %{{x:.3f}}, lead %{{y:.3f}}<extra></extra>", showlegend=False,
+            )  # fmt: skip
+            figure.add_scatter(
+                **_crests(np.array(x), np.array(y), 0.01 * top), mode="text", text=str(digit), hoverinfo="skip",
+                textposition="top center", textfont={"size": 13, "color": theme.BLACK}, showlegend=False,
+            )  # fmt: skip
+    figure.add_hline(y=0, line={"color": theme.GREY, "width": 1})
+    figure.update_yaxes(title="lead over the best other digit (logits)", range=[-0.12 * top, 1.08 * top])
+    figure.update_xaxes(title="attention scalar s (stream units)")
+    note = "A digit's lead is thick, with the digit above it, where classes reach for which it is right"
+    return theme.finish(figure, result.sentence(), result.provenance, note=note)
+
+
+def _crests(x: np.ndarray, y: np.ndarray, above: float) -> dict[str, list[float]]:
+    """A little above the highest point of each cluster of reached ranges (pieces between NaNs, close together)."""
+    pieces = [part[~np.isnan(part[:, 0])] for part in np.split(np.stack((x, y), 1), np.flatnonzero(np.isnan(x)) + 1)]
+    pieces = sorted((part for part in pieces if len(part)), key=lambda part: part[0, 0])
+    room = 0.03 * (np.nanmax(x) - np.nanmin(x))
+    clusters = [pieces[0]]
+    for part in pieces[1:]:
+        if part[0, 0] - clusters[-1][:, 0].max() <= room:
+            clusters[-1] = np.concatenate((clusters[-1], part))
+        else:
+            clusters.append(part)
+    highest = [cluster[cluster[:, 1].argmax()] for cluster in clusters]
+    return {"x": [float(at[0]) for at in highest], "y": [float(at[1]) + above for at in highest]}
+
+
+def label(target: int) -> str:
+    return f"s{target}" if target < 11 else "EOS"

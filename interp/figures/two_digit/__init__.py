@@ -1,1 +1,0 @@
-"""Pictures of :mod:`interp.two_digit`'s results."""

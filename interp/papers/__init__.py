@@ -1,0 +1,30 @@
+"""What exists because of one paper and nothing else, in a folder each. The rest works without any of them.
+
+A paper's package says in ``PAPER`` what it is called and which of its modules register studies
+(:mod:`interp.papers.studies`); its headline numbers are in its module ``headlines``, if it has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+
+@dataclass(frozen=True)
+class Paper:
+    """``key``: as in ``interp reproduce KEY:WHAT``; ``order``: among papers; ``studies``: modules of its package."""
+
+    key: str
+    title: str
+    order: int
+    studies: tuple[str, ...] = ()
+
+
+@cache
+def papers() -> dict[str, Paper]:
+    """The packages here that belong to a paper, by name, in the papers' order."""
+    modules = {name: import_module(f"{__name__}.{name}") for _, name, package in iter_modules(__path__) if package}
+    found = {name: module.PAPER for name, module in modules.items() if hasattr(module, "PAPER")}
+    return dict(sorted(found.items(), key=lambda item: item[1].order))

@@ -1,0 +1,227 @@
+"""The 456-parameter adder's tables, figure and stress test: ``interp reproduce adder-456:table4`` and its neighbours.
+
+Tables 1 and 4 are counted on the models. Table 3 scores the zoo's models, and published checkpoints where there are
+any in ``OUT/adder-456/published`` (they are not part of this project). Figure 1 is made from the zoo's stored curves,
+or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--yes``: hours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+import models
+from interp.core.results import Provenance
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.page import Section, records, write_experiment
+from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
+from interp.probes.stress import StressSuites, stress_suites
+from models.errors import UserError
+from models.evaluation import Rate, score
+from models.low_rank_adder import OPTIONS, LowRankAdderWeights
+from models.tasks.ten_test_sets import ten_test_sets
+from models.training.loop import train
+from models.transformer import ArithmeticTransformer
+
+PAPER, MODEL, OTHER = "adder-456", "adder-456", "microadder-57"
+COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
+FIGURE_1 = {"adder-582": 16, "adder-512": 16, "adder-456": 32}  # seeds to train where none are stored
+
+
+def breakdown(name: str) -> pd.DataFrame:
+    """Table 1 for one model: components, how they are written, and their counts, summed and checked."""
+    model = models.build(name)
+    assert isinstance(model.weight_map, LowRankAdderWeights)
+    rows = pd.DataFrame(model.weight_map.parts(), columns=["component", "written as", "parameters"])
+    total = sum(p.numel() for p in model.parameters())
+    if rows.parameters.sum() != total:
+        raise UserError(f"The components of {name} have {rows.parameters.sum()} parameters and the model {total}.")
+    rows.loc[len(rows)] = ["total", "", total]
+    return rows
+
+
+def comparison_table() -> pd.DataFrame:
+    """Table 4: the counts of every model, and which changed the component (LR: low rank, with the rank)."""
+    columns = {name: breakdown(name) for name in ("adder-763", "adder-582", "adder-512", "adder-491", "adder-456")}
+    table = pd.DataFrame({"component": columns["adder-763"].component})
+    for name, rows in columns.items():
+        table[name] = rows.parameters
+    return table
+
+
+def errors_by_test_seed(model: ArithmeticTransformer) -> dict[int, int]:
+    """Wrong answers on each of the paper's ten test sets of 10,000."""
+    return {seed: len(problems) - score(model, problems).correct for seed, problems in ten_test_sets().items()}
+
+
+def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
+    """The zoo's models of the family, then the published checkpoints that were put beside the run."""
+    found = {f"{name} (zoo)": models.load(name) for name in reversed(OPTIONS) if name in models.zoo_names()}
+    for path in sorted((settings.out / PAPER / "published").glob("*.pt")):
+        model = models.load(path)
+        found[f"{model.name_or_path} ({path.stem}, published)"] = model
+    if not found:
+        folder = settings.out / PAPER / "published"
+        raise UserError(f"The zoo holds no model of the family; put published checkpoints into {folder}.")
+    return found
+
+
+@experiment("adder-456:table1", "Parameters of the 456-parameter model by component")
+def table1(settings: Settings) -> Path:
+    table = breakdown(MODEL)
+    settings.say(table.to_string(index=False))
+    text = "Counted on the model's parameters; the effective weights are computed from them at every use."
+    section = Section("Table 1", text, (table,))
+    return write_experiment(settings, "adder-456:table1", "456 parameters", [section], {"rows": records(table)})
+
+
+@experiment("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
+def table4(settings: Settings) -> Path:
+    table = comparison_table()
+    settings.say(table.to_string(index=False))
+    how = pd.DataFrame({"component": breakdown("adder-763").component})
+    for name in table.columns[1:]:
+        how[name] = breakdown(name)["written as"]
+    sections = [
+        Section("Table 4", "Counted on the models. The paper's table leaves out 582, which its Table 2 has.", (table,)),
+        Section("How each component is written", "", (how,)),
+    ]
+    return write_experiment(
+        settings, "adder-456:table4", "From 763 to 456 parameters", sections, {"rows": records(table)}
+    )
+
+
+@experiment("adder-456:table3", "Errors on the ten test sets, seed by seed")
+def table3(settings: Settings) -> Path:
+    found = {name: errors_by_test_seed(model) for name, model in scored_models(settings).items()}
+    table = pd.DataFrame(found)
+    table.loc["all"] = table.sum()
+    table = table.rename_axis("test seed").reset_index()
+    settings.say(table.to_string(index=False))
+    rates = []
+    for name, errors in found.items():
+        rate = Rate(100_000, 100_000 - sum(errors.values()))
+        low, high = rate.interval
+        rates.append({"model": name, "right": rate.correct, "of": rate.n, "95% low": low, "95% high": high})
+    text = (
+        "Wrong whole answers of 10,000 in each set (greedy decoding; teacher forcing gives the same verdicts). The "
+        "sets are made from their definition: pairs 5,000 to 14,999 of a generator a seed.\n\nThe pairs are uniform, "
+        "so that long carries hardly occur in them: see adder-456:stress."
+    )
+    section = Section("Tables 2 and 3", text, (table, pd.DataFrame(rates)))
+    return write_experiment(settings, "adder-456:table3", "Errors on the ten test sets", [section], {"errors": found})
+
+
+def figure_1(settings: Settings) -> GrokkingComparison:
+    """The curves of Figure 1, from the zoo, from runs under ``out``, or trained now with ``--yes``.
+
+    Raises:
+        UserError: nothing is stored and training was not asked for.
+    """
+    curves: dict[str, xr.DataArray] = {}
+    for name, seeds in FIGURE_1.items():
+        folder = settings.out / PAPER / "runs" / name
+        if folder.exists() or (settings.yes and name not in models.zoo_names()):
+            n = seeds if settings.seeds is None else settings.seeds
+            if settings.yes:
+                train(
+                    name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes_left()
+                )
+            curves[name] = curve_of_run(folder)
+        elif name in models.zoo_names():
+            curves[name] = curve_of_entry(name)
+        else:
+            settings.say(f"No runs of {name} are stored; --yes trains {seeds} seeds (an hour or more on one core).")
+    if not curves:
+        raise UserError("No training runs of the family are stored; --yes trains them.")
+    return GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+
+
+@experiment("adder-456:fig1", "Grokking curves and the share of seeds that grok")
+def fig1(settings: Settings) -> Path:
+    result = figure_1(settings)
+    settings.say(result.sentence())
+    text = (
+        "Exact match on uniform validation problems. The paper shows five seeds of 456, of which two grok (2 of 5: "
+        f"95% interval {_interval(Rate(5, 2))}), and one seed each of 582 and 512, chosen because they did.\n\n"
+        + result.sentence()
+    )
+    sections = [Section("Figure 1", text, (result.to_dataframe(),), (result.figure(),))]
+    data = {
+        name: {
+            "step": curve.step.values.tolist(),
+            "seed": curve.seed.values.tolist(),
+            "uniform": [[None if x != x else round(x, 4) for x in row] for row in curve.values.tolist()],
+        }
+        for name, curve in result.curves.items()
+    }
+    return write_experiment(settings, "adder-456:fig1", "Grokking of the 456-parameter family", sections, data)
+
+
+def _interval(rate: Rate) -> str:
+    low, high = rate.interval
+    return f"{low:.0%}-{high:.0%}"
+
+
+STRESS = """Uniform pairs of ten-digit numbers hardly contain long carry chains, short numbers or runs of nines, so a
+model can be right on 100,000 of them and wrong where it matters. Each suite is scored for itself. "Sampled" says that
+the problems of a case were drawn (seed 0), "exhaustive" that all there are were tried: operands of one and of two
+digits, and all ordered pairs of the edge numbers (0, 1, 9, powers of ten and their halves, numbers of one repeated
+digit, and their neighbours).
+
+Models that make errors have a picture each. Where none does, all have the same, and one is shown."""
+
+
+@experiment("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
+def stress(settings: Settings) -> Path:
+    n = settings.problems or 20_000
+    found = {name: stress_suites(model, n=n) for name, model in scored_models(settings).items()}
+    found[OTHER] = stress_suites(models.load(OTHER), n=n)
+    for result in found.values():
+        settings.say(result.sentence())
+    drawn = [name for name, result in found.items() if result.errors] or list(found)[:1]
+    sections = [
+        Section("Errors of every model", STRESS, (suite_table(found),)),
+        *(Section(name, "", (), (found[name].figure(),)) for name in drawn),
+        Section("Every case", EVERY_CASE, (case_table(found),)),
+    ]
+    data = {name: records(result.to_dataframe()) for name, result in found.items()}
+    return write_experiment(settings, "adder-456:stress", "Ten-digit adders under stress", sections, data)
+
+
+EVERY_CASE = """Wrong answers by case. The bound is of the error rate where nothing of a sample was wrong: it is lower
+than that with 95% confidence, on problems drawn like these. A case that was tried as a whole needs none."""
+
+
+def suite_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+    """Wrong answers by suite, a column a model; the suites' cases are summed."""
+    rows = []
+    for suite in dict.fromkeys(case.suite for case in next(iter(found.values())).cases):
+        cases = {name: result.suite(suite) for name, result in found.items()}
+        first = next(iter(cases.values()))
+        counts = {name: sum(case.errors for case in own) for name, own in cases.items()}
+        rung = " and ".join(dict.fromkeys(case.rung for case in first))
+        rows.append({"suite": suite, "problems": sum(case.rate.n for case in first), "rung": rung} | counts)
+    total = {name: result.errors for name, result in found.items()}
+    rows.append({"suite": "all", "problems": sum(row["problems"] for row in rows), "rung": ""} | total)
+    return pd.DataFrame(rows)
+
+
+def case_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
+    rows = []
+    for cases in zip(*(result.cases for result in found.values()), strict=True):
+        case = cases[0]
+        bound = f"{case.rate.error_bound:.1e}" if case.rung == "sampled" else ""
+        row: dict[str, Any] = {"case": f"{case.suite}: {case.case}", "problems": case.rate.n, "rung": case.rung}
+        row |= {name: own.errors for name, own in zip(found, cases, strict=True)}
+        rows.append(row | {"bound if none is wrong": bound})
+    table = pd.DataFrame(rows)
+    for name, result in found.items():
+        if result.errors:
+            table[f"{name}: a wrong one"] = result.to_dataframe().wrong_example
+    return table

@@ -1,0 +1,109 @@
+"""Adders in AddLM's algebra beside their float twins: ``interp reproduce addlm:adder``.
+
+Two digits are tried on all 10,000 pairs; ten digits on AdderBoard and on problems stratified by carry chain. Every seed
+is trained to its last step and none is chosen, so the rows are what the recipe gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import models
+from interp.papers.addlm.multiplications import count_multiplications
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.page import Section, write_experiment
+from interp.papers.studies.runs import SeedRun, train_in_time
+from interp.probes.accuracy import accuracy_by_chain
+from models.addlm_adder import ADDERS
+from models.evaluation import Rate, score
+from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.training.recipes import get_recipe
+from models.transformer import ArithmeticTransformer
+
+SEEDS = 2
+KINDS = {"": "AddLM", "-float": "float twin"}
+PER_CHAIN = 1_000
+
+INTRODUCTION = """Ternary matrices, scores that are negative L1 distances, softmax over the best keys only, ReLU:
+AddLM's algebra, trained on addition instead of text. The float twin has the same shape and recipe, with free matrices,
+scaled dot products, all keys and GELU. Embeddings, head and norms are floats in both.
+
+"Exhaustive" means that every problem of the domain was tried. The others are samples: the interval is Clopper and
+Pearson's, 95%. Ten-digit problems of each carry-chain length are drawn with seed 0, 1,000 a length."""
+
+COUNTED = """Products of two numbers in one forward pass over the whole input, as a machine with signed adders would
+need them. Projections and scores need none beyond one scale a matrix; what is left is mixing values by the pattern,
+norms, the head, and the softmax's scaling. Nothing is said about speed: on a processor with multiply-add units, a
+multiplication that is saved saves no time."""
+
+
+def runs_of(settings: Settings) -> list[SeedRun]:
+    """All runs, the two-digit ones first, seed by seed."""
+    root, seeds = settings.out / "addlm-adder" / "runs", range(settings.seeds or SEEDS)
+    names = [f"addlm-adder-{what}{kind}" for what in ADDERS for kind in KINDS]
+    recipes = {name: get_recipe(models.get_spec(name).recipe or "") for name in names}
+    return [SeedRun(name, seed, recipes[name], root / name / f"seed-{seed}") for name in names for seed in seeds]
+
+
+def measure(model: ArithmeticTransformer) -> Iterator[dict[str, Any]]:
+    """Rows of exact match, each with its rung: what was tried, how many, how many right."""
+    if isinstance(model.task, TwoDigitAddition):
+        yield _row("all pairs", "exhaustive", score(model, all_problems()))
+        yield _row("the 500 pairs never trained on", "exhaustive", score(model))
+        return
+    found = accuracy_by_chain(model, n_per_length=PER_CHAIN, seed=0)
+    yield _row("AdderBoard", "sampled", found.test)
+    for length, rate in found.stratified.by_chain_length.items():
+        yield _row(f"carry chain {length}", "sampled", rate)
+
+
+def _row(problems: str, rung: str, rate: Rate) -> dict[str, Any]:
+    return {"problems": problems, "rung": rung, "n": rate.n, "correct": rate.correct}
+
+
+def accuracy_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """One line a model, seed and set of problems, with the interval of what is a sample."""
+    table = []
+    for row in rows:
+        rate = Rate(row["n"], row["correct"])
+        low, high = rate.interval
+        interval = "" if row["rung"] == "exhaustive" else f"{low:.4f} to {high:.4f}"
+        right = f"{rate.correct:,} of {rate.n:,}"
+        table.append((row["model"], row["seed"], row["problems"], row["rung"], right, rate.accuracy, interval))
+    return pd.DataFrame(table, columns=["model", "seed", "problems", "rung", "right", "accuracy", "95% interval"])
+
+
+def multiplication_table() -> pd.DataFrame:
+    """Multiplications of one forward pass of each pair of twins, part by part."""
+    rows = []
+    for what in ADDERS:
+        ours, twin = (count_multiplications(models.build(f"addlm-adder-{what}{kind}")) for kind in KINDS)
+        for part, n in ours.products.items():
+            rows.append((what, part, twin.products[part], n))
+        rows.append((what, f"total ({ours.share_removed(twin):.1%} fewer)", twin.total, ours.total))
+    return pd.DataFrame(rows, columns=["adder", "part", "float twin", "AddLM"])
+
+
+@experiment("addlm:adder", "Adders in AddLM's algebra")
+def adder(settings: Settings) -> Path | None:
+    """Train what is missing, try every model, write the page."""
+    runs = runs_of(settings)
+    train_in_time([(run, [run.recipe.steps]) for run in runs], settings)
+    rows = []
+    for run in runs:
+        if run.has(run.recipe.steps):
+            found = measure(run.model_at(run.recipe.steps))
+            rows += [{"model": run.name, "seed": run.seed} | row for row in found]
+    if not rows:
+        return None
+    sections = [
+        Section("What was trained", INTRODUCTION),
+        Section("Exact match", tables=[accuracy_table(rows)]),
+        Section("Multiplications", COUNTED, tables=[multiplication_table()]),
+    ]
+    title = "An adder without multiplications in its matrices"
+    return write_experiment(settings, "addlm:adder", title, sections, {"rows": rows})

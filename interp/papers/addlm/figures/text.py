@@ -1,0 +1,52 @@
+"""Picture of :class:`interp.papers.addlm.text_attention.TextAttention`."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.figures import theme
+from interp.papers.addlm.text_attention import TextAttention
+from models.errors import UserError
+
+_SHOWN = {" ": "␣", "\n": "⏎"}
+
+
+def text_attention(result: TextAttention, layer: int, head: int, last: int) -> go.Figure:
+    """One head: rows are characters that look back, columns the characters looked at.
+
+    Raises:
+        UserError: a head that does not exist.
+    """
+    if layer not in result.pattern.layer.values or head not in result.pattern["head"].values:
+        raise UserError(f"{result.model} has no L{layer}H{head}.")
+    last = min(last, len(result.text))
+    weight = result.pattern.sel(layer=layer, head=head).values[-last:, -last:]
+    visible = np.tril(np.ones_like(weight, dtype=bool))
+    letters = [_SHOWN.get(character, character) for character in result.text[-last:]]
+    figure = go.Figure(
+        go.Heatmap(
+            z=np.where(visible & (weight > 0), weight, np.nan), zmin=0, zmax=float(weight.max()),
+            colorscale=theme.SEQUENTIAL,
+            xgap=1, ygap=1, hoverongaps=False, hovertemplate="weight %{z:.3f}<extra></extra>",
+            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
+        )
+    )  # fmt: skip
+    ticks = list(range(last))
+    figure.update_xaxes(title="character looked at", tickvals=ticks, ticktext=letters, tickangle=0, showgrid=False)
+    figure.update_yaxes(
+        title="character that looks back", tickvals=ticks, ticktext=letters, autorange="reversed", showgrid=False,
+    )  # fmt: skip
+    figure.update_layout(plot_bgcolor=theme.LIGHT)
+    shown = slice(len(result.text) - last, None)
+    kept = result.kept.sel(layer=layer, head=head).isel(query=shown).values
+    effective = float(result.effective.sel(layer=layer, head=head).isel(query=shown).mean())
+    title = (
+        f"L{layer}H{head} of {result.model} keeps {_count(kept)} keys, and weighs them like {effective:.1f} equal ones"
+    )
+    note = f"The last {last} of {len(result.text)} characters; grey: no weight at all. ␣ is a space, ⏎ a new line"
+    return theme.finish(figure, title, result.provenance, width=880, height=860, note=note)
+
+
+def _count(kept: np.ndarray) -> str:
+    return str(kept.min()) if kept.min() == kept.max() else f"{kept.min()} to {kept.max()}"

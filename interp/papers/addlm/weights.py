@@ -1,0 +1,252 @@
+"""AddLM's circuits as integers: OV matrices, their composition, and the ternary weights over training.
+
+A ternary weight is one scale times -1, 0 and 1, so a head's OV circuit is ``s_V s_O`` times an integer matrix
+
+    M = T_V T_O   [d_model, d_model],   |entries| <= d_head,   rank <= d_head
+
+and V-composition of an earlier head's output into a later head's values is an integer matrix as well, ``M_1 M_2``.
+They are computed in int64 and stored and compared without a tolerance. The gain of the norm between two heads is a
+diagonal of floats; folded in, nothing would be an integer any more, so it is kept apart (and left out of compositions:
+they are of the weights, and say nothing about what the norm does to a given input).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.results import Provenance, Result
+from models.checkpoint import load_weights, save_weights
+from models.errors import UserError
+from models.packing import ternary_matrices
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.ternary import TernaryMatrix, ternarise
+
+_PRIME = 2_147_483_647  # entries modulo this fit into int64 products
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerCircuits(Result):
+    """``values[layer, head]`` is M of that head and ``scale[layer]`` is ``s_V s_O``, a float64 product of two float32
+    numbers, which is exact: ``OV = scale * values`` without rounding."""
+
+    model: str
+    values: Int[Tensor, "layer head d_model d_model"]
+    scale: tuple[float, ...]
+    ranks: tuple[tuple[int, ...], ...]  # over the rationals, proven; see integer_rank
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        ranks = sorted({rank for layer in self.ranks for rank in layer})
+        low, high = int(self.values.min()), int(self.values.max())
+        text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        n = self.values.shape[0] * self.values.shape[1]
+        return f"The {n} OV circuits of {self.model} are integer matrices with entries in [{low}, {high}] and {text}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        rows = []
+        for layer, heads in enumerate(self.values):
+            for head, matrix in enumerate(heads):
+                zero = float((matrix == 0).double().mean())
+                rows.append((f"L{layer}H{head}", int(matrix.min()), int(matrix.max()), self.ranks[layer][head], zero))
+        return pd.DataFrame(rows, columns=["head", "smallest", "largest", "rank", "share of zeros"])
+
+    def figure(self, layer: int = 0, head: int = 0) -> Any:
+        """One circuit's integers."""
+        from interp.papers.addlm.figures.circuits import integer_circuit
+
+        return integer_circuit(self, layer, head)
+
+    def save(self, path: str | Path) -> str:
+        """As int16 in a safetensors file; :func:`load_circuits` gives equal integers back. Returns the SHA-256."""
+        scales = torch.tensor(self.scale, dtype=torch.float64)
+        return save_weights(path, {"values": self.values.to(torch.int16), "scale": scales}, {"model": self.model})
+
+    def equals(self, other: IntegerCircuits) -> bool:
+        """Every integer and every scale, without a tolerance."""
+        return self.scale == other.scale and torch.equal(self.values, other.values)
+
+
+def integer_circuits(model: ArithmeticTransformer) -> IntegerCircuits:
+    """All OV circuits of a ternary model. Raises UserError for a model without ternary weights."""
+    ternary, cfg = ternary_matrices(model), model.config
+    pairs = [(ternary[f"blocks.{i}.attn.W_V"], ternary[f"blocks.{i}.attn.W_O"]) for i in range(cfg.n_layers)]
+    values = torch.stack([v.values.long() @ o.values.long() for v, o in pairs])
+    scale = tuple(float(v.scale.double() * o.scale.double()) for v, o in pairs)
+    return _with_ranks(model.name_or_path or "a model", values, scale)
+
+
+def load_circuits(path: str | Path) -> IntegerCircuits:
+    """What :meth:`IntegerCircuits.save` stored. Raises UserError for a missing, damaged or other file."""
+    tensors, header = load_weights(path)
+    if tensors.keys() != {"values", "scale"}:
+        raise UserError(f"{path} holds no integer circuits.")
+    return _with_ranks(header.get("model", ""), tensors["values"].long(), tuple(tensors["scale"].tolist()))
+
+
+def _with_ranks(name: str, values: Tensor, scale: tuple[float, ...]) -> IntegerCircuits:
+    ranks = tuple(tuple(integer_rank(matrix) for matrix in layer) for layer in values)
+    n = values.shape[0] * values.shape[1]
+    return IntegerCircuits(name, values, scale, ranks, Provenance(n, None, "heads, integers", "exhaustive"))
+
+
+def integer_rank(matrix: Int[Tensor, "row column"]) -> int:
+    """A lower bound of the rank, which is the rank unless the prime 2^31 - 1 divides a minor: elimination modulo it.
+
+    Where it reaches an upper bound (an OV circuit's d_head), the rank is proven.
+    """
+    rows = matrix.numpy().astype(np.int64) % _PRIME
+    rank = 0
+    for column in range(rows.shape[1]):
+        below = np.flatnonzero(rows[rank:, column])
+        if not len(below):
+            continue
+        pivot = rank + int(below[0])
+        rows[[rank, pivot]] = rows[[pivot, rank]]
+        rows[rank] = rows[rank] * pow(int(rows[rank, column]), -1, _PRIME) % _PRIME
+        factors = rows[rank + 1 :, column].copy()
+        rows[rank + 1 :] = (rows[rank + 1 :] - factors[:, None] * rows[rank] % _PRIME) % _PRIME
+        rank += 1
+        if rank == len(rows):
+            break
+    return rank
+
+
+@dataclass(frozen=True, eq=False)
+class ValueComposition(Result):
+    """V-composition scores of every earlier head into every later one, beside shuffled matrices of the same integers.
+
+    ``score = |M_1 M_2|_F / (|M_1|_F |M_2|_F)`` (Elhage et al., 2021); numerator and denominator are square roots of
+    integers. ``table`` holds ``score``, and ``chance`` and ``spread``: mean and standard deviation over ``draws``
+    shuffles of the rows of T_V of the later head, which keep its every row but not what it reads.
+    """
+
+    model: str
+    table: xr.Dataset  # (early, late)
+    draws: int
+    provenance: Provenance
+
+    def _excess(self) -> pd.DataFrame:
+        frame = self.to_dataframe()
+        return frame.assign(deviations=(frame["score"] - frame["chance"]) / frame["spread"])
+
+    def sentence(self) -> str:
+        frame = self._excess().sort_values("deviations")
+        last = frame.iloc[-1]
+        above = int((frame["deviations"] > 4).sum())
+        return (
+            f"{above} of {len(frame)} pairs of heads compose more than 4 standard deviations above shuffled weights, "
+            f"most {last['early']} into {last['late']} ({last['score']:.3f}; shuffled {last['chance']:.3f})."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row a pair."""
+        return self.table.to_dataframe().dropna().reset_index()
+
+    def figure(self) -> Any:
+        from interp.papers.addlm.figures.circuits import value_composition
+
+        return value_composition(self)
+
+
+def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int = 0) -> ValueComposition:
+    """Scores of all pairs of heads in different layers. Cost: ``1 + draws`` products of d_model^3 a pair.
+
+    Raises:
+        UserError: a model without ternary weights or with one layer.
+    """
+    circuits = integer_circuits(model)
+    layers, heads = circuits.values.shape[:2]
+    if layers < 2:
+        raise UserError("A model of one layer has no later heads for values to compose into.")
+    generator = np.random.default_rng(seed)
+    # Products of float64 are exact here: sums of integers below 2^53.
+    matrices = circuits.values.double().flatten(0, 1).numpy()
+    norms = np.sqrt((matrices**2).sum((1, 2)))
+    names = [f"L{i}H{h}" for i in range(layers) for h in range(heads)]
+    found = np.full((3, len(names), len(names)), np.nan)
+    for late in range(heads, len(names)):
+        shuffled = [matrices[late][generator.permutation(len(matrices[late]))] for _ in range(draws)]
+        for early in range(late // heads * heads):
+            size = norms[early] * norms[late]
+            chance = [np.sqrt(((matrices[early] @ other) ** 2).sum()) / size for other in shuffled]
+            score = np.sqrt(((matrices[early] @ matrices[late]) ** 2).sum()) / size
+            found[:, early, late] = score, np.mean(chance), np.std(chance, ddof=1)
+    coords = {"early": names, "late": names}
+    parts = zip(("score", "chance", "spread"), found, strict=True)
+    table = xr.Dataset({name: (("early", "late"), values) for name, values in parts}, coords)
+    provenance = Provenance(draws, seed, "shuffles a pair of heads")
+    return ValueComposition(circuits.model, table, draws, provenance)
+
+
+@dataclass(frozen=True, eq=False)
+class TernaryTraining(Result):
+    """Ternary weights over a run. ``table`` over (step, kind): ``zeros``, share of entries that are 0; ``flipped``,
+    share of entries that differ from the snapshot before (NaN at the first); ``from_start`` and ``to_end``, shares that
+    differ from the first and from the last snapshot."""
+
+    table: xr.Dataset
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        mean = self.table.mean("kind")
+        zeros, moved = mean["zeros"].values, float(mean["from_start"].values[-1])
+        late = float(mean["flipped"].values[-1])
+        before, last = (int(step) for step in self.table.step.values[-2:])
+        return (
+            f"The share of zeros goes from {zeros[0]:.3f} to {zeros[-1]:.3f}; {moved:.1%} of the entries end with "
+            f"another value than they began with, and {late:.1%} differ between steps {before:,} and {last:,}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return self.table.to_dataframe().reset_index()
+
+    def figure(self) -> Any:
+        from interp.papers.addlm.figures.circuits import ternary_training
+
+        return ternary_training(self)
+
+
+def ternary_training(snapshots: Mapping[int, Mapping[str, Tensor]], model: ArithmeticTransformer) -> TernaryTraining:
+    """Sparsity and flips from a run's snapshots (``RunFolder(path).snapshots()``, its first seed).
+
+    The means over matrices of one kind are of entries, not of matrices. Entries are compared as the model uses them,
+    -1, 0 or 1; a latent weight that moves without crossing a threshold has not flipped.
+
+    Raises:
+        UserError: fewer than two snapshots, or a model without ternary weights.
+    """
+    if len(snapshots) < 2:
+        raise UserError("Changes over training need at least two snapshots.")
+    constrained, steps = sorted(ternary_matrices(model)), sorted(snapshots)
+    kinds = sorted({key.rsplit(".", 1)[1] for key in constrained})
+
+    def entries(step: int) -> dict[str, Tensor]:
+        trits: dict[str, list[Tensor]] = {kind: [] for kind in kinds}
+        for key in constrained:
+            matrix: TernaryMatrix = ternarise(snapshots[step][key.replace(".", "/")][0])
+            trits[key.rsplit(".", 1)[1]].append(matrix.values.flatten())
+        return {kind: torch.cat(values) for kind, values in trits.items()}
+
+    at = {step: entries(step) for step in steps}
+    share = lambda a, b: [float((a[kind] != b[kind]).double().mean()) for kind in kinds]  # noqa: E731
+    nothing = [float("nan")] * len(kinds)
+    table = {
+        "zeros": [[float((at[s][kind] == 0).double().mean()) for kind in kinds] for s in steps],
+        "flipped": [nothing, *(share(at[a], at[b]) for a, b in pairwise(steps))],
+        "from_start": [share(at[steps[0]], at[s]) for s in steps],
+        "to_end": [share(at[s], at[steps[-1]]) for s in steps],
+    }
+    n = sum(len(values) for values in at[steps[0]].values())
+    dataset = xr.Dataset({k: (("step", "kind"), v) for k, v in table.items()}, {"step": steps, "kind": kinds})
+    return TernaryTraining(dataset, Provenance(n, None, f"ternary entries at {len(steps)} snapshots", "exhaustive"))

@@ -1,0 +1,24 @@
+"""The reproduction table: every headline number of the five papers, ours, and the command that makes it.
+
+    interp.papers.headlines.table()                  all of them, judged
+    interp.papers.headlines.table("microadder")      one paper's
+    interp headlines --markdown               the same from the command line
+
+The numbers of the papers are quotes. Ours come from functions that read the zoo and stored results, or count at once;
+where nothing is stored, a row says "not measured". Verdicts follow from both numbers by the rule that a row names
+(:mod:`interp.papers.headlines.rules`):
+
+    reproduced     as printed or as claimed, beyond the stated uncertainty
+    compatible     not told apart, but too uncertain to confirm it
+    differs        told apart
+
+each "at a smaller scale" where ours is a smaller model, shorter training or another size than the paper's; "not run"
+says why, and "not measured" what is missing.
+"""
+
+from interp.papers.headlines.headline import Headline, Row
+from interp.papers.headlines.result import Headlines
+from interp.papers.headlines.store import NotStored, Store
+from interp.papers.headlines.table import PAPERS, registered, table
+
+__all__ = ["table", "registered", "Headlines", "Headline", "Row", "Store", "NotStored", "PAPERS"]

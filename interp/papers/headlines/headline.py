@@ -1,0 +1,190 @@
+"""One number of a paper: where it stands, what it says, and how ours is found and judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from interp.papers.headlines.printed import Printed, read_numbers
+from interp.papers.headlines.rules import AtLeast, AtMost, Between, LessFar, Ours, Rule, SameRate
+from interp.papers.headlines.store import NotStored, Store
+from models.errors import UserError
+
+PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
+Kind = Literal["behaviour", "training", "count"]
+KINDS: tuple[Kind, ...] = ("behaviour", "training", "count")
+Verdict = Literal["reproduced", "compatible", "differs", "not run", "not measured"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not run", "not measured")
+
+ERRORS = "errors"  # the unit of a share that is printed as a count
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number or claim of a paper.
+
+    Attributes:
+        where: section, table or figure; of what is not in the paper, where it is.
+        claim: one sentence.
+        printed: as printed: the number, or the words of a claim.
+        kind: "behaviour" is what a model answers and how it is made inside; "training" how it came about (seeds, steps,
+            minutes, losses); "count" a number that holds by construction (parameters, sizes, constants of the recipe).
+        rule: how ours is held against it; None for what is not run.
+        command: makes our number anew; empty only for what is not run.
+        ours: finds our number in a store, or raises :class:`NotStored`.
+        unit: "%" for shares; "errors" for shares that are shown as counts; else a word behind the number, or none.
+        quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
+        scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
+        why: why it is not run, where nothing is stored of it.
+        note: what a reader must know to read the verdict.
+        control: what untrained models give; one that passes the rule, too, shows that the rule shows nothing.
+        fixed_before: the bound of the rule was written before our number was there. Where it was not, the row says so.
+    """
+
+    paper: PaperKey
+    where: str
+    claim: str
+    printed: str
+    rule: Rule | None = None
+    command: str = ""
+    ours: Callable[[Store], Ours] | None = None
+    unit: str = ""
+    quote: str = ""
+    scale: str = ""
+    why: str = ""
+    note: str = ""
+    kind: Kind = "behaviour"
+    control: Callable[[Store], Sequence[Ours]] | None = None
+    fixed_before: bool = False
+
+    def __post_init__(self) -> None:
+        runs = (self.rule is not None, self.ours is not None, bool(self.command))
+        if len(set(runs)) > 1 or not (runs[0] or self.why):
+            raise UserError(f"{self.claim!r} needs a rule, a number and a command, or a reason why it is not run.")
+        if self.printed not in (self.quote or self.printed):
+            raise UserError(f"{self.printed!r} is not in its quote {self.quote!r}.")
+
+    @property
+    def stated(self) -> tuple[Printed, ...]:
+        """The printed numbers; none for a claim in words. A share without its sign is in percent, too."""
+        if not any(letter.isdigit() for letter in self.printed):
+            return ()
+        missing = self.unit == "%" and "%" not in self.printed and not isinstance(self.rule, SameRate)
+        return read_numbers(f"{self.printed}%" if missing else self.printed)
+
+    def evaluate(self, store: Store) -> Row:
+        """Find ours and judge it; what the store lacks is "not measured", or "not run" for the reason given."""
+        if self.ours is None or self.rule is None:
+            return Row(self, "not run", why=self.why)
+        try:
+            ours = self.ours(store)
+        except NotStored as error:
+            return Row(self, "not run", why=self.why) if self.why else Row(self, "not measured", why=str(error))
+        verdict = self.rule.judge(ours, self.stated)
+        if verdict != "reproduced" or self.control is None:
+            return Row(self, verdict, ours)
+        passes = [self.rule.judge(one, self.stated) == "reproduced" for one in self.control(store)]
+        if not any(passes):
+            return Row(self, verdict, ours, f"none of {len(passes)} untrained models passes")
+        return Row(self, "compatible", ours, f"{sum(passes)} of {len(passes)} untrained models pass as well")
+
+    @property
+    def bound_after(self) -> bool:
+        """Whether the rule has a bound of its own that was written when our number was already there.
+
+        A bound of 0 asks for a sign and one of 1 for all: those were not chosen.
+        """
+        own = isinstance(self.rule, AtLeast | AtMost) and self.rule.bound not in (None, 0, 1)
+        return (own or isinstance(self.rule, Between)) and self.kind != "count" and not self.fixed_before
+
+
+@dataclass(frozen=True)
+class Row:
+    """A headline with our number and the verdict."""
+
+    headline: Headline
+    verdict: Verdict
+    ours: Ours | None = None
+    why: str = field(default="")
+
+    @property
+    def label(self) -> str:
+        """The verdict, with its scale."""
+        judged = self.verdict in ("reproduced", "compatible", "differs")
+        return f"{self.verdict} at a smaller scale" if judged and self.headline.scale else self.verdict
+
+    @property
+    def shown(self) -> str:
+        """Our number as it is printed here, with its interval; a dash without one."""
+        if self.ours is None:
+            return "–"
+        ours, unit = self.ours, self.headline.unit
+        if ours.values:
+            return ", ".join(show(value, unit) for value in ours.values)
+        text = show(ours.value, unit)
+        if ours.counts is not None:
+            counts = f"{ours.counts[0]:,} of {ours.counts[1]:,}"
+            text = counts if unit == ERRORS else f"{text} ({counts})"
+        (low, high), bare = ours.ends, unit if unit == "%" else ""
+        if low != high and math.isfinite(low) and math.isfinite(high) and unit != ERRORS:
+            text += f" [{show(low, bare)}, {show(high, bare)}]"
+        return text
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the printed number, where the rule holds one against the other and both are positive."""
+        stated, rule = self.headline.stated, self.headline.rule
+        if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar):
+            return None
+        if isinstance(rule, AtLeast | AtMost) and rule.bound is not None:
+            return None
+        printed = stated[0].value
+        if isinstance(rule, SameRate):
+            printed /= rule.of or stated[1].value
+        return self.ours.value / printed if printed > 0 and self.ours.value > 0 else None
+
+    @property
+    def remarks(self) -> str:
+        """Everything that is to be said beside the numbers."""
+        line, ours, parts = self.headline, self.ours, [self.why]
+        if ours is not None:
+            parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else f"p = {ours.p:.2g}"]
+            parts.append("its bound was written after our number was known" if line.bound_after else "")
+        return "; ".join(part for part in (*parts, line.note) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON can hold it."""
+        line, ours = self.headline, self.ours
+        number: dict[str, Any] | None = None
+        if ours is not None:
+            low, high = (x if math.isfinite(x) else None for x in ours.ends)
+            source = ours.provenance
+            number = {"value": ours.value, "low": low, "high": high, "values": list(ours.values)}
+            number |= {"counts": ours.counts and list(ours.counts), "p": ours.p, "model": ours.model}
+            number |= {"n": source.n, "seed": source.seed, "source": source.source, "rung": source.rung}
+        return {
+            "paper": line.paper,
+            "kind": line.kind,
+            "where": line.where,
+            "claim": line.claim,
+            "printed": line.printed,
+            "quote": line.quote or line.printed,
+            "unit": line.unit,
+            "ours": number,
+            "shown": self.shown,
+            "verdict": self.label,
+            "rule": line.rule.words if line.rule else "",
+            "command": line.command,
+            "remarks": self.remarks,
+        }
+
+
+def show(value: float, unit: str = "") -> str:
+    """A number as a reader wants it: shares in percent, whole numbers with commas."""
+    if unit == "%":
+        return f"{round(100 * value, 3):g}%"
+    whole = abs(value - round(value)) < 1e-9 and abs(value) < 1e15
+    text = f"{round(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()

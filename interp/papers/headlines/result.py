@@ -1,0 +1,116 @@
+"""The table of headline numbers as a result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from interp.core.results import Provenance, Result
+from interp.papers.headlines.headline import KINDS, VERDICTS, Kind, Row
+
+IN_WORDS: dict[Kind, str] = {
+    "behaviour": "what models do",
+    "training": "how they are trained",
+    "count": "counts that hold by construction",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Headlines(Result):
+    """``rows`` in the order of the papers and of their pages."""
+
+    rows: tuple[Row, ...]
+    provenance: Provenance
+
+    def labels(self) -> list[str]:
+        """Verdicts that occur, best first, those at a smaller scale behind their kind."""
+        found = {row.label for row in self.rows}
+        return [label for verdict in VERDICTS for label in (verdict, f"{verdict} at a smaller scale") if label in found]
+
+    def counts(self, paper: str | None = None) -> dict[str, int]:
+        """How many rows have each verdict."""
+        found = Counter(row.label for row in self.rows if paper in (None, row.headline.paper))
+        return {label: found[label] for label in self.labels()}
+
+    def of_kind(self, kind: Kind) -> Headlines:
+        """The rows of one kind: behaviour, training or mere counts."""
+        rows = tuple(row for row in self.rows if row.headline.kind == kind)
+        return replace(self, rows=rows, provenance=replace(self.provenance, n=max(1, len(rows))))
+
+    def papers(self) -> list[str]:
+        return list(dict.fromkeys(row.headline.paper for row in self.rows))
+
+    def sentence(self) -> str:
+        papers = self.papers()
+        of = f"{len(papers)} papers" if len(papers) != 1 else papers[0]
+        parts = [f"{len(self.rows)} headline numbers of {of}."]
+        for kind, what in IN_WORDS.items():
+            found = self.of_kind(kind)
+            if found.rows:
+                counts = ", ".join(f"{n} {label}" for label, n in found.counts().items())
+                parts.append(f"{len(found.rows)} on {what}: {counts}.")
+        return " ".join(parts)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per headline, with its kind, our number, the verdict, the rule and what the number rests on."""
+        return pd.DataFrame(
+            [
+                {
+                    "paper": row.headline.paper,
+                    "kind": row.headline.kind,
+                    "where": row.headline.where,
+                    "claim": row.headline.claim,
+                    "printed": row.headline.printed,
+                    "ours": row.shown,
+                    "verdict": row.label,
+                    "command": row.headline.command,
+                    "model": row.ours.model if row.ours else "",
+                    "rung": row.ours.provenance.rung if row.ours else "",
+                    "n": row.ours.provenance.n if row.ours else None,
+                    "of": row.ours.provenance.source if row.ours else "",
+                    "seed": row.ours.provenance.seed if row.ours else None,
+                    "rule": row.headline.rule.words if row.headline.rule else "",
+                    "remarks": row.remarks,
+                }
+                for row in self.rows
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON can hold it."""
+        kinds = {kind: self.of_kind(kind).counts() for kind in KINDS}
+        return {
+            "sentence": self.sentence(),
+            "counts": self.counts(),
+            "counts_by_kind": kinds,
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    def to_markdown(self) -> str:
+        """A table a paper, as the documentation shows it."""
+        parts = [self.sentence()]
+        for paper in self.papers():
+            parts.append(f"### {paper}\n\n" + _markdown([row for row in self.rows if row.headline.paper == paper]))
+        return "\n\n".join(parts) + "\n"
+
+    def figure(self) -> Any:
+        """Verdicts by paper, and ours over the printed numbers."""
+        from interp.papers.headlines.figures import figure_headlines
+
+        return figure_headlines(self)
+
+
+def _markdown(rows: list[Row]) -> str:
+    header = ("kind", "where", "claim", "printed", "ours", "verdict", "command")
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join(['---'] * len(header))} |"]
+    for row in rows:
+        line = row.headline
+        verdict = f"{row.label} ({row.remarks})" if row.remarks else row.label
+        rung = f" *{row.ours.provenance.rung}*" if row.ours else ""
+        command = f"`{line.command}`" if line.command else ""
+        cells = (line.kind, line.where, line.claim, line.printed, row.shown + rung, verdict, command)
+        lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)

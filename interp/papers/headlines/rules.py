@@ -1,0 +1,285 @@
+"""What was measured here, and the rules that hold it against a printed number.
+
+    reproduced     as printed, or as claimed, beyond the stated uncertainty
+    compatible     not told apart from it, but too uncertain to confirm it
+    differs        told apart from it
+
+A rule sees the printed numbers and ours, nothing else, and says in ``words`` what it asks.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaln, stdtrit
+
+from interp.core.results import Provenance, Rung
+from interp.core.stats import clopper_pearson
+from interp.papers.headlines.printed import Printed
+from models.errors import UserError
+
+Judgement = Literal["reproduced", "compatible", "differs"]
+CONFIRMS = 0.1  # largest half-width of a 95% interval that still confirms a number, as a share of the printed one
+CONFIRMS_RATE = 0.05  # and one that still confirms a counted rate, absolute, since a rate may be 0
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A number of this project with what it rests on.
+
+    ``low`` and ``high`` are the ends of a 95% interval where there is one. ``values`` are several numbers that are
+    printed in one place; ``counts`` successes and trials of a share; ``p`` of a test whose effect is ``value``.
+    """
+
+    value: float
+    provenance: Provenance
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+    counts: tuple[int, int] | None = None
+    p: float | None = None
+    model: str = ""  # whose number it is, where a row of the paper does not say
+    remark: str = ""  # what the number alone would not say
+
+    def with_value(self, value: float | int, remark: str = "") -> Ours:
+        """Another number on the same ground, without an interval."""
+        return replace(self, value=float(value), low=None, high=None, counts=None, remark=remark or self.remark)
+
+    @property
+    def all_values(self) -> tuple[float, ...]:
+        return self.values or (self.value,)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval, or the number itself twice."""
+        return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
+
+
+# ---- kinds of numbers
+
+
+def counted(n: float | int, what: str, **more: object) -> Ours:
+    """A count that needs no sample: parameters of a built model, steps of a ladder."""
+    return Ours(float(n), Provenance(max(1, int(n)), None, what, "exhaustive"), **more)  # type: ignore[arg-type]
+
+
+def several(values: tuple[float, ...], what: str) -> Ours:
+    """Counts that are printed together."""
+    return Ours(float(values[0]), Provenance(len(values), None, what, "exhaustive"), values=values)
+
+
+def share(
+    successes: int,
+    n: int,
+    what: str,
+    rung: Rung = "sampled",
+    seed: int | None = None,
+    model: str = "",
+) -> Ours:
+    """A proportion with its Clopper-Pearson interval; none where every input was tried."""
+    low, high = (None, None) if rung != "sampled" else clopper_pearson(successes, n)
+    provenance = Provenance(n, seed, what, rung)
+    return Ours(successes / n, provenance, low, high, counts=(successes, n), model=model)
+
+
+def over_seeds(values: list[float], what: str, lowest: float = -math.inf, highest: float = math.inf) -> Ours:
+    """The mean over seeds, with the 95% interval in which one further seed is expected (Student's t).
+
+    ``mean ± t sqrt(1 + 1/n) s``: a paper's single run is one further seed. Of fewer than three there is no interval
+    worth having, and it is unbounded.
+    """
+    mean, n = float(np.mean(values)), len(values)
+    half = math.inf if n < 3 else float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
+    remark = f"seeds from {min(values):.3g} to {max(values):.3g}" if n > 1 else "one seed"
+    provenance = Provenance(n, None, what)
+    return Ours(mean, provenance, max(lowest, mean - half), min(highest, mean + half), remark=remark)
+
+
+def fisher_p(k: int, n: int, k2: int, n2: int) -> float:
+    """Fisher's exact test of ``k`` of ``n`` against ``k2`` of ``n2``, two-sided: all tables at most as likely.
+
+    As :func:`scipy.stats.fisher_exact`, whose import takes longer than all of this table.
+    """
+    total, successes = n + n2, k + k2
+    x = np.arange(max(0, successes - n2), min(n, successes) + 1)
+
+    def log_choose(a: int, b: np.ndarray) -> np.ndarray:
+        return gammaln(a + 1) - gammaln(b + 1) - gammaln(a - b + 1)
+
+    log_p = log_choose(n, x) + log_choose(n2, successes - x) - log_choose(total, np.array([successes]))
+    chance = np.exp(log_p)
+    return float(min(1.0, chance[chance <= chance[k - x[0]] * (1 + 1e-7)].sum()))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's correction of several p-values, in their order: the chance of any false one stays below the level."""
+    order = np.argsort(p)
+    corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
+    found = np.empty(len(p))
+    found[order] = corrected
+    return found.tolist()
+
+
+# ---- rules
+
+
+class Rule(ABC):
+    """How ours is held against the printed numbers."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it asks."""
+
+    @abstractmethod
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        """Its verdict. Raises UserError for numbers of a kind that it does not compare."""
+
+
+@dataclass(frozen=True)
+class Digits(Rule):
+    """Ours, rounded as the paper rounds, is what it prints; for several numbers, all of them are."""
+
+    @property
+    def words(self) -> str:
+        return "equal to the printed digits"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        mine = ours.all_values
+        if len(mine) > len(stated):
+            raise UserError(f"There are {len(mine)} numbers to hold against the {len(stated)} printed ones.")
+        agree = all(printed.agrees(value) for value, printed in zip(mine, stated, strict=False))
+        return "reproduced" if agree else "differs"
+
+
+@dataclass(frozen=True)
+class Near(Rule):
+    """Within a share of the printed number: for measurements without an interval."""
+
+    factor: float = 0.1
+
+    @property
+    def words(self) -> str:
+        return f"within {self.factor:.0%} of the printed number"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        room = self.factor * abs(stated[0].value) + stated[0].half
+        return "reproduced" if abs(ours.value - stated[0].value) <= room else "differs"
+
+
+@dataclass(frozen=True)
+class Inside(Rule):
+    """The printed number lies in our interval; one that is wide beside the printed number confirms nothing."""
+
+    @property
+    def words(self) -> str:
+        return f"inside our 95% interval; compatible if its half-width is above {CONFIRMS:.0%} of the printed number"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        (low, high), printed = ours.ends, stated[0]
+        if printed.value + printed.half < low or printed.value - printed.half > high:
+            return "differs"
+        return "reproduced" if (high - low) / 2 <= CONFIRMS * abs(printed.value) else "compatible"
+
+
+@dataclass(frozen=True)
+class AtLeast(Rule):
+    """Ours is at least a bound, the printed number unless given; an interval that holds the bound leaves it open."""
+
+    bound: float | int | None = None
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
+        return f"{self.of or 'ours'} is at least {bound}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        bound = stated[0].value - stated[0].half if self.bound is None else self.bound
+        low, high = ours.ends
+        return "reproduced" if low >= bound else "differs" if high < bound else "compatible"
+
+
+@dataclass(frozen=True)
+class AtMost(Rule):
+    """Ours is at most a bound; as :class:`AtLeast`."""
+
+    bound: float | int | None = None
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
+        return f"{self.of or 'ours'} is at most {bound}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        bound = stated[0].value + stated[0].half if self.bound is None else self.bound
+        low, high = ours.ends
+        return "reproduced" if high <= bound else "differs" if low > bound else "compatible"
+
+
+@dataclass(frozen=True)
+class Between(Rule):
+    """Ours lies between two bounds; an interval that holds one of them leaves it open."""
+
+    low: float
+    high: float
+    of: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.of or 'ours'} is from {self.low:g} to {self.high:g}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        low, high = ours.ends
+        if high < self.low or low > self.high:
+            return "differs"
+        return "reproduced" if low >= self.low and high <= self.high else "compatible"
+
+
+@dataclass(frozen=True)
+class SameRate(Rule):
+    """Two counted shares, by Fisher's exact test; both intervals must be narrow for one to confirm the other.
+
+    Printed are successes and trials, or successes alone, ``of`` so many.
+    """
+
+    of: int | None = None
+
+    @property
+    def words(self) -> str:
+        return f"Fisher's exact test, p < 0.05 differs; compatible if an interval's half-width is above {CONFIRMS_RATE}"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        if ours.counts is None or len(stated) < (2 if self.of is None else 1):
+            raise UserError("Shares are compared by their counts: successes and trials, of both.")
+        (k, n), k2 = ours.counts, round(stated[0].value)
+        n2 = round(stated[1].value) if self.of is None else self.of
+        if fisher_p(k, n, k2, n2) < 0.05:
+            return "differs"
+        widths = [high - low for low, high in (clopper_pearson(k, n), clopper_pearson(k2, n2))]
+        return "reproduced" if max(widths) / 2 <= CONFIRMS_RATE else "compatible"
+
+
+@dataclass(frozen=True)
+class LessFar(Rule):
+    """Seeds of a variant come less far than those of the model: below one half, and by a test.
+
+    ``p`` is corrected for all comparisons with the same seeds that were made beside it (:func:`holm`).
+    """
+
+    @property
+    def words(self) -> str:
+        return "below 0.5 with p < 0.05 (Mann-Whitney, Holm over its comparisons); above it with p < 0.05 differs"
+
+    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
+        if ours.p is None:
+            raise UserError("A comparison of ranks needs its p-value.")
+        if ours.p >= 0.05:
+            return "compatible"
+        return "reproduced" if ours.value < 0.5 else "differs"

@@ -1,0 +1,97 @@
+"""Where this project's numbers lie: zoo entries, stored results of experiments, grids, certificates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from interp.core.stored_data import DATA
+from interp.papers.headlines.rules import Ours, share
+from interp.probes.heatmaps.panels import GridPanels
+from models import zoo
+from models.errors import UserError
+
+
+class NotStored(UserError):
+    """A number that was not measured yet, or whose result is not kept here."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The zoo and the stored results of a checkout; other folders for tests."""
+
+    zoo: Path = zoo.ZOO
+    data: Path = DATA
+
+    def folder(self, entry: str) -> str:
+        """An entry's folder as a path that the zoo's functions take. Raises NotStored."""
+        path = self.zoo / entry
+        if not (path / zoo.CONFIG).is_file():
+            raise NotStored(f"The zoo holds no {entry}.")
+        return str(path.resolve())
+
+    def entry(self, name: str) -> dict[str, Any]:
+        return zoo.read_entry(self.folder(name))
+
+    def entry_json(self, name: str, file: str) -> Any:
+        return json.loads(zoo.entry_file(self.folder(name), file))
+
+    def model(self, name: str) -> Any:
+        return zoo.load(self.folder(name))
+
+    def numbers(self, name: str) -> dict[str, np.ndarray]:
+        """A stored model's free parameters by name, in float64."""
+        with torch.no_grad():
+            return {key: p.double().numpy() for key, p in self.model(name).weight_map.named_parameters()}
+
+    def experiment(self, what: str) -> dict[str, Any]:
+        """A stored result, "microadder-ladder"."""
+        return _read_json(self.data / "experiments" / f"{what}.json")
+
+    def read(self, file: str) -> dict[str, Any]:
+        """Another stored result, "hand_built_grid"."""
+        return _read_json(self.data / f"{file}.json")
+
+    def grids(self, what: str) -> GridPanels:
+        """Stored panels of a figure, "position-coupling-fig1-small"."""
+        return GridPanels.from_dict(_read_json(self.data / "reproduced" / f"{what}.json"))
+
+    # ---- kinds of numbers that every paper has
+
+    def score(self, name: str) -> Ours:
+        """The share of an entry's test set that it answers."""
+        score = self.entry(name)["score"]
+        return share(score["correct"], score["n"], f"problems of {score['problems']}", score["rung"], model=name)
+
+    def certified(self, name: str) -> Ours:
+        """The share of all 10^20 pairs that a stored proof covers: 1, where there is one."""
+        from interp.proofs.stored import stored_certificate
+
+        certificate = stored_certificate(self.folder(name))
+        if certificate is None or certificate.status != "certified":
+            raise NotStored(f"No certificate of {name} is stored.")
+        return Ours(1.0, certificate.provenance, 1.0, 1.0, model=name, remark="right on all 10^20 pairs")
+
+    def grokked(self, name: str) -> Ours:
+        """The share of all runs of an entry's seeds that answer its whole test set, repeats of seeds included."""
+        made = self.entry(name)["training"]
+        rate, builds = zoo.all_runs(made), 1 + len(made.get("repeats", ()))
+        remark = f"{builds} builds that round differently ran the same seeds" if builds > 1 else ""
+        return replace(share(rate.correct, rate.n, f"runs of seeds of {name}", model=name), remark=remark)
+
+
+@lru_cache(maxsize=64)
+def _parse(path: Path, changed: int) -> dict[str, Any]:
+    return json.loads(path.read_bytes())
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise NotStored(f"No {path.name} is stored.")
+    return _parse(path, path.stat().st_mtime_ns)

@@ -1,0 +1,63 @@
+"""The headline numbers of all papers (a module ``headlines`` in each paper's folder) as one table."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from interp.core.results import Provenance
+from interp.papers import papers
+from interp.papers.headlines.headline import Headline
+from interp.papers.headlines.result import Headlines
+from interp.papers.headlines.store import Store
+from models.errors import unknown_name
+
+#: Titles of the papers by key, in the order in which models are listed.
+PAPERS: dict[str, str] = {paper.key: paper.title for paper in papers().values()}
+#: Experiments and figures that no row names, and why.
+BESIDE: dict[str, str] = {
+    "microadder:ladder": "trains rungs to a fifth of their steps; counts and scores are here without it",
+    "adder-456:stress": "the paper has uniform test problems alone",
+    "adder-456:circuit": "the paper does not look inside",
+    "adder-456:causal": "the paper does not look inside",
+    "adder-456:card": "writes a card",
+    "toygpt:carry": "says more of one model than Table 1 does of three sums",
+    "toygpt:causal": "the paper does not look inside",
+    "microadder:continued": "trains on from another model; the paper's claims are about random starts",
+    "addlm:top-k": "the paper chose 16 keys and compares no other number",
+    "addlm:adder": "the paper has a language model alone",
+}
+
+
+@cache
+def _of_paper(key: str) -> tuple[Headline, ...]:
+    folder = next(name for name, paper in papers().items() if paper.key == key)
+    return tuple(import_module(f"interp.papers.{folder}.headlines").HEADLINES)
+
+
+def registered(paper: str | None = None) -> tuple[Headline, ...]:
+    """All headlines, or one paper's, in the order of the papers.
+
+    Raises:
+        UserError: no such paper, with the closest match.
+    """
+    if paper is not None and paper not in PAPERS:
+        raise unknown_name("paper", paper, PAPERS)
+    return tuple(headline for key in PAPERS if paper in (None, key) for headline in _of_paper(key))
+
+
+def table(paper: str | None = None, store: Store | None = None) -> Headlines:
+    """Every headline number of the papers, ours, and the command that makes it.
+
+    Nothing is trained: ours are read from the zoo and from stored results, or counted on models that are built for it
+    (some seconds in all, one thread). What is not stored is "not measured".
+
+    Args:
+        paper: one of :data:`PAPERS`; all of them by default.
+        store: where stored results lie; those of this package by default.
+
+    Raises:
+        UserError: no such paper, or a stored file that was changed.
+    """
+    rows = tuple(headline.evaluate(store or Store()) for headline in registered(paper))
+    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the rung of each is in the table"))

@@ -1,0 +1,134 @@
+"""Below 57 parameters from the trained 57 itself: ``interp reproduce microadder:continued``.
+
+Every step of :data:`models.microadder_continued.CONTINUED` begins at the model before it, carried over to its own
+numbers (:mod:`models.microadder_fit`). A step that answers all of AdderBoard as it is needs no training. The others
+train a few seeds around that start, and the one that was first perfect on validation is where the next step begins.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+import models
+from interp.figures.seed_sweeps import seeds_by_variant
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.page import Section, records
+from interp.papers.studies.sweeps import Arm, folder_of, page, read_arm, store, train_arm
+from interp.probes.seed_sweeps import SeedSweep, table
+from interp.probes.stress import stress_suites
+from models.microadder import MicroAdderWeights
+from models.microadder_continued import CONTINUE, CONTINUED, SMALLEST, TRIED, Step
+from models.microadder_fit import carried_over
+from models.microadder_ladder import SEARCH
+from models.registry import build
+from models.training.objective import ParameterLayout
+from models.training.recipes import get_recipe
+from models.training.run_folder import RunFolder
+from models.training.start import Start
+
+SEEDS = 8
+RANDOM_START = "the smallest, random start"
+RANDOM_SEEDS = 128  # of the smallest model, from random starts: what continuation is compared with
+
+
+def carry_over(parent: MicroAdderWeights, step: Step) -> tuple[models.ArithmeticTransformer, int]:
+    """The step's model before any training, and how many of AdderBoard's problems it answers."""
+    model = build(step.name)
+    with torch.no_grad():
+        model.weight_map.load_state_dict(carried_over(parent, step.options))
+    return model, models.score(model).correct
+
+
+def first_perfect(folder: Path, model: models.ArithmeticTransformer) -> MicroAdderWeights | None:
+    """The weights of the seed that was perfect on validation first, chosen without a look at AdderBoard."""
+    loaded = RunFolder(folder).load_checkpoint()
+    assert loaded is not None
+    rows = [(seed["first_perfect_step"], i) for i, seed in enumerate(loaded[2]["seeds"]) if seed["best_exact"] == 1.0]
+    if not rows:
+        return None
+    found = copy.deepcopy(model)
+    ParameterLayout(found).load_into(found, loaded[1]["best_theta"][min(rows)[1]])
+    return weights_of(found)
+
+
+def weights_of(model: models.ArithmeticTransformer) -> MicroAdderWeights:
+    assert isinstance(model.weight_map, MicroAdderWeights)
+    return model.weight_map
+
+
+def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) -> Arm:
+    start = Start(
+        dict(model.weight_map.named_parameters()),
+        f"{step.before}, carried over",
+        "interp reproduce microadder:continued",
+    )
+    return Arm(step.what, step.name, get_recipe(CONTINUE), f"continued/{step.name}", start)
+
+
+@experiment("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
+def continued(settings: Settings) -> Path | None:
+    """Eight seeds a step, a few minutes each."""
+    seeds = settings.seeds or SEEDS
+    here = {CONTINUED[0].before: weights_of(models.load(CONTINUED[0].before))}
+    solved = {CONTINUED[0].before}  # those that answer all of AdderBoard themselves
+    rows: list[dict[str, Any]] = []
+    sweeps: list[SeedSweep] = []
+    for step in (*CONTINUED, *TRIED):
+        if step.before not in here:
+            continue
+        model, right = carry_over(here[step.before], step)
+        row: dict[str, Any] = {"parameters": step.n_parameters, "step": step.what, "from": step.before}
+        row |= {"right before training": f"{right:,} of 10,010", "after": "not trained", "grokked": "–"}
+        rows.append(row)
+        if right == 10_010:
+            here[step.name] = weights_of(model)
+            solved.add(step.name)
+            continue
+        arm = _arm(settings, step, model)
+        if not train_arm(settings, arm, seeds):
+            break
+        sweep = read_arm(folder_of(settings, arm), arm)
+        sweeps.append(sweep)
+        row["after"] = f"best exact match {max(sweep.best_exact):.3f}"
+        row["grokked"] = f"{sweep.grokked} of {sweep.n}"
+        best = first_perfect(folder_of(settings, arm), model)
+        if best is not None:
+            here[step.name] = best
+            model.weight_map.load_state_dict(best.state_dict())
+            right = models.score(model).correct
+            row["after"] = f"{right:,} of 10,010"
+            if right == 10_010:
+                solved.add(step.name)
+    if len(rows) == len(CONTINUED) + len(TRIED):
+        arm = Arm(RANDOM_START, SMALLEST.name, get_recipe(SEARCH), "continued/random-start")
+        if train_arm(settings, arm, settings.seeds or RANDOM_SEEDS):
+            sweeps.append(read_arm(folder_of(settings, arm), arm))
+    smallest = min(solved, key=lambda name: sum(p.numel() for p in here[name].parameters()))
+    model = build(smallest)
+    model.weight_map.load_state_dict(here[smallest].state_dict())
+    stress = stress_suites(model, n=settings.problems or 20_000)
+    parameters = sum(p.numel() for p in model.parameters())
+    text = (
+        f"The smallest model that answers all of AdderBoard has {parameters} free parameters (rung: sampled, 10,010 "
+        f"problems). {stress.sentence()} Numbers that are not free are constants in the code, as MicroAdder's own "
+        "frozen spiral is: parameters are counted as the paper counts them.\n\nA step that answers everything as it is "
+        "was not trained: the numbers that it leaves out did not count. Seeds of one step begin near one model and are "
+        "no independent ones."
+    )
+    if any(sweep.label == RANDOM_START for sweep in sweeps):
+        text += " Random starts of the smallest model are given up below 35% token accuracy at step 10,000."
+    sections = [Section("Step by step", text, [pd.DataFrame(rows)])]
+    if sweeps:
+        picture = seeds_by_variant(sweeps, "Seeds that began at the model before")
+        sections.append(Section("Seeds", "Around each start.", [table(sweeps)], [picture]))
+    data = store("continued", sweeps) | {
+        "steps": rows,
+        "smallest": parameters,
+        "stress": records(stress.to_dataframe()),
+    }
+    return page(settings, "continued", "Below 57 parameters, by continuation", sections, data)

@@ -1,0 +1,261 @@
+"""Is a head's pattern enough? Replace it by the ideal one of a role, or silence the head, and count right answers.
+
+A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role) and every problem alike,
+
+    ideal sum, ideal carry, ...   rows by equal weights on the role's keys: 1/2 on each of the two tokens that are
+                                  needed (with ``bos=True`` 1/3 on each and on BOS, as constructed), at the targets
+                                  where the role is defined; elsewhere the head keeps its own weights
+    own mean                      every row of a response token by its mean over the problems: the head can no longer
+                                  choose between keys by value (mean ablation of the pattern)
+    zero                          all rows by zeros: the head writes nothing (zero ablation)
+
+``own role`` names the ideal of the role that :func:`interp.papers.position_coupling.roles.head_roles` finds. The ideals
+of the other roles are the control: if they do as well, the head is not needed for this and "faithful" means nothing.
+
+The outcome is exact match of the whole response, teacher-forced (equal to greedy decoding for whole responses), on the
+same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
+that only one of the two answers. Sampled.
+
+Limits. Rows stay at fixed weights while values and other heads are the model's own: this is sufficiency of a *pattern*,
+given the rest. The constructed arrow and EOS heads are read where digits end, on BOS, so that at digits they bear other
+patterns as well. An average pattern and a constant ideal are both off the model's own distribution; a drop can mean
+that the head's choice by value carries information, or only that the norm behind it meets a scale it never saw.
+
+Source: the patterns are those of Position Coupling (ICLR 2025), section 4.4 and appendix D.5; the test is this
+project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.problems import chunks
+from interp.core.results import Provenance, Result
+from interp.core.stats import clopper_pearson
+from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
+from interp.papers.position_coupling.patterns import read_patterns
+from interp.papers.position_coupling.roles import HeadRoles, head_roles
+from interp.probes.attention import with_rows
+from models.errors import UserError
+
+OWN_MEAN, ZERO = "own mean", "zero"
+_TOKENS_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class PatternSubstitution(Result):
+    """Exact match with substituted patterns. ``table`` is a Dataset over (unit, pattern): ``right`` (problems),
+    ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems only right before, only right after), ``p_changed``;
+    and ``tokens``, the share of all response tokens that are right. Units are "L0H0", ... and "all heads with a role".
+    ``before``: problems that the whole model has right. ``roles``: the role of each unit, None without one.
+    """
+
+    table: xr.Dataset
+    before: int
+    roles: Mapping[str, str | None]
+    bos: bool
+    provenance: Provenance
+
+    @property
+    def n(self) -> int:
+        return self.provenance.n
+
+    @property
+    def before_interval(self) -> tuple[float, float]:
+        return clopper_pearson(self.before, self.n)
+
+    def own(self, unit: str) -> xr.Dataset:
+        """The cell of a unit with the ideal of its own role. Raises UserError if it has none."""
+        role = self.roles.get(unit)
+        if role is None:
+            raise UserError(f"{unit} has no role; units with one: {', '.join(u for u, r in self.roles.items() if r)}.")
+        return self.table.sel(unit=unit, pattern=_ideal_name(role) if role != "own" else "ideal, own roles")
+
+    def sentence(self) -> str:
+        low, high = self.before_interval
+        texts = [
+            f"Whole model right on {self.before:,} of {self.n:,} ({self.before / self.n:.3f} [{low:.3f}, {high:.3f}])"
+        ]
+        for unit, role in self.roles.items():
+            if role is None:
+                continue
+            cell, name = self.own(unit), ROLE_NAMES.get(role, "own role")
+            text = f"{unit} with the ideal {name} pattern {_rate(cell)}"
+            if role != "own":
+                text += f", silenced {_rate(self.table.sel(unit=unit, pattern=ZERO))}"
+            texts.append(text)
+        return "; ".join(texts) + "."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a unit and pattern, with the whole model's rate beside it."""
+        frame = self.table.to_dataframe().reset_index().dropna(subset="exact")
+        frame.insert(1, "role", [self.roles[unit] for unit in frame["unit"]])
+        return frame.assign(before=self.before / self.n, n=self.n)
+
+    def figure(self) -> Any:
+        """Exact match of every head under every pattern."""
+        from interp.papers.position_coupling.figures.causal import pattern_substitution
+
+        return pattern_substitution(self)
+
+
+def _rate(cell: xr.Dataset) -> str:
+    return f"{float(cell.exact):.3f} [{float(cell.low):.3f}, {float(cell.high):.3f}]"
+
+
+def _ideal_name(role: str) -> str:
+    return f"ideal {ROLE_NAMES[role]}"
+
+
+def compute_pattern_substitution(
+    before: Bool[np.ndarray, "n target"],
+    after: Mapping[tuple[str, str], Bool[np.ndarray, "n target"]],
+    roles: Mapping[str, str | None],
+    provenance: Provenance,
+    bos: bool = False,
+) -> PatternSubstitution:
+    """The table from which targets are right before, and after each (unit, pattern).
+
+    Raises:
+        UserError: no problem.
+    """
+    from scipy.stats import binomtest
+
+    n = len(before)
+    if not n:
+        raise UserError("There is no problem to compare.")
+    units = list(dict.fromkeys(unit for unit, _ in after))
+    patterns = list(dict.fromkeys(pattern for _, pattern in after))
+    whole = before.all(1)
+    names = ("right", "exact", "low", "high", "lost", "won", "p_changed", "tokens")
+    data = {name: np.full((len(units), len(patterns)), np.nan) for name in names}
+    for (unit, pattern), targets in after.items():
+        place = units.index(unit), patterns.index(pattern)
+        right = targets.all(1)
+        lost, won = int((whole & ~right).sum()), int((right & ~whole).sum())
+        low, high = clopper_pearson(int(right.sum()), n)
+        p = binomtest(lost, lost + won).pvalue if lost + won else 1.0
+        values = (right.sum(), right.mean(), low, high, lost, won, p, targets.mean())
+        for name, value in zip(names, values, strict=True):
+            data[name][place] = value
+    table = xr.Dataset(
+        {name: (("unit", "pattern"), values) for name, values in data.items()},
+        coords={"unit": units, "pattern": patterns},
+    )
+    return PatternSubstitution(table, int(whole.sum()), dict(roles), bos, provenance)
+
+
+def pattern_substitution(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 500,
+    seed: int = 0,
+    roles: HeadRoles | None = None,
+    heads: Sequence[tuple[int, int]] | None = None,
+    bos: bool = False,
+) -> PatternSubstitution:
+    """Exact match of a hooked model with substituted patterns, head by head.
+
+    Args:
+        model: any model with TransformerLens hooks; ``attn.hook_pattern`` is set.
+        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
+        problems: problems to answer; otherwise ``n`` are drawn from T_A with ``seed``.
+        roles: which role each head plays; asked of :func:`head_roles` on other problems unless given.
+        heads: (layer, head) to try; all unless given.
+        bos: give BOS a share in the ideal patterns, as in the construction.
+
+    Cost: one forward pass over the problems for each head and pattern.
+
+    Raises:
+        UserError: as :func:`head_roles`; an unknown head.
+    """
+    task = resolve_coupled_task(model, task)
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
+    roles = head_roles(model, task, n=64, seed=seed + 1) if roles is None else roles
+    found = roles.roles()
+    chosen = list(found) if heads is None else list(heads)
+    unknown = [head for head in chosen if head not in found]
+    if unknown:
+        raise UserError(f"There is no head L{unknown[0][0]}H{unknown[0][1]}.")
+    targets = task.targets(sample.problems)
+    right = partial(_right, model, sample.tokens, targets, list(keys.queries))
+    ideals = {role: _ideal_rows(keys, role, bos) for role in keys.roles}
+    means = _mean_rows(model, sample.tokens, keys)
+    after: dict[tuple[str, str], np.ndarray] = {}
+    for head in chosen:
+        unit = f"L{head[0]}H{head[1]}"
+        for role, rows in ideals.items():
+            after[unit, _ideal_name(role)] = right({head: rows})
+        after[unit, OWN_MEAN] = right({head: (means[head], torch.ones(len(keys.queries), dtype=torch.bool))})
+        after[unit, ZERO] = right({head: None})
+    units = {f"L{layer}H{head}": found[layer, head] for layer, head in chosen}
+    playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
+    if playing:
+        everyone = "all heads with a role"
+        after[everyone, "ideal, own roles"] = right(playing)
+        units[everyone] = "own"
+    return compute_pattern_substitution(right({}), after, units, sample.provenance, bos)
+
+
+def _ideal_rows(keys: KeySets, role: str, bos: bool) -> tuple[Tensor, Tensor]:
+    """Ideal weights [target, key] and the targets that get them."""
+    ideal = torch.from_numpy(keys.ideal(role, bos)).float()
+    return ideal, torch.from_numpy(keys.defined[keys.index(role)])
+
+
+def _mean_rows(model: Any, tokens: Int[Tensor, "n pos"], keys: KeySets) -> dict[tuple[int, int], Tensor]:
+    total: np.ndarray | float = 0.0
+    for rows in read_patterns(model, tokens, keys.queries):
+        total = total + rows.sum(0, dtype=np.float64)
+    mean = torch.from_numpy(np.asarray(total) / len(tokens)).float()
+    return {(layer, head): mean[layer, head] for layer in range(mean.shape[0]) for head in range(mean.shape[1])}
+
+
+def _substitute(
+    pattern: Float[Tensor, "batch head query key"],
+    hook: Any,
+    changes: Mapping[int, tuple[Tensor, Tensor] | None],
+    queries: list[int],
+) -> Float[Tensor, "batch head query key"]:
+    for head, change in changes.items():
+        if change is None:
+            pattern = with_rows(pattern, head, torch.zeros(pattern.shape[2:]), range(pattern.shape[2]))
+            continue
+        rows, where = change
+        pattern = with_rows(pattern, head, rows[where], torch.tensor(queries)[where].tolist())
+    return pattern
+
+
+def _right(
+    model: Any,
+    tokens: Int[Tensor, "n pos"],
+    targets: Int[Tensor, "n target"],
+    queries: list[int],
+    changes: Mapping[tuple[int, int], tuple[Tensor, Tensor] | None],
+) -> Bool[np.ndarray, "n target"]:
+    """Which targets are predicted right under the changes."""
+    by_layer: dict[int, dict[int, Any]] = {}
+    for (layer, head), change in changes.items():
+        by_layer.setdefault(layer, {})[head] = change
+    hooks: list[tuple[str, Callable[..., Any]]] = [
+        (f"blocks.{layer}.attn.hook_pattern", partial(_substitute, changes=heads, queries=queries))
+        for layer, heads in by_layer.items()
+    ]
+    size = max(1, _TOKENS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2))
+    found = []
+    with torch.no_grad():
+        for batch in chunks(tokens, model, size):
+            logits = model.run_with_hooks(batch, fwd_hooks=hooks)
+            found.append(logits[:, queries].argmax(-1).cpu())
+    return (torch.cat(found) == targets).numpy()

@@ -1,0 +1,320 @@
+"""A trained head beside each of the four constructed ones: which does what, and how far apart they are.
+
+Both models read the same problems. A head's row is brought into *role coordinates*: its attention, BOS apart and
+renormalised, on the keys of
+
+    sum, carry, eos      the constructed keys of these roles (:mod:`interp.papers.position_coupling.keys`)
+    same digit           digit k of the other numbers, which only the arrow head attends to
+    rest                 everything else up to the query
+
+at the targets where all four roles are defined (digits k >= 1 of b_1 ... b_m). Two heads are
+
+    distance = mean over problems and targets of the total variation distance of their rows     0 same, 1 disjoint
+
+apart, and pairs are matched so that the sum of distances is smallest (Hungarian algorithm). Within a role it does not
+count how the attention is split, so a head that chooses one of two digits by value is at distance 0 from one that
+weighs both.
+
+Nulls: freshly initialised copies, matched the same way (p: share of copies as close, the observation counted as one);
+role groups shuffled, independently for each target, in the trained model; and random pairings of the same heads, a
+reference only: the matched sum is the smallest of them by construction, so they give no p-value.
+
+What is not compared. Boundaries: the constructed arrow and EOS heads are read where a number ends, the pairs are
+compared where digits are predicted (:func:`interp.papers.position_coupling.errors.first_errors` asks how boundaries go
+wrong). Every constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the
+construction keeps 1/3 or more there, trained heads need not (``bos`` is kept beside). What a head writes lies in
+another basis, and norms behind the attention rescale it by all heads' sum: only the shape of what it writes over the
+ten digits can be laid beside (:mod:`interp.papers.position_coupling.writes`). Sampled, ids from 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool, Float
+
+import models
+from interp.compare.matching import match
+from interp.core.controls import untrained_models
+from interp.core.results import Provenance, Result
+from interp.core.stats import mean_interval, permutation_p
+from interp.papers.position_coupling.keys import (
+    HAND_BUILT_HEADS,
+    ROLE_NAMES,
+    KeySets,
+    draw_coupled,
+    key_sets,
+    resolve_coupled_task,
+)
+from interp.papers.position_coupling.patterns import CLIP, read_patterns
+from models.errors import UserError
+from models.hand_built import NAME
+
+GROUPS = ("sum", "carry", "same digit", "eos", "rest")
+_PAIRINGS = 720
+_FEW = 64  # problems for the null of shuffled groups
+Masses = Float[np.ndarray, "n head target group"]
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledComparison(Result):
+    """Heads of a model matched with those of a reference, the hand-built model unless another was given.
+
+    ``distance`` is a Dataset over (head, reference): ``distance``, ``low``, ``high`` (over problems), ``std`` (over
+    problems). ``pairs`` over (reference): the matched ``head``, its ``distance``, ``low``, ``high``, ``bos`` and
+    ``reference_bos``, ``untrained`` (mean matched distance of the copies), ``p_untrained``, ``shuffled``,
+    ``p_shuffled``. ``total``: mean over pairs, with ``untrained``, ``shuffled``, ``random pairing`` means and p-values.
+    ``profile`` and ``reference_profile`` [head, group]: mean masses.
+    """
+
+    distance: xr.Dataset
+    pairs: xr.Dataset
+    total: dict[str, float]
+    profile: xr.DataArray
+    reference_profile: xr.DataArray
+    names: tuple[str, str]
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        texts = []
+        for reference in self.pairs.reference.values.tolist():
+            cell = self.pairs.sel(reference=reference)
+            texts.append(
+                f"{reference} - {cell['head'].values!s} {float(cell.distance):.3f} [{float(cell.low):.3f}, "
+                f"{float(cell.high):.3f}]"
+            )
+        total = self.total
+        control = (
+            ""
+            if np.isnan(total["untrained"])
+            else f", untrained {total['untrained']:.3f} (p = {total['p_untrained']:.3f})"
+        )
+        return (
+            f"Matched with {self.names[1]}: {'; '.join(texts)}; mean {total['distance']:.3f}{control}, shuffled roles "
+            f"{total['shuffled']:.3f} (p = {total['p_shuffled']:.3f}), random pairing {total['random pairing']:.3f}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a matched pair."""
+        return self.pairs.to_dataframe().reset_index().assign(n=self.provenance.n)
+
+    def figure(self) -> Any:
+        """Distances of all pairs with the matching marked, and both models' profiles."""
+        from interp.papers.position_coupling.figures.roles import coupled_comparison
+
+        return coupled_comparison(self)
+
+    def difference(self) -> xr.DataArray:
+        """Mean mass by group [reference, group]: the matched head's minus the reference's."""
+        heads = [str(head) for head in self.pairs["head"].values]
+        others = self.pairs.reference.values.tolist()
+        values = self.profile.sel(head=heads).values - self.reference_profile.sel(head=others).values
+        coords = {"reference": others, "head": ("reference", heads), "group": list(GROUPS)}
+        return xr.DataArray(values, dims=("reference", "group"), coords=coords)
+
+    def difference_figure(self) -> Any:
+        """Where each matched head attends more, and less, than its constructed counterpart."""
+        from interp.papers.position_coupling.figures.roles import coupled_difference
+
+        return coupled_difference(self)
+
+
+def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bool[np.ndarray, " target"]]:
+    """Membership of every visible key in one group, and the targets where all roles are defined.
+
+    Raises:
+        UserError: a format without the scratchpad, which has no arrow and EOS roles.
+    """
+    missing = [role for role in ("sum", "carry", "arrow", "eos") if role not in keys.roles]
+    if missing:
+        raise UserError("Only the reversed scratchpad has all four roles of the construction; this format has not.")
+    total, carry, arrow, eos = (keys.member[keys.index(role)] for role in ("sum", "carry", "arrow", "eos"))
+    same = arrow & ~total
+    rest = keys.visible & ~(total | carry | same | eos)
+    groups = np.stack((total, carry, same, eos, rest))
+    assert (groups.sum(0) == keys.visible).all(), "a key is in two groups"
+    return groups, np.all(keys.defined, axis=0)
+
+
+def role_masses(model: Any, tokens: Any, keys: KeySets) -> tuple[Masses, Float[np.ndarray, " head"]]:
+    """(masses off BOS by group, mean weight on BOS) of every head; rows with all weight on BOS are NaN."""
+    groups, where = role_groups(keys)
+    parts, bos = [], []
+    for rows in read_patterns(model, tokens, tuple(np.array(keys.queries)[where].tolist())):
+        mass = np.einsum("nlhtk,gtk->nlhtg", rows, groups[:, where].astype(rows.dtype), optimize=True)
+        total = mass.sum(-1, keepdims=True)
+        mass = np.where(total > CLIP, mass / np.maximum(total, CLIP), np.nan)
+        parts.append(mass.reshape(len(rows), -1, *mass.shape[3:]))
+        bos.append(rows[..., 0].mean(-1).reshape(len(rows), -1))
+    return np.concatenate(parts), np.concatenate(bos).mean(0).astype(np.float64)
+
+
+def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head reference"]:
+    """Total variation distance of every pair of heads, mean over targets."""
+    result = np.empty((len(masses), masses.shape[1], reference.shape[1]))
+    for other in range(reference.shape[1]):
+        rows = np.abs(masses - reference[:, None, other]).sum(-1) / 2
+        kept = ~np.isnan(rows)
+        count = kept.sum(-1)
+        # A head with everything on BOS has nothing in common.
+        result[..., other] = np.where(count, np.where(kept, rows, 0).sum(-1) / np.maximum(count, 1), 1.0)
+    return result
+
+
+def compute_coupled_comparison(
+    masses: Masses,
+    reference: Masses,
+    provenance: Provenance,
+    head_names: Sequence[str],
+    reference_names: Sequence[str],
+    bos: tuple[Float[np.ndarray, " head"], Float[np.ndarray, " reference"]] | None = None,
+    untrained: Sequence[Masses] = (),
+    names: tuple[str, str] = ("model", "hand-built"),
+    draws: int = 199,
+) -> CoupledComparison:
+    """Distances, matching and nulls from masses by group.
+
+    Args:
+        masses, reference: the two models' rows in role coordinates, on the same problems.
+        provenance: what the problems are; its seed also draws the nulls.
+        head_names, reference_names: names of the heads.
+        bos: mean weight on BOS of the heads of both.
+        untrained: masses of control models.
+        names: what the two models are called.
+        draws: of shuffled groups.
+
+    Raises:
+        UserError: rows of different problems.
+    """
+    if masses.shape[0] != reference.shape[0] or masses.shape[2:] != reference.shape[2:]:
+        raise UserError(f"Masses of {masses.shape} and {reference.shape} are not of the same problems and targets.")
+    rng = np.random.default_rng(provenance.seed or 0)
+    each = distances(masses, reference)
+    mean = each.mean(0)
+    pairs = match(mean)
+    matched = np.array([mean[head, other] for other, head in pairs])
+    low, high = np.empty_like(mean), np.empty_like(mean)
+    for place in np.ndindex(*mean.shape):
+        _, low[place], high[place] = mean_interval(each[(slice(None), *place)])
+    few, few_reference = masses[:_FEW], reference[:_FEW]
+    observed = _matched(distances(few, few_reference).mean(0))
+    shuffled = np.stack([_matched(distances(_shuffle_groups(few, rng), few_reference).mean(0)) for _ in range(draws)])
+    controls = [_matched(distances(copy, reference[: len(copy)]).mean(0)) for copy in untrained]
+    control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
+    closer = lambda value, null: permutation_p(-float(value), -null) if controls else np.nan  # noqa: E731
+    heads, others = list(head_names), list(reference_names)
+    order = [other for other, _ in pairs]
+    chosen = [head for _, head in pairs]
+    data: dict[str, Any] = {
+        "head": [heads[head] for head in chosen],
+        "distance": matched,
+        "low": [max(0.0, low[head, other]) for other, head in pairs],
+        "high": [min(1.0, high[head, other]) for other, head in pairs],
+        "bos": np.full(len(pairs), np.nan) if bos is None else bos[0][chosen],
+        "reference_bos": np.full(len(pairs), np.nan) if bos is None else bos[1][order],
+        "untrained": control.mean(0),
+        "p_untrained": [closer(value, control[:, i]) for i, value in enumerate(matched)],
+        "shuffled": shuffled.mean(0),
+        "p_shuffled": [permutation_p(-float(value), -shuffled[:, i]) for i, value in enumerate(observed)],
+    }
+    total = {
+        "distance": float(matched.mean()),
+        "untrained": float(control.mean()),
+        "p_untrained": closer(matched.mean(), control.mean(1)),
+        "shuffled": float(shuffled.mean()),
+        "p_shuffled": permutation_p(-float(observed.mean()), -shuffled.mean(1)),
+        "random pairing": float(np.mean(_random_pairings(mean, rng))),
+    }
+    axes = ("head", "reference")
+    table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
+    return CoupledComparison(
+        xr.Dataset({k: (axes, v) for k, v in table.items()}, coords={"head": heads, "reference": others}),
+        xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
+        total,
+        _profile(masses, heads),
+        _profile(reference, others),
+        names,
+        provenance,
+    )
+
+
+def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
+    return xr.DataArray(
+        np.nanmean(masses, (0, 2)), dims=("head", "group"), coords={"head": heads, "group": list(GROUPS)}
+    )
+
+
+def _matched(distance: Float[np.ndarray, "head reference"]) -> Float[np.ndarray, " pair"]:
+    return np.array([distance[head, other] for other, head in match(distance)])
+
+
+def _shuffle_groups(masses: Masses, rng: np.random.Generator) -> Masses:
+    """The groups' labels permuted, for every target on its own (the same for all problems and heads)."""
+    order = np.argsort(rng.random(masses.shape[2:]), axis=-1)
+    return np.take_along_axis(masses, order[None, None], axis=-1)
+
+
+def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.random.Generator) -> list[float]:
+    """Mean distance over all pairings of heads (a sample of them if there are many)."""
+    heads, others = distance.shape
+    count = min(heads, others)
+    if heads == others and heads <= 6:
+        pairings = [np.array(order) for order in itertools.permutations(range(heads))]
+    else:
+        pairings = [rng.permutation(heads)[:count] for _ in range(_PAIRINGS)]
+    places = [rng.permutation(others)[:count] if heads != others else np.arange(others) for _ in pairings]
+    return [float(distance[order, place].mean()) for order, place in zip(pairings, places, strict=True)]
+
+
+def coupled_comparison(
+    model: Any,
+    task: Any = None,
+    reference: Any = None,
+    problems: Any = None,
+    n: int = 200,
+    seed: int = 0,
+    untrained: Sequence[Any] | None = None,
+) -> CoupledComparison:
+    """A trained model beside the hand-built one, head by head; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks on the scratchpad format.
+        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
+        reference: the model to compare with; the hand-built one of the shape's size unless given.
+        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; 39 freshly initialised copies unless given, none if there are no parameters.
+
+    Raises:
+        UserError: another task or format, ids beyond the model's tables, operands of one digit.
+    """
+    task = resolve_coupled_task(model, task)
+    keys = key_sets(task)
+    role_groups(keys)
+    sample = draw_coupled(task, problems, n, seed)
+    constructed = reference is None
+    if reference is None:
+        reference = models.build(NAME, max_operands=task.n_operands, max_digits=task.n_digits)
+    resolve_coupled_task(reference, task)
+    masses, bos = role_masses(model, sample.tokens, keys)
+    other, other_bos = role_masses(reference, sample.tokens, keys)
+    few = sample.tokens[:_FEW]
+    controls = [role_masses(control, few, keys)[0] for control in untrained_models(model, untrained, 39, seed)]
+    label = lambda m: [f"L{i}H{h}" for i in range(m.cfg.n_layers) for h in range(m.cfg.n_heads)]  # noqa: E731
+    built = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
+    named = [str(getattr(m, "name_or_path", None) or type(m).__name__) for m in (model, reference)]
+    return compute_coupled_comparison(
+        masses,
+        other,
+        sample.provenance,
+        label(model),
+        built if constructed else label(reference),
+        (bos, other_bos),
+        controls,
+        (named[0], "the construction" if constructed else named[1]),
+    )

@@ -1,0 +1,1 @@
+"""Pictures of :mod:`interp.papers.position_coupling`'s results."""

@@ -1,0 +1,195 @@
+"""A hand-built model on one sequence, in its own words: what each part writes into which named dimension.
+
+The residual stream of a construction has named dimensions (``model.weight_map.dims``: NUM, PRE_SUM, ...), and
+
+    stream after the last layer[pos, name] = sum over stages of written[stage, name, pos]
+
+with the stages token embedding, position embedding, then of every layer its heads and its MLP. That is the appendix of
+Position Coupling (ICLR 2025), Tables 4 to 23, for any sequence; ``offsets`` are where its position ids start, 4 and 2
+in the paper's example.
+
+Limits. One sequence, in the model's own arithmetic. Only for constructions without norms, in which the stream adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+
+NOTHING = 1e-4  # what float32 rounding and softmax leave of an exact zero, at temperature 16
+
+
+@dataclass(frozen=True, eq=False)
+class NamedStream(Result):
+    """What each stage writes on one sequence.
+
+    ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or one
+    dim a digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token of the largest logit,
+    behind each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
+    position of "=", from which on the model is asked.
+    """
+
+    model: str
+    written: xr.DataArray
+    pattern: xr.DataArray
+    tokens: tuple[str, ...]
+    predicted: tuple[str, ...]
+    ids: tuple[tuple[int, ...], ...]
+    first: int
+    provenance: Provenance
+
+    @property
+    def stream(self) -> xr.DataArray:
+        """The stream behind the last layer, [dim, pos]."""
+        return self.written.sum("stage")
+
+    @property
+    def right(self) -> tuple[bool, ...]:
+        """Whether each token from "=" on predicts the one that follows; the last is not asked."""
+        return tuple(
+            p == t for p, t in zip(self.predicted[self.first : -1], self.tokens[self.first + 1 :], strict=True)
+        )
+
+    def writers(self) -> dict[str, list[str]]:
+        """The stages that write into each name."""
+        size = abs(self.written).max("pos")
+        stages = self.written.stage.values
+        return {
+            name: [str(stage) for stage, one in zip(stages, size.values, strict=True) if (one[where] > NOTHING).any()]
+            for name, where in self._dims().items()
+        }
+
+    def _dims(self) -> dict[str, np.ndarray]:
+        names = self.written.named.values
+        return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+
+    def sentence(self) -> str:
+        writers = self.writers()
+        once = sum(len(stages) == 1 for stages in writers.values())
+        return (
+            f"{model_word(self.model)} on {''.join(self.tokens)}: {once} of {len(writers)} named dimensions are "
+            f"written by one stage alone, and {sum(self.right)} of {len(self.right)} next tokens are right."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a named dimension (single dims) and token: position, token, stage, dim, value; zeros left out."""
+        frame = self.written.to_dataframe("value").reset_index()
+        frame = frame[frame.value.abs() > NOTHING]
+        frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])
+        return frame.assign(n=1)
+
+    def figure(self, stages: Sequence[str] | None = None, response_only: bool = True) -> Any:
+        """The stream by name and token, one block a stage; all stages unless some are named."""
+        from interp.papers.position_coupling.figures.named_stream import named_stream
+
+        return named_stream(self, stages, response_only)
+
+    def patterns_figure(self) -> Any:
+        """Where each head looks from "=" on, and what it writes there."""
+        from interp.papers.position_coupling.figures.named_stream import named_patterns
+
+        return named_patterns(self)
+
+
+def model_word(name: str) -> str:
+    return name or "The construction"
+
+
+def as_fraction(value: float) -> str:
+    """A small fraction, as the paper prints weights: 0.25 is "1/4", 11.0 is "11", nothing is "". Else two decimals."""
+    if abs(value) <= NOTHING:
+        return ""
+    near = Fraction(value).limit_denominator(99)
+    return str(near) if abs(float(near) - value) <= NOTHING else f"{value:.2f}"
+
+
+def named_stream(
+    model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], offsets: Sequence[int] | None = None
+) -> NamedStream:
+    """Read a construction on one sequence; see the module. Cost: one forward pass.
+
+    Args:
+        model: a model whose weight map names its dimensions (the hand-built ones of Position Coupling).
+        tokens: the whole sequence up to the last token that is read, as text ("$057+048=000>750>501") or as tokens.
+        offsets: first position id of each level; 1 unless given.
+
+    Raises:
+        UserError: a model without named dimensions or with norms, a text that its task cannot read, no "=" in it, or
+            offsets beyond the position tables.
+    """
+    dims, labels = (getattr(model.weight_map, name, None) for name in ("dims", "dim_labels"))
+    if not dims or not labels:
+        raise UserError(f"{model_word(model_name(model))} has no named dimensions; only hand-built models do.")
+    if model.config.normalization_type is not None:
+        raise UserError("The stream of a model with norms does not add up by stages.")
+    task: Any = model.task
+    read: Tensor = task.tokenise(tokens) if isinstance(tokens, str) else tokens
+    texts = tuple(task.vocabulary[token] for token in read[0].tolist())
+    if "=" not in texts:
+        raise UserError(f"There is no '=' in {''.join(texts)!r}, after which a response could begin.")
+    ids = _position_ids(model, read, offsets)
+    moved: dict[str, Any] = {} if ids is None else {"position_ids": ids}
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(read, **moved)
+    stages, parts = ["tokens"], [cache["hook_embed"][0]]
+    if "hook_pos_embed" in cache:
+        stages.append("positions")
+        parts.append(cache["hook_pos_embed"][0])
+    n_layers, n_heads = model.config.n_layers, model.config.n_heads
+    for layer in range(n_layers):
+        by_head = torch.einsum("phd,hdm->hpm", cache["z", layer][0], model.W_O[layer])
+        stages += [f"L{layer}H{head}" for head in range(n_heads)] + [f"L{layer} MLP"]
+        parts += [*by_head, cache["mlp_out", layer][0]]
+    names = [name for name, where in dims.items() for _ in range(where.stop - where.start)]
+    written = xr.DataArray(
+        torch.stack(parts).double().detach().numpy().transpose(0, 2, 1),
+        dims=("stage", "dim", "pos"),
+        coords={"stage": stages, "dim": list(labels), "named": ("dim", names), "pos": np.arange(len(texts))},
+    )
+    pattern = torch.stack([cache["pattern", layer][0] for layer in range(n_layers)]).double().numpy()
+    return NamedStream(
+        model_name(model),
+        written,
+        xr.DataArray(
+            pattern,
+            dims=("layer", "head", "query", "key"),
+            coords={"layer": np.arange(n_layers), "head": np.arange(n_heads)},
+        ),
+        texts,
+        tuple(task.vocabulary[token] for token in logits[0].argmax(-1).tolist()),
+        () if ids is None else tuple(tuple(row) for row in ids[0].tolist()),
+        texts.index("="),
+        Provenance(1, None, "sequence"),
+    )
+
+
+def _position_ids(model: Any, tokens: Tensor, offsets: Sequence[int] | None) -> Tensor | None:
+    """The task's ids, moved to begin at ``offsets``; None for a model without ids."""
+    if model.config.positional_embedding_type != "coupled":
+        if offsets is not None:
+            raise UserError("This model has no position ids that could be moved.")
+        return None
+    ids = model.task.position_ids(tokens)
+    if offsets is None:
+        return ids
+    if len(offsets) != ids.shape[-1] or min(offsets) < 1:
+        raise UserError(f"There must be {ids.shape[-1]} offsets from 1 on, not {tuple(offsets)}.")
+    ids = torch.where(ids > 0, ids + torch.tensor(list(offsets)) - 1, 0)
+    for level, limit in enumerate(getattr(model.weight_map, "position_limits", ())):
+        if (highest := int(ids[..., level].max())) > limit:
+            raise UserError(f"Offset {offsets[level]} needs id {highest}; level {level + 1} has ids up to {limit}.")
+    return ids

@@ -1,0 +1,242 @@
+"""Which of the four heads of Theorem 4.1 a head is: digit sum, carry, arrow or EOS.
+
+Each constructed head attends, besides BOS, equally to the keys S of its role
+(:mod:`interp.papers.position_coupling.keys`). For a head with weights p in one row and w = 1 - p[BOS],
+
+    overlap  = sum over S of min(p, w / |S|) / w       1 minus the total variation distance to the constructed row
+    share    = sum over S of p / w                     attention on S, however it is split
+    bos      = p[BOS]                                  constructed: 1/3; arrow: 1/(1 + |S|)
+
+w-weighted means over the targets where the role is defined. ``overlap`` is taken of the mean pattern over problems,
+so that a head which picks one of two digits by value is not told apart from one that weighs both equally;
+``overlap_each`` is the mean over problems of single rows, where it is. Only ``overlap`` distinguishes "arrow" from
+"sum", whose keys are among its own.
+
+A head plays the role with the largest overlap if (1) more than half of its attention apart from BOS is on the role's
+keys, (2) shuffled key sets overlap as much in at most 5% of draws, (3) no head of an untrained copy does, and (4) it
+does not rest: less than 90% of its attention is on BOS there.
+
+Limits. A pattern says where a head looks, not what it does with it: :mod:`interp.papers.position_coupling.causal` asks
+that. At targets where a role is not defined anything is allowed. Sampled, teacher-forced, ids from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from interp.core.controls import untrained_models
+from interp.core.results import Provenance, Result
+from interp.core.stats import mean_interval, permutation_p
+from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
+from interp.papers.position_coupling.patterns import read_patterns
+from models.errors import UserError
+
+MAJORITY = 0.5  # share from which a head plays a role
+LEVEL = 0.05
+RESTING = 0.9  # weight on BOS from which a head attends to nothing that matters
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRoles(Result):
+    """Heads against constructed roles. ``table`` is a Dataset over (layer, head, role):
+
+    * ``overlap``, ``overlap_each`` with ``overlap_each_std`` (over problems), ``share`` with ``share_low``,
+      ``share_high``, ``bos``
+    * ``shuffled``, ``shuffled_high`` (97.5%), ``p_value``; ``untrained_max`` (NaN without control models)
+
+    ``bos`` [layer, head, predicted]: mean weight on BOS when predicting a "digit" and when predicting a "delimiter",
+    which the constructed arrow head tells apart.
+    """
+
+    table: xr.Dataset
+    bos: xr.DataArray
+    provenance: Provenance
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        return [(i, h) for i in self.table.layer.values.tolist() for h in self.table["head"].values.tolist()]
+
+    def role(self, layer: int, head: int) -> str | None:
+        """The role of a head, or None."""
+        if (layer, head) not in self.heads:
+            raise UserError(f"There is no head L{layer}H{head}.")
+        cell = self.table.sel(layer=layer, head=head)
+        cell = cell.isel(role=int(np.argmax(cell.overlap.values)))
+        beaten = not np.isnan(cell.untrained_max) and float(cell.overlap) <= float(cell.untrained_max)
+        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= LEVEL and float(cell.bos) < RESTING
+        return str(cell.role.values) if plays and not beaten else None
+
+    def roles(self) -> dict[tuple[int, int], str | None]:
+        return {head: self.role(*head) for head in self.heads}
+
+    def sentence(self) -> str:
+        texts = []
+        for (layer, head), role in self.roles().items():
+            cell = self.table.sel(layer=layer, head=head)
+            best = cell.isel(role=int(np.argmax(cell.overlap.values)))
+            name = ROLE_NAMES[role or str(best.role.values)]
+            if role is None:
+                if len(self.heads) <= 8:
+                    texts.append(f"L{layer}H{head} plays none (nearest {name}, share {float(best.share):.2f})")
+                continue
+            texts.append(
+                f"L{layer}H{head} {name} (share {float(best.share):.3f} [{float(best.share_low):.3f}, "
+                f"{float(best.share_high):.3f}] of its attention off BOS, overlap {float(best.overlap):.2f}, "
+                f"shuffled {float(best.shuffled):.2f})"
+            )
+        silent = sum(role is None for role in self.roles().values())
+        if len(self.heads) > 8:
+            texts.append(f"{silent} of {len(self.heads)} heads play none")
+        return "; ".join(texts) + "."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a layer, head and role; ``plays`` marks the verdict."""
+        frame = self.table.to_dataframe().reset_index()
+        roles = self.roles()
+        frame["plays"] = [roles[row.layer, row.head] == row.role for row in frame.itertuples()]
+        return frame.assign(n=self.provenance.n)
+
+    def figure(self) -> Any:
+        """Overlap of every head with every role."""
+        from interp.papers.position_coupling.figures.roles import head_roles
+
+        return head_roles(self)
+
+
+def compute_head_roles(
+    rows: Iterable[Float[np.ndarray, "_ layer head target key"]],
+    keys: KeySets,
+    provenance: Provenance,
+    untrained: Float[np.ndarray, "copy layer head role"] | None = None,
+    draws: int = 999,
+) -> HeadRoles:
+    """Roles from the rows of patterns at the targets.
+
+    Args:
+        rows: chunks of problems.
+        keys: the key sets of the task's shape.
+        provenance: what the problems are; its seed also draws the shuffled key sets.
+        untrained: overlaps of control models.
+        draws: of shuffled key sets.
+
+    Raises:
+        UserError: no problem, or rows of another shape.
+    """
+    each, shares, sums, n = [], [], 0.0, 0
+    for chunk in rows:
+        if chunk.shape[-2:] != keys.visible.shape:
+            raise UserError(f"Rows of {chunk.shape[-2:]} do not fit key sets of {keys.visible.shape}.")
+        overlap, share = _overlaps(chunk, keys)
+        each.append(overlap)
+        shares.append(share)
+        sums, n = sums + chunk.sum(0, dtype=np.float64), n + len(chunk)
+    if not n:
+        raise UserError("There is no attention pattern to compare.")
+    mean = np.asarray(sums) / n
+    overlap, share = _overlaps(mean[None], keys)
+    single, per_problem = np.concatenate(each), np.concatenate(shares)
+    low, high = np.zeros(share.shape[1:]), np.zeros(share.shape[1:])
+    for place in np.ndindex(*low.shape):
+        _, low[place], high[place] = mean_interval(per_problem[(slice(None), *place)])
+    null = _shuffled_overlaps(mean, keys, draws, provenance.seed or 0)
+    p_value = [permutation_p(float(overlap[0][place]), null[(slice(None), *place)]) for place in np.ndindex(*low.shape)]
+    axes = ("layer", "head", "role")
+    bos = np.stack([mean[:, :, keys.defined[r], 0].mean(-1) for r in range(len(keys.roles))], -1)
+    highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
+    coords: dict[str, Any] = {"layer": np.arange(mean.shape[0]), "head": np.arange(mean.shape[1])}
+    table = xr.Dataset(
+        {
+            "overlap": (axes, overlap[0]),
+            "overlap_each": (axes, single.mean(0)),
+            "overlap_each_std": (axes, single.std(0)),
+            "share": (axes, share[0]),
+            "share_low": (axes, low.clip(0, 1)),
+            "share_high": (axes, high.clip(0, 1)),
+            "bos": (axes, bos),
+            "shuffled": (axes, null.mean(0)),
+            "shuffled_high": (axes, np.quantile(null, 0.975, axis=0)),
+            "p_value": (axes, np.array(p_value).reshape(low.shape)),
+            "untrained_max": ("role", highest),
+        },
+        coords=coords | {"role": list(keys.roles)},
+    )
+    at = [mean[:, :, where, 0].mean(-1) for where in (keys.column >= 0, keys.column < 0)]
+    predicted = xr.DataArray(
+        np.stack(at, -1), dims=("layer", "head", "predicted"), coords=coords | {"predicted": ["digit", "delimiter"]}
+    )
+    return HeadRoles(table, predicted, provenance)
+
+
+def _overlaps(
+    rows: Float[np.ndarray, "n layer head target key"], keys: KeySets
+) -> tuple[Float[np.ndarray, "n layer head role"], Float[np.ndarray, "n layer head role"]]:
+    """(overlap, share), weighted by the attention off BOS."""
+    rest = 1 - rows[..., 0].astype(np.float64)
+    overlaps, shares = [], []
+    for member in keys.member:
+        where = member.any(-1)
+        size = member.sum(-1)[where]
+        inside = np.where(member[where], rows[..., where, :], 0)
+        limit = (rest[..., where] / size)[..., None]
+        total = np.maximum(rest[..., where].sum(-1), 1e-9)
+        overlaps.append(np.minimum(inside, limit).sum((-1, -2)) / total)
+        shares.append(inside.sum((-1, -2), dtype=np.float64) / total)
+    return np.stack(overlaps, -1), np.stack(shares, -1)
+
+
+def _shuffled_overlaps(
+    mean: Float[np.ndarray, "layer head target key"], keys: KeySets, draws: int, seed: int
+) -> Float[np.ndarray, "draw layer head role"]:
+    """Overlap of the mean pattern with shuffled key sets, target by target."""
+    rest = 1 - mean[..., 0]
+    result = np.zeros((draws, *mean.shape[:2], len(keys.roles)))
+    shuffled = keys.shuffled(draws, seed)
+    for role, member in enumerate(keys.member):
+        where = np.flatnonzero(member.any(-1))
+        total = np.maximum(rest[..., where].sum(-1), 1e-9)
+        for target in where:
+            limit = rest[..., target] / member[target].sum()
+            capped = np.minimum(mean[:, :, target], limit[..., None])
+            overlap = shuffled[:, role, target].astype(float) @ capped.reshape(-1, capped.shape[-1]).T
+            result[..., role] += overlap.reshape(draws, *total.shape) / total
+    return result
+
+
+def head_roles(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 256,
+    seed: int = 0,
+    untrained: Sequence[Any] | None = None,
+) -> HeadRoles:
+    """Which constructed role every head of a hooked model plays; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks.
+        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
+        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; four freshly initialised copies unless given, none if the model has no parameters.
+
+    Raises:
+        UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model that diverged.
+    """
+    task = resolve_coupled_task(model, task)
+    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
+    controls = []
+    for control in untrained_models(model, untrained, 4, seed):
+        rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], keys.queries)))
+        controls.append(_overlaps(rows.mean(0, keepdims=True), keys)[0][0])
+    return compute_head_roles(
+        read_patterns(model, sample.tokens, keys.queries),
+        keys,
+        sample.provenance,
+        np.stack(controls) if controls else None,
+    )

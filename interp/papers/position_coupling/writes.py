@@ -1,0 +1,188 @@
+"""What a head writes about the digit it looks at: the shape of its output over the ten digits.
+
+The constructed digit-sum and carry heads write 3 NUM: the digit's value, on a line. For any head, with v the value
+vector at a digit's token (after the model's own norm),
+
+    v(token)   = position effect + digit effect, by least squares over all tokens that hold a digit
+    effect[d]  = W_O^T (digit effect of d)                                                     [10, d_model]
+    linear     = share of effect's variance over the ten digits that is linear in d            1 for the construction
+    line       = share of the variance along the first principal direction
+    spectrum   = shares of the frequencies 1 ... 5 in d (period 10 / frequency)         2/9 each without structure
+
+``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
+
+Control: the ten digits permuted (expected 1/9, with its 97.5% quantile and a p-value); untrained copies.
+
+Limits. Not comparable between models: directions (another basis) and sizes (norms behind the attention rescale the sum
+of all heads; in a post-norm model what is written is not what arrives). Means over positions hide writing that depends
+on where the digit stands. A head that writes no digit at all (arrow, EOS) has size 0 and no shape (NaN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+
+from interp.core.controls import untrained_models
+from interp.core.problems import chunks
+from interp.core.results import Provenance, Result
+from interp.core.stats import permutation_p
+from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
+from models.errors import UserError
+
+_NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWrites(Result):
+    """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
+    ``p_value``, ``untrained`` (mean of the copies' ``linear``); ``line_of`` [layer, head, digit]: coordinate of each
+    digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
+    [layer, head, frequency]: shares that sum to 1; without structure 2/9, and 1/9 for frequency 5."""
+
+    table: xr.Dataset
+    line_of: xr.DataArray
+    spectrum: xr.DataArray
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        texts = []
+        for layer in self.table.layer.values.tolist():
+            for head in self.table["head"].values.tolist():
+                cell = self.table.sel(layer=layer, head=head)
+                if np.isnan(cell.linear):
+                    texts.append(f"L{layer}H{head} writes nothing about the digit")
+                    continue
+                texts.append(
+                    f"L{layer}H{head} writes digits {float(cell.linear):.0%} linear in their value (permuted digits "
+                    f"up to {float(cell.shuffled_high):.0%}, p = {float(cell.p_value):.3f})"
+                )
+        control = float(self.table.untrained)
+        return "; ".join(texts) + ("." if np.isnan(control) else f"; untrained heads {control:.0%}.")
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a layer and head."""
+        return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
+
+    def figure(self) -> Any:
+        """Where the ten digits lie along each head's main direction."""
+        from interp.papers.position_coupling.figures.roles import head_writes
+
+        return head_writes(self)
+
+
+def compute_head_writes(
+    effect: Float[np.ndarray, "layer head ten d_model"],
+    provenance: Provenance,
+    untrained: float = float("nan"),
+    draws: int = 999,
+) -> HeadWrites:
+    """Shape of the ten digits' effects.
+
+    Args:
+        effect: what each head adds for each digit; the mean over digits is removed here.
+        provenance: what the digits come from; its seed draws the permutations.
+        untrained: ``linear`` of control models.
+    """
+    if effect.shape[2] != 10:
+        raise UserError(f"There are ten digits, not {effect.shape[2]}.")
+    rng = np.random.default_rng(provenance.seed or 0)
+    layers, heads = effect.shape[:2]
+    centred = effect - effect.mean(2, keepdims=True)
+    size = np.sqrt((centred**2).sum(-1).mean(-1))
+    digit = (np.arange(10) - 4.5) / np.sqrt(8.25)
+    orders = np.stack([rng.permutation(10) for _ in range(draws)])
+    names = ("linear", "line", "shuffled_high", "p_value")
+    data = {name: np.full((layers, heads), np.nan) for name in names}
+    line_of, spectrum = np.full((layers, heads, 10), np.nan), np.full((layers, heads, 5), np.nan)
+    for place in np.ndindex(layers, heads):
+        if size[place] < _NOTHING:
+            continue
+        rows = centred[place]
+        linear = linear_share(rows, digit[None])[0]
+        null = linear_share(rows, digit[orders])
+        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * np.array([2, 2, 2, 2, 1])
+        spectrum[place] = power / power.sum()
+        u, s, _ = np.linalg.svd(rows, full_matrices=False)
+        rising = np.sign(u[:, 0] @ digit) or 1.0
+        line_of[place] = rising * u[:, 0] * np.sqrt(10)
+        values = (linear, s[0] ** 2 / (s**2).sum(), np.quantile(null, 0.975), permutation_p(linear, null))
+        for name, value in zip(names, values, strict=True):
+            data[name][place] = value
+    coords: dict[str, Any] = {"layer": np.arange(layers), "head": np.arange(heads)}
+    axes = ("layer", "head")
+    table = xr.Dataset({name: (axes, value) for name, value in (data | {"size": size}).items()}, coords=coords)
+    table["untrained"] = untrained
+    lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(10)})
+    shares = xr.DataArray(spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, 6)})
+    return HeadWrites(table, lines, shares, provenance)
+
+
+def linear_share(
+    rows: Float[np.ndarray, "ten d_model"], digit: Float[np.ndarray, "draw ten"]
+) -> Float[np.ndarray, " draw"]:
+    """Share of the variance of centred rows that a multiple of ``digit`` (mean 0, variance 1) explains."""
+    return ((digit @ rows / 10) ** 2).sum(-1) / ((rows**2).sum() / 10)
+
+
+def digit_effects(model: Any, tokens: Int[torch.Tensor, "n pos"]) -> Float[np.ndarray, "layer head ten d_model"]:
+    """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
+    cfg = model.cfg
+    names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
+    values: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+
+    def keep(value: torch.Tensor, hook: Any, into: list[torch.Tensor]) -> None:
+        into.append(value.float().cpu())
+
+    hooks = [(name, partial(keep, into=values[name])) for name in names]
+    for batch in chunks(tokens, model):
+        with torch.no_grad():
+            model.run_with_hooks(batch, return_type=None, fwd_hooks=hooks)
+    digits = (tokens < 10).all(0) & (tokens != tokens[0]).any(0)  # positions that hold various digits
+    one_hot = torch.nn.functional.one_hot(tokens[:, digits].clamp(max=9), 10).double()
+    indicator = (one_hot - one_hot.mean(0)).flatten(0, 1)  # [token, digit]
+    solve = torch.linalg.pinv(indicator.T @ indicator) @ indicator.T
+    result = []
+    for name, W_O in zip(names, model.W_O.detach().double().cpu(), strict=True):
+        v = torch.cat(values[name])[:, digits].double()
+        v = (v - v.mean(0)).flatten(0, 1)  # [token, head, d_head]
+        effect = torch.einsum("ct,thd->hcd", solve, v)
+        result.append(torch.einsum("hcd,hdm->hcm", effect, W_O))
+    return torch.stack(result).numpy()
+
+
+def head_writes(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 512,
+    seed: int = 0,
+    untrained: Sequence[Any] | None = None,
+) -> HeadWrites:
+    """What every head of a hooked model writes about the digit it attends to; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks and ``W_O``; as many values as heads.
+        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
+        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
+        untrained: control models; two freshly initialised copies unless given, none if there are no parameters.
+
+    Raises:
+        UserError: another task, ids beyond the model's tables, fewer than 2 problems.
+    """
+    task = resolve_coupled_task(model, task)
+    sample = draw_coupled(task, problems, n, seed)
+    control = [
+        compute_head_writes(digit_effects(copy, sample.tokens), sample.provenance, draws=1).table.linear.values
+        for copy in untrained_models(model, untrained, 2, seed)
+    ]
+    expected = float(np.nanmean(control)) if control else float("nan")
+    return compute_head_writes(digit_effects(model, sample.tokens), sample.provenance, expected)

@@ -1,0 +1,150 @@
+"""Two questions of the causal page: where the carry's information is, and what breaks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+import models
+from interp.causal.ablation import component_ablation, double_dissociation, parameter_ablation, role_edges
+from interp.causal.ablation.sweep import ALL
+from interp.causal.patching import PatchingSweep, activation_patching
+from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, shown
+from interp.papers.studies.page import Section
+
+COLUMNS = 1024  # problems of a lesion, unless the settings say otherwise
+RECOVERED = 0.05  # cells of patching that recover less are left out of the table
+MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
+
+
+# ---- where is the carry's information?
+
+INFORMATION = """Two problems of a pair agree in a column and in all above it and differ in the carry into it, so that
+the digit there differs by one. One activation of one run is put into the other. Denoise: what restores the clean
+digit in the corrupted run; noise: what breaks it in the clean run. Recovered is the share of the difference between
+the two runs' logit differences; 1 is what exchanging the whole problem does. The query of a digit stands on the digit
+written before, so that "previous output" as a role of the residual stream or of a head's output is the query itself.
+Part of the cells were run through the model's own hooks as well, and agreed."""
+ARISES = {
+    "made": """The column below has a digit sum of s in one problem and s + 10 in the other. It writes the same digit in
+both, so that the carry is in the operands of that column and nowhere else in the input.""",
+    "passed": """The column below adds up to 9 with the same digits in both problems and passes on a carry that arrives
+in one of them. It writes 9 or 0, which the query's own token shows; the operands below it differ too.""",
+}
+PATCHED = (
+    ("Residual stream by position", "resid_pre", "position"),
+    ("Values by role", "v", "role"),
+    ("Heads' outputs by role", "head_out", "role"),
+)
+
+
+def information(subject: Subject, problems: int | None, seed: int) -> Answer:
+    """Activation patching of the residual stream by position and of values and heads by role, both directions."""
+    model, question = models.load(subject.model), "Where is the carry's information?"
+    sections = [Section(question, INFORMATION)]
+    sentences, tables, facts = {}, {}, []
+    for way, pairs in subject.pairs(problems or PAIRS, seed).items():
+        sections.append(Section(f"A carry that is {ARISEN[way]}", ARISES[way], level=3))
+        for what, site, by in PATCHED:
+            sweep = activation_patching(
+                model, pairs, site, by, ("logit_diff", "exact_match"), "both", check=True, seed=seed
+            )
+            name = f"{way}: {what.lower()}"
+            sentences[name], tables[name] = str(sweep), recovered(sweep)
+            sections.append(shown(f"{what}, carry {ARISEN[way]}", sweep))
+            where, most = sweep.strongest("denoise")
+            at = f" ({_plain(where)})" if most >= RECOVERED else ""
+            facts.append(
+                fact(question, f"carry {way}: most that one cell of {sweep.site} restores{at}", most, len(pairs))
+            )
+    return Answer(sections, sentences, tables, facts)
+
+
+ARISEN = {"made": "made in the column below", "passed": "passed on by the column below"}
+
+
+def _plain(where: str) -> str:
+    """ "layer 0, head 0, role previous operands" as "layer 0, head 0, previous operands"."""
+    return where.replace("role ", "").replace("pos ", "position ")
+
+
+def recovered(sweep: PatchingSweep) -> pd.DataFrame:
+    """A row a cell that recovers at least 5% in either direction, by the first metric; the most first."""
+    frame = sweep.to_dataframe()
+    frame = frame[(frame.metric == frame.metric.iloc[0]) & (frame.recovered.abs() >= RECOVERED)]
+    order = frame.recovered.abs().sort_values(ascending=False, kind="stable").index
+    return frame.loc[order].drop(columns="metric").assign(n=sweep.provenance.n).reset_index(drop=True)
+
+
+# ---- what breaks?
+
+LESIONS = """Parts are set to zero one by one, teacher forced. Controls: the signals of other problems for the
+dissociation, and for other lesions a change of the same length in a random direction. A lesion shows what the rest
+needs to be about as it was, not what the part stands for; two parts of which each breaks what the other spares show
+more."""
+
+
+def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
+    """Double dissociation of the units, attention by role, and every parameter of a model that has few."""
+    question, model = "What breaks?", models.load(subject.model)
+    n = problems or COLUMNS
+    apart = double_dissociation(model, n=n, seed=seed)
+    found = apart.dissociations()
+    roles = role_edges(model, model.task, per_head=not subject.large)
+    edges = component_ablation(model, roles, "zero", n=n // 4 if subject.large else n, seed=seed)
+    sections = [
+        Section(question, LESIONS),
+        shown("Which part is needed for which signal", apart, None if found.empty else found.head(8)),
+        shown("What is read from where: attention by role, set to zero", edges),
+    ]
+    sentences = {"double dissociation": str(apart), "attention by role": str(edges)}
+    worst = edges.worst()
+    value = tuple(float(worst[key]) for key in ("value", "low", "high"))
+    facts = [
+        fact(
+            question,
+            f"digits right without {worst.component.item()}",
+            value,
+            int(worst.n),
+            f"{float(worst.control):.3f} random change of that length",
+        ),
+    ]
+    if not found.empty:
+        row = found.iloc[0]
+        facts.insert(
+            0,
+            fact(
+                question,
+                f"double dissociation of {row.unit} and {row.other} on {row.signal}: contrast",
+                (row.contrast, row.low, row.high),
+                n,
+                f"permutation p <= {row.p_value:.3f}",
+            ),
+        )
+    by_edge = edges.to_dataframe()
+    keep = ["component", "stratum", "value", "low", "high", "control"]
+    tables = {"double dissociations": found.head(8), "attention by role": by_edge[by_edge.stratum == ALL][keep]}
+    if sum(p.numel() for p in model.parameters()) <= MOST_PARAMETERS:
+        each = parameter_ablation(model, n=problems or PAIRS, seed=seed)
+        ranked = each.ranked()
+        sections.append(shown("Every parameter and every pair of them, set to zero", each))
+        sentences["parameters"] = f"{each.sentence().rpartition('. ')[0]} ({each.provenance})"  # without the seconds
+        above = int(np.sum(ranked["drop"] > ranked.control_worst))
+        facts.append(
+            fact(
+                question,
+                f"of {len(ranked)} parameters, zeroed one by one, cost at most 0.01 of the digits",
+                len(each.harmless()),
+                each.provenance.n,
+            )
+        )
+        facts.append(
+            fact(
+                question,
+                f"of {len(ranked)} parameters, cost more than every random step as long",
+                above,
+                each.provenance.n,
+            )
+        )
+        tables["parameters"] = ranked[["parameter", "accuracy", "accuracy_low", "accuracy_high", "control"]]
+    return Answer(sections, sentences, tables, facts)

@@ -1,0 +1,81 @@
+"""Every adder of the zoo and every one built by hand, asked the same questions: ``interp reproduce comparison:models``.
+
+A finished model's row is kept under ``--out``, so that the same command goes on after any kind of stop. The matrix that
+comes with this package (:func:`stored_table`) is what the command wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import models
+from interp.compare.across import PROBLEMS, compare_models
+from interp.compare.answers import registered
+from interp.compare.sections import ABOUT, table_sections
+from interp.compare.table import ModelTable
+from interp.core.stored_data import DATA
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.page import write_experiment
+from models.checkpoint import write_json_atomic
+from models.errors import UserError
+from models.registry import by_paper, constructed
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
+
+TARGET, TITLE = "comparison:models", "Every adder asked the same questions"
+STORED = DATA / "experiments" / "comparison-models.json"
+#: The constructed transformer adds numbers of any length; it is asked in the shape of the trained ones.
+SHAPES = {"position-coupling-hand-built": (2, 4)}
+ADDITIONS = (FixedWidthAddition, TwoDigitAddition, MultiOperandAddition)
+LEFT_OUT = "Multiplication and parity are left out: they have no columns of two digits."
+
+
+def adders() -> list[str]:
+    """All models built by hand or in the zoo that add, paper by paper, those with fewer parameters first."""
+    names = [*constructed(), *models.zoo_names()]
+    sizes = {name: models.build(name) for name in names}
+    found = [name for name in names if isinstance(sizes[name].task, ADDITIONS)]
+    return by_paper(sorted(found, key=lambda name: sum(p.numel() for p in sizes[name].parameters())))
+
+
+def stored_table() -> ModelTable:
+    """The matrix that comes with this package. Raises UserError where it is missing."""
+    if not STORED.is_file():
+        raise UserError(f"The stored comparison is missing; `interp reproduce {TARGET}` makes one.")
+    return ModelTable.from_dict(json.loads(STORED.read_text()))
+
+
+def _known(kept: Path, problems: int) -> ModelTable | None:
+    """The rows of an earlier run with the same questions; None where there are none."""
+    if not kept.is_file():
+        return None
+    table = ModelTable.from_dict(json.loads(kept.read_text()))
+    asked = tuple(question for question, _ in registered().values())
+    return table if table.questions == asked and table.provenance.n == problems else None
+
+
+@experiment(TARGET, TITLE)
+def comparison(settings: Settings) -> Path | None:
+    """Some ten minutes for all models; ``--problems`` sets the size of the samples."""
+    problems = settings.problems or PROBLEMS
+    kept = settings.out / "comparison" / "rows.json"
+    table, names = _known(kept, problems), adders()
+    for name in names:
+        if table is not None and name in table.names:
+            continue
+        if settings.minutes_left() == 0:
+            settings.say(f"stopped before {name}; the same command goes on")
+            return None
+        settings.say(name)
+        model = models.load(name)
+        task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
+        found = compare_models([model], [task], n=problems)
+        table = found if table is None else table.with_rows(found.rows)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(kept, table.to_dict())
+    assert table is not None
+    table = table.select(names)
+    return write_experiment(settings, TARGET, TITLE, table_sections(table, f"{ABOUT} {LEFT_OUT}"), table.to_dict())

@@ -1,0 +1,198 @@
+"""Parts of trained models replaced by hand-built ones: ``interp reproduce comparison:swaps``.
+
+Every pair is asked in both directions (:mod:`interp.compare.swaps.swaps` says what is done). A pair's result is stored
+as soon as there is one, under OUT/comparison/swaps/, and the same command goes on with the others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import models
+from interp.compare.swaps.result import Swaps
+from interp.compare.swaps.swaps import swap_components
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.causal_answers import interval
+from interp.papers.studies.page import Section, records, write_experiment
+from interp.papers.studies.runs import zoo_model
+from models.checkpoint import write_json_atomic
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+
+TARGET, TITLE = "comparison:swaps", "Parts of one model in the place of another's"
+DECIMALS = 4
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models by name, or (operands, digits) of a task that both are built or asked for; problems and controls."""
+
+    a: str
+    b: str
+    shape: tuple[int, int] | None = None
+    problems: int = 400
+    untrained: int = 9
+    stitch: tuple[str, ...] = ("L0 attention", "L0 MLP")
+    why: str = ""
+
+
+PAIRS = (
+    Pair("microadder-57", "microadder-57-by-hand", why="One parametrisation: trained numbers and numbers set by hand."),
+    Pair("microadder-67", "microadder-67-by-hand", why="The same at 67 parameters."),
+    Pair("microadder-57", "microadder-67", why="Two trained models: what agreement there is without any hand."),
+    Pair(
+        "microadder-57",
+        "adder-3-by-hand",
+        why="An adder built from scratch, in nine dimensions with values of two. It has no EOS, which is left out.",
+    ),
+    Pair("microadder-57", "adder-4-by-hand", why="Another, in six dimensions."),
+    Pair("adder-456", "adder-512", why="Two trained members of the 456 family, with different norms."),
+    Pair(
+        "position-coupling-1l4h-small",
+        "position-coupling-hand-built",
+        shape=(4, 4),
+        problems=128,
+        untrained=3,
+        stitch=(),  # a thousand runs of the larger models
+        why="Four trained heads and the four of Theorem 4.1. The construction holds digits as numbers on one axis; "
+        "the trained model does not, so that no linear map takes the one's values to the other's. Each MLP writes the "
+        "answer itself: in the other's place it hands the answer over, whatever came before.",
+    ),
+)
+
+
+def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]:
+    """Both models on one task: the shape that is asked for, and without EOS where one of them has none."""
+    found = []
+    for name in (pair.a, pair.b):
+        if models.get_spec(name).recipe is not None:
+            found.append(zoo_model(name))
+        elif pair.shape is None:
+            found.append(models.build(name))
+        else:
+            found.append(models.build(name, max_operands=pair.shape[0], max_digits=pair.shape[1]))
+    task = min((model.task for model in found), key=lambda task: len(task.query_positions))
+    if pair.shape is not None:
+        task = found[0].task.at(*pair.shape)
+    a, b = (ArithmeticTransformer(model.weight_map, task, name=model.name_or_path) for model in found)
+    return a, b
+
+
+@experiment(TARGET, TITLE)
+def swaps(settings: Settings) -> Path | None:
+    """About twenty minutes on one thread; ``--problems`` sets how many each pair is measured on."""
+    found: list[tuple[Pair, Swaps]] = []
+    for pair in PAIRS:
+        zoo = [name for name in (pair.a, pair.b) if models.get_spec(name).recipe is not None]
+        if missing := [name for name in zoo if name not in models.zoo_names()]:
+            settings.say(f"{pair.a} and {pair.b}: the zoo holds no {missing[0]}; left out")
+            continue
+        for direction in range(2):
+            if settings.minutes_left() == 0 and _stored(settings, pair, direction) is None:
+                settings.say("Out of time; what is done is stored, and the same command goes on.")
+                return None
+            found.append((pair, _result(settings, pair, direction)))
+    if not found:
+        raise UserError("The zoo holds none of the models of this experiment.")
+    return _write(settings, found)
+
+
+def _result(settings: Settings, pair: Pair, direction: int) -> Swaps:
+    stored = _stored(settings, pair, direction)
+    if stored is not None:
+        return stored
+    a, b = load_pair(pair)
+    a, b = (a, b) if direction == 0 else (b, a)
+    n = settings.problems or pair.problems
+    result = swap_components(a, b, n=n, n_fit=n, untrained=pair.untrained, stitch=pair.stitch)
+    path = _path(settings, pair, direction)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(path, result.to_dict())
+    settings.say(result.sentence())
+    return result
+
+
+def _path(settings: Settings, pair: Pair, direction: int) -> Path:
+    names = (pair.a, pair.b) if direction == 0 else (pair.b, pair.a)
+    n = settings.problems or pair.problems
+    return settings.out / "comparison" / "swaps" / f"{names[0]}--{names[1]}-{n}.json"
+
+
+def _stored(settings: Settings, pair: Pair, direction: int) -> Swaps | None:
+    path = _path(settings, pair, direction)
+    return Swaps.from_dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
+    """A row a pair and direction: exact match whole, and with the largest parts from the other model."""
+    rows = []
+    for _, result in found:
+        row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}
+        row["whole"] = result.whole["exact"]
+        for component in ("L0 attention", "all unit inputs", "all units", "L0 MLP", "all that layers write"):
+            for source, words in (("swapped", component), ("stitched", f"{component}, to the loss")):
+                found_rows = result.rows(component, source)["exact"] if component in result.components else []
+                row[words] = next(iter(found_rows), float("nan"))
+        rows.append(row)
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def _shown(result: Swaps) -> pd.DataFrame:
+    """The summary in as many columns as a page is wide."""
+    table = result.summary()
+    exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
+    left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
+    table.insert(2, "swapped", exact)
+    table["partner"] = [text.split(", ", 1)[0] + " ..." if ", " in text else text for text in table["partner"]]
+    return table.drop(columns=left_out, errors="ignore").round(3)
+
+
+def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
+    table = overview(found)
+    text = (
+        "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
+        "the same problem, mapped by a linear fit on other problems; to the loss: with a map that was then fitted to "
+        "the model's own loss there. Half of the problems are rich in carry chains. "
+        "Under each pair: every part, what the map leaves, and the controls (nothing of the other model; its part on "
+        "another problem; untrained models in its place)."
+    )
+    sections = [Section("All pairs", text, (table.round(3),))]
+    before = None
+    for pair, result in found:
+        if pair != before:
+            sections.append(Section(f"{pair.a} and {pair.b}", pair.why))
+        before = pair
+        sections.append(
+            Section(
+                f"{result.names[0]} with parts of {result.names[1]}",
+                str(result),
+                (_shown(result),),
+                (result.figure(), result.figure("recovered")),
+                level=3,
+            )
+        )
+    data = {
+        "overview": records(table, DECIMALS),
+        "pairs": [
+            {
+                "a": result.names[0],
+                "b": result.names[1],
+                "n": result.provenance.n,
+                "n_fit": result.n_fit,
+                "seed": result.provenance.seed,
+                "untrained": {"model": result.control[0], "count": result.control[1]},
+                "whole": records(pd.DataFrame([result.whole[["right", "exact", "low", "high", "tokens"]]]), DECIMALS)[
+                    0
+                ],
+                "sentence": result.sentence(),
+                "components": records(result.summary(), DECIMALS),
+            }
+            for _, result in found
+        ],
+    }
+    return write_experiment(settings, TARGET, TITLE, sections, data)

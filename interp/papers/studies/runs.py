@@ -1,0 +1,122 @@
+"""Training runs behind an experiment: one folder a seed, continued where it stopped, with snapshots at chosen steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from interp.papers.studies import Settings
+from models.errors import UserError
+from models.registry import build
+from models.training.loop import train
+from models.training.objective import ParameterLayout
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from models.transformer import ArithmeticTransformer
+from models.zoo import load, zoo_names
+
+
+class OutOfTime(Exception):
+    """The minutes that were given are spent; everything trained so far is saved."""
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """One seed of one model under one recipe, trained in ``folder``."""
+
+    name: str
+    seed: int
+    recipe: Recipe
+    folder: Path
+
+    def has(self, step: int) -> bool:
+        return self._snapshot(step).exists()
+
+    def _snapshot(self, step: int) -> Path:
+        return self.folder / "snapshots" / f"{step:07d}.safetensors"
+
+    def train_to(self, step: int, device: str = "cpu", minutes: float | None = None) -> None:
+        """Train up to ``step`` and keep a snapshot there; a run that is further on already is left alone.
+
+        Raises:
+            OutOfTime: ``minutes`` were spent before; what is done is saved, and the same call goes on.
+            UserError: the folder holds another run.
+        """
+        if self.has(step):
+            return
+        result = train(
+            self.name,
+            self.folder,
+            seeds=1,
+            first_seed=self.seed,
+            recipe=self.recipe,
+            device=device,
+            compile=False,
+            progress=False,
+            stop_at_step=step,
+            minutes=minutes,
+        )
+        if result.steps_done < step:
+            raise OutOfTime
+        if not self.has(step):
+            folder = RunFolder(self.folder)
+            loaded = folder.load_checkpoint()
+            assert loaded is not None and loaded[0] == step  # train() has just saved it
+            parameters = ParameterLayout(build(self.name)).unflatten(loaded[1]["theta"])
+            folder.save_snapshot(step, {key: value.contiguous() for key, value in parameters.items()})
+
+    def model_at(self, step: int) -> ArithmeticTransformer:
+        """The model with the parameters after ``step`` steps."""
+        from models.checkpoint import load_weights
+
+        tensors, _ = load_weights(self._snapshot(step))
+        model = build(self.name)
+        with torch.no_grad():
+            for name, parameter in model.weight_map.named_parameters():
+                parameter.copy_(tensors[name][0])
+        return model
+
+    def losses(self) -> Iterator[tuple[int, float]]:
+        """(step, loss of that step's training batch) of every evaluation."""
+        for line in RunFolder(self.folder).metrics():
+            yield line["step"], line["loss"][0]
+
+
+#: Runs with the steps at which each keeps a snapshot, in the order in which they are trained.
+Plan = Sequence[tuple[SeedRun, Sequence[int]]]
+
+
+def train_all(plan: Plan, device: str, minutes: float | None) -> None:
+    """Train every run of the plan through its stops, one run after the other.
+
+    Raises:
+        OutOfTime: ``minutes`` were spent before all were done.
+    """
+    started = time.monotonic()
+    for run, stops in plan:
+        for stop in stops:
+            left = None if minutes is None else minutes - (time.monotonic() - started) / 60
+            if left is not None and left <= 0 and not run.has(stop):
+                raise OutOfTime
+            run.train_to(stop, device, left)
+
+
+def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> bool:
+    """:func:`train_all` within the settings' minutes; False, and said so, if they ended before all was done."""
+    try:
+        train_all(plan, device or settings.device, settings.minutes_left())
+    except OutOfTime:
+        settings.say("Out of time; the page shows what is there, and the same command goes on.")
+        return False
+    return True
+
+
+def zoo_model(name: str) -> ArithmeticTransformer:
+    """A stored model. Raises UserError that says how to get one, if there is none."""
+    if name not in zoo_names():
+        raise UserError(f"The zoo holds no {name}; train it with `interp train {name}` and publish the run.")
+    return load(name)

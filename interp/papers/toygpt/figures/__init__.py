@@ -1,0 +1,1 @@
+"""Pictures of :mod:`interp.papers.toygpt`'s results."""

@@ -1,0 +1,260 @@
+"""ToyGPT's tables and figures: ``interp reproduce toygpt:table-positions`` and its neighbours.
+
+The tables and Figures 1 and 2 share runs: one folder a seed, trained on a constant learning rate, so that the run to
+5,000 iterations passes through the paper's 1,000. All seeds go to 1,000, the first :data:`LONG_SEEDS` on to 5,000.
+Where time runs out, a page is made of what there is, and says of how many seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from interp.papers.studies import Settings, experiment
+from interp.papers.studies.page import Section, records, write_experiment
+from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
+from interp.papers.toygpt.attention import attention_maps
+from interp.papers.toygpt.carry import carry_path
+from interp.papers.toygpt.errors import CarryErrors, carry_errors
+from interp.papers.toygpt.probes import carry_probes
+from interp.papers.toygpt.seeds import BUDGET, SeedComparison, compute_seed_comparison
+from models.checkpoint import read_json, write_json_atomic
+from models.evaluation import score
+from models.training.recipes import get_recipe
+
+SEEDS, LONG_SEEDS = 5, 2
+EARLY, LATE = (250, 500, 750, BUDGET), (1_500, 2_000, 3_000, 4_000, 5_000)
+BEST = "toygpt-learned-pre"
+#: Best first by the paper, with its final accuracies on training and test pairs.
+POSITIONS = {"toygpt-learned-pre": "learned", "toygpt-rotary-pre": "rotary", "toygpt-none-pre": "no positions"}
+PLACEMENTS = {"toygpt-learned-pre": "pre-LN", "toygpt-learned-post": "post-LN", "toygpt-learned-none": "no LN"}
+CLAIMS = {
+    "toygpt-learned-pre": (0.9982, 0.9980),
+    "toygpt-rotary-pre": (0.4851, 0.4560),
+    "toygpt-none-pre": (0.0412, 0.0340),
+    "toygpt-learned-post": (0.9025, 0.8960),
+    "toygpt-learned-none": (0.0915, 0.0760),
+}
+WHAT = {"positions": ("Positions, pre-LN", POSITIONS), "layernorm": ("LayerNorm, learned positions", PLACEMENTS)}
+
+
+def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
+    """The runs of these models, seed by seed, in the order in which they are trained."""
+    recipe = get_recipe("toygpt").replace(steps=LATE[-1], snapshots=2)
+    seeds = range(SEEDS if settings.seeds is None else settings.seeds)
+    root = settings.out / "toygpt" / "runs"
+    return [SeedRun(name, seed, recipe, root / name / f"seed-{seed}") for seed in seeds for name in names]
+
+
+def train_what_is_missing(settings: Settings, runs: Sequence[SeedRun]) -> bool:
+    """Train; False if time ran out before all was done."""
+    device = "cpu" if settings.device == "auto" else settings.device  # launches would cost a GPU more than it saves
+    plan = [(run, EARLY) for run in runs] + [(run, LATE) for run in runs if run.seed < LONG_SEEDS]
+    return train_in_time(plan, settings, device)
+
+
+def measured(run: SeedRun) -> list[dict[str, Any]]:
+    """A row for every stop that the run has passed; kept in its folder, as each costs some forward passes."""
+    path = run.folder / "measured.json"
+    rows: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
+    for step in (*EARLY, *LATE):
+        if str(step) in rows or not run.has(step):
+            continue
+        model = run.model_at(step)
+        row: dict[str, Any] = {"model": run.name, "seed": run.seed, "step": step}
+        if step in (BUDGET, LATE[-1]):
+            errors = carry_errors(model)
+            row |= {"test": errors.test.correct, "train": errors.train.correct, "errors": _counts(errors)}
+        else:
+            row |= {"test": score(model).correct, "train": None}
+        rows[str(step)] = row
+        write_json_atomic(path, rows)
+    return [rows[step] for step in sorted(rows, key=int)]
+
+
+def _counts(errors: CarryErrors) -> dict[str, Any]:
+    return {"digits": errors.digits, "first_wrong": errors.first_wrong, "kinds": errors.kinds}
+
+
+def comparison(question: str, settings: Settings) -> tuple[SeedComparison, list[dict[str, Any]]]:
+    """Train what is missing for "positions" or "layernorm" and compare; the measured rows beside it.
+
+    Raises:
+        UserError: time ran out before one seed of every variant was trained.
+    """
+    what, variants = WHAT[question]
+    runs = runs_of(settings, list(variants))
+    train_what_is_missing(settings, runs)
+    rows, losses = [], []
+    for run in runs:
+        if run.folder.exists():
+            rows += measured(run)
+            losses += [{"model": run.name, "seed": run.seed, "step": step, "loss": x} for step, x in run.losses()]
+    return compute_seed_comparison(what, variants, CLAIMS, rows, losses), rows
+
+
+def data_of(result: SeedComparison, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a page stores: enough to make it again without training (:func:`comparison_of`)."""
+    losses: dict[str, dict[str, Any]] = {}
+    for (model, seed), one in result.losses.groupby(["model", "seed"]):
+        curve = {"step": one.step.tolist(), "loss": [round(x, 4) for x in one.loss]}
+        losses.setdefault(str(model), {})[str(seed)] = curve
+    return {"what": result.what, "variants": dict(result.variants), "rows": list(rows), "losses": losses}
+
+
+def comparison_of(data: dict[str, Any]) -> SeedComparison:
+    """The comparison that :func:`data_of` stored."""
+    losses = [
+        {"model": model, "seed": int(seed), "step": step, "loss": loss}
+        for model, seeds in data["losses"].items()
+        for seed, curve in seeds.items()
+        for step, loss in zip(curve["step"], curve["loss"], strict=True)
+    ]
+    return compute_seed_comparison(data["what"], data["variants"], CLAIMS, data["rows"], losses)
+
+
+def _orderings(result: SeedComparison) -> pd.DataFrame:
+    table = result.orderings()
+    shown = table[table.iterations.isin([BUDGET, 2_000, 3_000, LATE[-1]])].copy()
+    infinite = shown.low.abs() == float("inf")
+    for column in ("mean difference", "low", "high"):
+        shown[column] = [f"{100 * value:+.1f}" for value in shown[column]]
+    shown.loc[infinite, ["low", "high"]] = "–"
+    return shown.rename(columns={"mean difference": "mean difference, points", "low": "95% low", "high": "95% high"})
+
+
+def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataFrame:
+    """What is wrong in every seed after the paper's budget: digits and kinds of tens errors, of all 10,000 sums."""
+    found = []
+    for row in rows:
+        if row["step"] == BUDGET and row["model"] in variants:
+            counts = row["errors"]
+            wrong = {f"{digit} wrong first": n for digit, n in counts["first_wrong"].items()}
+            kinds = {f"tens: {kind}": n for kind, n in counts["kinds"].items()}
+            total = 10_000 - row["test"] - row["train"]
+            found.append({"variant": variants[row["model"]], "seed": row["seed"], "sums wrong": total} | wrong | kinds)
+    return pd.DataFrame(found)
+
+
+def _table_page(question: str, settings: Settings) -> Path:
+    result, rows = comparison(question, settings)
+    sections = [
+        Section(
+            f"After {BUDGET:,} iterations",
+            "Whole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 training pairs, all "
+            "of them. Mean over seeds with Student's t interval, extremes, and every seed. The paper has one run each.",
+            (result.table(),),
+            (result.seeds_figure(),),
+        ),
+        Section(
+            "The paper's orderings at more iterations",
+            f"{result.sentence()}\n\nThe same seed draws the same problems for every variant, so differences are taken "
+            f"within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far as shown.",
+            (_orderings(result),),
+            (result.figure(),),
+        ),
+        Section(
+            "Which digit goes wrong",
+            "Of all 10,000 sums, by seed: the first wrong digit, and of what kind wrong tens digits are (missed carry, "
+            "spurious carry, other), each given the right units digit.",
+            (_kinds(rows, dict(result.variants)),),
+        ),
+    ]
+    if result.last_step > BUDGET:
+        sections.insert(2, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
+    target = f"toygpt:table-{question}"
+    return write_experiment(settings, target, f"ToyGPT: {result.what}", sections, data_of(result, rows))
+
+
+def _curve_page(question: str, name: str, settings: Settings) -> Path:
+    result, rows = comparison(question, settings)
+    sections = [
+        Section("Training loss", "The paper's figure, over more iterations and seeds.", (), (result.loss_figure(),)),
+        Section("Held-out sums right", result.sentence(), (_orderings(result),), (result.figure(),)),
+    ]
+    return write_experiment(
+        settings, f"toygpt:{name}", f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows)
+    )
+
+
+@experiment("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
+def table_positions(settings: Settings) -> Path | None:
+    return _table_page("positions", settings)
+
+
+@experiment("toygpt:table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets")
+def table_layernorm(settings: Settings) -> Path | None:
+    return _table_page("layernorm", settings)
+
+
+@experiment("toygpt:fig1", "Training curves for three kinds of positions")
+def figure_1(settings: Settings) -> Path | None:
+    return _curve_page("positions", "fig1", settings)
+
+
+@experiment("toygpt:fig2", "Training curves for three placements of LayerNorm")
+def figure_2(settings: Settings) -> Path | None:
+    return _curve_page("layernorm", "fig2", settings)
+
+
+@experiment("toygpt:fig3", "Attention maps of every head and layer")
+def figure_3(settings: Settings) -> Path | None:
+    result = attention_maps(zoo_model(BEST))
+    overlaps = ", ".join(f"{key} {value:.2f}" for key, value in result.overlaps().items())
+    section = Section(
+        "Attention of every head",
+        f"{result.sentence()}\n\nThe paper shows the maps of one sum and reads off that they get less sparse from "
+        "layer to layer, most from the first to the second, and that heads of one layer are alike. Keys attended to "
+        "(exp(entropy), averaged over the three queries and all 10,000 sums) measure the first; mean overlap of two "
+        f"heads (1 minus the total variation distance) the second: {overlaps}. The menu shows means or single sums.",
+        (),
+        (result.figure(),),
+    )
+    data = {
+        "model": result.name,
+        "keys": result.keys.values.tolist(),
+        "overlaps": result.overlaps(),
+        "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
+    }
+    return write_experiment(settings, "toygpt:fig3", "ToyGPT: attention maps", [section], data)
+
+
+@experiment("toygpt:carry", "Carry errors, and the carry's path through the layers")
+def carry(settings: Settings) -> Path | None:
+    model = zoo_model(BEST)
+    errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
+    failures = pd.DataFrame(
+        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.failures]
+    )
+    sections = [
+        Section("Errors", errors.sentence(), (failures,), (errors.figure(),)),
+        Section("Where the carry can be read", probes.sentence(), (), (probes.figure(),)),
+        Section("Where it is used", path.sentence(), (), (path.figure(),)),
+        Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (_rounded(path.table),)),
+    ]
+    data = {
+        "model": errors.name,
+        "errors": _counts(errors) | {"test": errors.test.correct, "train": errors.train.correct},
+        "by_units_sum": records(errors.to_dataframe(), 5),
+        "probes": records(probes.table, 5),
+        "path": records(path.table, 5),
+        "points": list(path.points),
+        "emitted": path.emitted,
+        "sentences": [errors.sentence(), probes.sentence(), path.sentence()],
+    }
+    return write_experiment(settings, "toygpt:carry", "ToyGPT: the carry", sections, data)
+
+
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    shown = table[["site", "position", "n", "follows", "stays", "other"]].copy()
+    shown["share that follows [95%]"] = [
+        f"{row.share:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in table.itertuples()
+    ]
+    shown["control changes [95%]"] = [
+        "–" if row.kind == "head" else f"{row.control_share:.3f} [{row.control_low:.3f}, {row.control_high:.3f}]"
+        for row in table.itertuples()
+    ]
+    return shown

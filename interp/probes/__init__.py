@@ -1,0 +1,1 @@
+"""Look, do not touch: attention, units, embeddings, lenses, scores, curves."""

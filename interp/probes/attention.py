@@ -1,0 +1,450 @@
+"""Where each answer digit looks: attention patterns averaged by what a position *means* to the digit.
+
+A pattern over 33 positions is read badly by eye; the question is how much weight goes to the digits of the own
+column, to the previous column, to the last output. ``task.relative_roles(target)`` groups the positions so, and
+
+    weight[role]   = sum of the attention weights on the role's positions (the roles' weights sum to 1)
+    per_key[role]  = weight[role] / number of positions of the role
+    gap            = ln(per_key[own operands] / per_key[previous operands])     in nats
+
+For a softmax over scores the gap is the difference between the scores of the two roles. Addition in base B suggests
+ln B: then ten units in the previous column weigh as much as one in the own.
+
+A mean over the keys of a role says nothing of one key unless they are alike. The statement gives keys apart where the
+strongest has more than ``ALIKE`` times the mean, and names a ratio only between roles whose keys are alike. The
+previous output digit is no operand: it is told apart from the previous operands unless it has the same weight.
+
+Limits. A mean over inputs hides heads that choose between keys by value: read ``spread``. Where it is zero the
+attention depends on the position only, which the result states from its sample, not as a proof.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float
+from scipy.special import stdtrit
+from torch import Tensor
+
+from interp.core.problems import chunks, digit_tokens, draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.stats import mean_interval
+from models.errors import UserError
+
+POSITION_ONLY = 1e-5  # largest standard deviation over inputs that float32 rounding of the norms can cause
+ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
+OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
+BELOW, OUTPUT = "previous operands", "previous output"
+# One number for several keys misleads if it is far off for one of them: it may be a quarter off. Below 1/200 of a row a
+# difference is left unsaid: it is little beside the weights of 0.04 to 0.4 that addition in base 10 asks for.
+ALIKE, FAINT = 1.25, 0.005
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionByRole(Result):
+    """Attention by role, for every layer, head and answer target.
+
+    ``table`` is an :class:`xarray.Dataset` over (layer, head, target, role):
+
+    * ``weight``, ``spread``: mean and standard deviation over inputs of the weight on the role
+    * ``per_key``: mean weight on one position of the role (NaN for a role without positions)
+    * ``member``: whether a key has the role [target, role, key]; ``n_keys``: how many have it [target, role]
+    * ``uniform``: the weight an attention that ignores roles would give [target, role]
+    * ``gap_error``: standard error of the mean gap over targets, from the spread over inputs [layer, head]
+    * ``entropy``, ``entropy_spread``: of the whole row, nats [layer, head, target]
+    * ``p_value``: chance that keys shuffled within each query rank the role's keys as high [layer, head, role]. It
+      rules out attention that ignores roles; for what an untrained model does, run the probe on one
+
+    ``pattern`` [layer, head, target, key] is the mean pattern on the query rows and ``pattern_spread`` its standard
+    deviation.
+    """
+
+    table: xr.Dataset
+    pattern: xr.DataArray
+    pattern_spread: xr.DataArray
+    base: int
+    provenance: Provenance
+
+    @property
+    def gap(self) -> xr.DataArray:
+        """``ln(per_key[own operands] / per_key[previous operands])`` [layer, head, target], nats.
+
+        NaN where either role is missing, empty or unattended.
+        """
+        if {OWN, BELOW} - set(self.table.role.values.tolist()):
+            return xr.full_like(self.table.entropy, math.nan).rename("gap")
+        return self.log_ratio([OWN], [BELOW])
+
+    def log_ratio(self, roles: Sequence[str], others: Sequence[str]) -> xr.DataArray:
+        """Log ratio of the mean weight of one key of ``roles`` to one of ``others`` [layer, head, target], nats."""
+        known = self.table.role.values.tolist()
+        missing = [role for role in (*roles, *others) if role not in known]
+        if missing:
+            raise UserError(f"There is no role {missing[0]!r}; there is {', '.join(known)}.")
+        per_key = []
+        for group in (list(roles), list(others)):
+            part = self.table.sel(role=group)
+            n_keys = part.n_keys.sum("role")
+            per_key.append(part.weight.sum("role") / n_keys.where(n_keys > 0))
+        ratio = per_key[0] / per_key[1].where(per_key[1] > 0)
+        return np.log(ratio.where(ratio > 0)).rename("gap")
+
+    def mean_gap(self, layer: int | None = None, head: int | None = None) -> tuple[float, float, float]:
+        """Mean gap over the targets that have one, and a 95% interval; NaNs if no target has one.
+
+        ``half^2 = (t s / sqrt(targets))^2 + (t' gap_error)^2``: the spread between targets (s; nothing where there is
+        one target) and the sample of inputs, each with its Student t. Every target sees the same inputs, so that their
+        chance shifts all targets together, which the first term alone does not show.
+        """
+        chosen = self._head(layer, head)
+        values = self.gap.sel(chosen).values
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return math.nan, math.nan, math.nan
+        mean, low, _ = mean_interval(values)
+        sampled = float(stdtrit(max(self.provenance.n - 1, 1), 0.975) * self.table.gap_error.sel(chosen))
+        half = math.hypot(mean - low if len(values) > 1 else 0.0, sampled)
+        return mean, mean - half, mean + half
+
+    @property
+    def max_spread(self) -> float:
+        """Largest standard deviation over inputs of any single attention weight."""
+        return float(self.pattern_spread.max())
+
+    @property
+    def position_only(self) -> bool:
+        """Whether the attention was the same on every sampled input, up to float32 rounding."""
+        return self.max_spread < POSITION_ONLY
+
+    @property
+    def main_head(self) -> tuple[int, int]:
+        """(layer, head) that puts most weight on the own and the previous column, over all targets."""
+        column = [r for r in self.table.role.values.tolist() if r == OWN or r.startswith(PREVIOUS)]
+        share = self.table.weight.sel(role=column or self.table.role.values).sum("role").mean("target")
+        layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
+        return int(share["layer"][layer]), int(share["head"][head])
+
+    def _head(self, layer: int | None, head: int | None) -> dict[str, int]:
+        chosen: dict[str, int] = dict(zip(("layer", "head"), self.main_head, strict=True))
+        for name, value in (("layer", layer), ("head", head)):
+            if value is not None:
+                if value not in self.table[name].values:
+                    raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
+                chosen[name] = value
+        return chosen
+
+    def statement(self, layer: int | None = None, head: int | None = None) -> str:
+        """Where one head looks (the main one unless said), in a sentence without its full stop."""
+        chosen = self._head(layer, head)
+        name, row = f"L{chosen['layer']}H{chosen['head']}", self.table.sel(chosen)
+        roles = [role for role in (OWN, BELOW, OUTPUT) if role in row.role.values]
+        both = (row.n_keys.sel(role=[OWN, BELOW]) > 0).all("role") if {OWN, BELOW} <= set(roles) else None
+        if both is None or not both.any():
+            mass = row.weight.mean("target")
+            top = mass.role.values[int(np.argmax(mass.values))]
+            return f"{name} puts {float(mass.max()):.3f} of its weight on {top}, averaged over targets"
+        targets = row.target.values[both.values].tolist()
+        pattern = self.pattern.sel(chosen).sel(target=targets).values
+        member = row.member.sel(target=targets).astype(bool)
+        keys = {role: _Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}
+        below = _Keys.of(pattern, member.sel(role=roles[1:]).any("role").values, self.pattern.label.values)
+        column = "of the answer's own column"
+        own = f"{'each operand digit' if keys[OWN].alike else 'the operand digits'} {column} {keys[OWN]}"
+        if below.alike:
+            parts = [f"{own} of its weight", f"each digit of the previous column {below}"]
+        else:
+            each = "each operand digit" if keys[BELOW].alike else "the operand digits"
+            parts = [f"{own} of its weight", f"{each} of the previous column {keys[BELOW]}"]
+            parts += [f"the previous output digit {keys[OUTPUT]}"] if OUTPUT in keys else []
+        text = f"{name} gives {', '.join(parts[:-1])} and {parts[-1]}"
+        span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
+        mean, low, high = self.mean_gap(layer, head)
+        alike = keys[OWN].alike and keys[BELOW].alike
+        if not alike or not np.isfinite(self.gap.sel(chosen).sel(target=targets).values).all():
+            return f"{text}, over {span}"
+        between = "" if below.alike else " between operands"
+        return (
+            f"{text}: {times(mean)} to 1{between}, a score gap of {mean:.3f} nats{gap_interval(low, high)} over {span} "
+            f"(ln {self.base} = {math.log(self.base):.3f})"
+        )
+
+    def sentence(self, layer: int | None = None, head: int | None = None) -> str:
+        text = self.statement(layer, head)
+        if self.position_only:
+            return f"{text}; it was the same on every input (largest standard deviation {self.max_spread:.0e})."
+        return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row a layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
+        frame = self.table[["weight", "spread", "per_key", "uniform", "n_keys"]].to_dataframe().reset_index()
+        more = max(self.provenance.n - 1, 1)  # the spread divides by n
+        half = float(stdtrit(more, 0.975)) * frame["spread"] / math.sqrt(more)
+        frame.insert(frame.columns.get_loc("spread") + 1, "low", (frame["weight"] - half).clip(0.0, 1.0))
+        frame.insert(frame.columns.get_loc("low") + 1, "high", (frame["weight"] + half).clip(0.0, 1.0))
+        for extra in (self.table.p_value.rename("p_role"), self.table.entropy, self.gap):
+            frame = frame.merge(extra.to_dataframe().reset_index())
+        order = ["layer", "head", "target", "role", "n_keys"]
+        return frame[order + [column for column in frame.columns if column not in order]]
+
+    def figure(self, layer: int | None = None, head: int | None = None) -> Any:
+        """Weight by target and role of one head (the main one unless said), with the gap beside it."""
+        from interp.figures import attention_by_role
+
+        return attention_by_role(self, **self._head(layer, head))
+
+    def heads_figure(self) -> Any:
+        """Every head's mean weight by role."""
+        from interp.figures.attention import attention_heads
+
+        return attention_heads(self)
+
+    def pattern_figure(self, layer: int | None = None, head: int | None = None) -> Any:
+        """The mean pattern over all positions of one head, labelled by token role."""
+        from interp.figures import attention_pattern
+
+        return attention_pattern(self, **self._head(layer, head))
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Weights of the keys of one group, as means over targets: of the mean, strongest and weakest key of a target."""
+
+    mean: float
+    strongest: float
+    weakest: float
+    apart: str  # the keys one by one, by name or by strength
+
+    @classmethod
+    def of(cls, pattern: np.ndarray, member: np.ndarray, labels: np.ndarray) -> _Keys:
+        """From the mean weights [target, key] of targets that all have keys in the group [target, key]."""
+        rows = [weights[has] for weights, has in zip(pattern, member, strict=True)]
+        weakest, mean, strongest = (float(np.mean([f(row) for row in rows])) for f in (np.min, np.mean, np.max))
+        names = {tuple(re.sub(r"\d+$", "", str(label)) for label in labels[has]) for has in member}
+        order = {tuple(np.argsort(-row, kind="stable").tolist()) for row in rows}
+        if len(names) == len(order) == 1 and len(set(*names)) == len(min(names)):  # the same one is ahead everywhere
+            weights = np.mean(rows, 0)
+            apart = " and ".join(f"{weights[i]:.3f} ({min(names)[i]})" for i in min(order))
+        else:
+            apart = f"{strongest:.3f} (the one with most) and {weakest:.3f} (with least)"
+        return cls(mean, strongest, weakest, apart)
+
+    @property
+    def alike(self) -> bool:
+        return self.strongest <= ALIKE * self.mean or self.strongest - self.weakest < FAINT
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.alike else self.apart
+
+
+def times(gap: float) -> str:
+    """exp(gap) to as many digits as mean something: "9.9", "165,672", "0.0021"."""
+    ratio = math.exp(gap)
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"
+
+
+def gap_interval(low: float, high: float) -> str:
+    """The interval behind a number, with a space before it; nothing where one value gives no interval."""
+    return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def compute_attention_by_role(
+    pattern: Iterable[Float[np.ndarray, "chunk layer head target key"]],
+    roles: Sequence[Mapping[str, Sequence[int]]],
+    target_labels: Sequence[str],
+    key_labels: Sequence[str],
+    provenance: Provenance,
+    base: int = 10,
+    permutations: int = 999,
+) -> AttentionByRole:
+    """Attention by role from query rows of patterns.
+
+    Args:
+        pattern: chunks of inputs, each [chunk, layer, head, target, key]; rows sum to 1. One array in a list will do.
+        roles: for each target, positions by role; every visible key in exactly one role.
+        target_labels, key_labels: names for the axes.
+        provenance: what the inputs are.
+        base: of the number system, for the reference value ln(base).
+        permutations: draws of the control that shuffles keys within each query.
+
+    Raises:
+        UserError: no input, weights that do not sum to 1, or a number of targets that differs from ``roles``.
+    """
+    names = list(dict.fromkeys(name for groups in roles for name in groups))
+    member: np.ndarray | None = None
+    shift: dict[str, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
+    squares: dict[str, np.ndarray] = {}
+    products: np.ndarray | float = 0.0  # of the weights on own and previous operands, over all pairs of targets
+    n = 0
+    for chunk in pattern:
+        chunk = np.asarray(chunk, dtype=np.float64)
+        if member is None:
+            if chunk.shape[3] != len(roles) or len(target_labels) != len(roles) or chunk.shape[4] != len(key_labels):
+                raise UserError(
+                    f"Patterns of {chunk.shape[3]} targets and {chunk.shape[4]} keys do not match their labels."
+                )
+            member = np.zeros((len(roles), len(names), chunk.shape[4]))
+            for target, groups in enumerate(roles):
+                for name, positions in groups.items():
+                    member[target, names.index(name), list(positions)] = 1
+            if (member.sum(1) > 1).any():
+                raise UserError("A position has two roles for one target; weights by role would not sum to 1.")
+        if np.isnan(chunk).any():
+            raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
+        if np.abs(chunk.sum(-1) - 1).max(initial=0.0) > ROW_ERROR:  # NaN scores come out of a hook point as zeros
+            raise UserError(
+                "The weights of a query do not sum to 1: a query attends to nothing, or the model diverged."
+            )
+        log = np.log(np.where(chunk > 0, chunk, 1.0))
+        weights = np.einsum("nlhtk,trk->nlhtr", chunk, member)
+        parts = {"key": chunk, "role": weights, "entropy": -(chunk * log).sum(-1)}
+        for key, part in parts.items():  # moments about the first input, so that a constant has spread exactly 0
+            shift.setdefault(key, part[0])
+            sums[key] = sums.get(key, 0.0) + (part - shift[key]).sum(0)
+            squares[key] = squares.get(key, 0.0) + ((part - shift[key]) ** 2).sum(0)
+        if {OWN, BELOW} <= set(names):
+            moved = (weights - shift["role"])[..., [names.index(OWN), names.index(BELOW)]]
+            moved = moved.reshape(*moved.shape[:3], -1)
+            products = products + np.einsum("nlhi,nlhj->lhij", moved, moved)
+        n += len(chunk)
+    if member is None:
+        raise UserError("There is no attention pattern to average.")
+    mean = {key: shift[key] + sums[key] / n for key in sums}
+    spread = {key: np.sqrt(np.maximum(squares[key] / n - (sums[key] / n) ** 2, 0.0)) for key in sums}
+    keys = member.sum(-1)
+    error = np.zeros(mean["key"].shape[:2])
+    if isinstance(products, np.ndarray):
+        pair = [names.index(OWN), names.index(BELOW)]
+        shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
+        covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
+        error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
+    p_value = _shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
+    axes = ("layer", "head", "target")
+    table = xr.Dataset(
+        {
+            "weight": ((*axes, "role"), mean["role"]),
+            "spread": ((*axes, "role"), spread["role"]),
+            "per_key": ((*axes, "role"), mean["role"] / np.where(keys > 0, keys, np.nan)),
+            "member": (("target", "role", "key"), member.astype(bool)),
+            "n_keys": (("target", "role"), keys.astype(int)),
+            "uniform": (("target", "role"), keys / keys.sum(-1, keepdims=True)),
+            "entropy": (axes, mean["entropy"]),
+            "entropy_spread": (axes, spread["entropy"]),
+            "p_value": (("layer", "head", "role"), p_value),
+            "gap_error": (("layer", "head"), error),
+        },
+        coords={
+            "layer": np.arange(mean["key"].shape[0]),
+            "head": np.arange(mean["key"].shape[1]),
+            "target": list(target_labels),
+            "role": names,
+        },
+    )
+    coords = {
+        **{a: table[a].values for a in axes},
+        "key": np.arange(len(key_labels)),
+        "label": ("key", list(key_labels)),
+    }
+    patterns = [xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"])]
+    return AttentionByRole(table, *patterns, base=base, provenance=provenance)
+
+
+def _gap_error(
+    weight: Float[np.ndarray, "layer head target 2"], covariance: Float[np.ndarray, "layer head pair pair"]
+) -> Float[np.ndarray, "layer head"]:
+    """Standard error of the mean over targets of ``ln(own / previous)``, linearised at the mean weights."""
+    has = np.asarray((weight > 0).all(-1))
+    slope = np.where(has[..., None], np.array([1.0, -1.0]) / np.where(weight > 0, weight, 1.0), 0.0)
+    slope = (slope / np.maximum(has.sum(-1), 1)[..., None, None]).reshape(*weight.shape[:2], -1)
+    return np.sqrt(np.maximum(np.einsum("lhi,lhij,lhj->lh", slope, covariance, slope), 0.0))
+
+
+def _shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, seed: int) -> np.ndarray:
+    """Permutation p-value [layer, head, role] of the summed rank of a role's keys within each query."""
+    from scipy.stats import rankdata
+
+    rng = np.random.default_rng(seed)
+    observed = np.zeros((*pattern.shape[:2], member.shape[1]))
+    null = np.zeros((permutations, *observed.shape))
+    for target in range(pattern.shape[2]):
+        visible = member[target].sum(0) > 0
+        groups = member[target][:, visible]
+        ranks = rankdata(pattern[:, :, target, visible], axis=-1)
+        shuffle = np.argsort(rng.random((permutations, int(visible.sum()))), axis=1)
+        observed += np.einsum("lhk,rk->lhr", ranks, groups)
+        null += np.einsum("lhk,rpk->plhr", ranks, groups[:, shuffle])
+    at_least = (null >= observed).sum(0)  # ranks are halves: sums are exact
+    return (1 + at_least) / (permutations + 1)
+
+
+def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
+    """A target's roles with every position up to its query in one of them: those of no role are "rest"."""
+    visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
+    taken = {position for positions in visible.values() for position in positions}
+    left = [position for position in range(query + 1) if position not in taken]
+    return visible | {"rest": sorted(visible.get("rest", []) + left)}
+
+
+def with_rows(
+    pattern: Float[Tensor, "batch head query key"], head: int, rows: Float[Tensor, "... key"], queries: Sequence[int]
+) -> Float[Tensor, "batch head query key"]:
+    """The pattern with the rows of one head at these queries replaced: [row, key], or [batch, row, key]."""
+    pattern = pattern.clone()
+    pattern[:, head, torch.tensor(list(queries), device=pattern.device, dtype=torch.long)] = rows.to(pattern)
+    return pattern
+
+
+def attention_by_role(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 2048,
+    seed: int = 0,
+) -> AttentionByRole:
+    """Where each answer target looks, by role, for every layer and head of a hooked model.
+
+    Args:
+        model: any model with TransformerLens hooks; only ``cfg`` and ``attn.hook_pattern`` are used.
+        task: what its tokens mean; ``model.task`` unless given.
+        problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
+
+    The patterns are read with the right answer in place (teacher forcing), at the query of each target.
+
+    Raises:
+        UserError: another task's model, fewer than 2 problems, or a model that diverged.
+    """
+    task = resolve_task(model, task)
+    sample = draw(task, problems, n, seed)
+    queries = list(task.query_positions)
+    layers = range(model.cfg.n_layers)
+
+    def patterns() -> Iterable[np.ndarray]:
+        for tokens in chunks(sample.tokens, model):
+            rows: dict[int, np.ndarray] = {}
+
+            def keep(pattern: torch.Tensor, hook: Any, layer: int, into: dict[int, np.ndarray]) -> None:
+                into[layer] = pattern[:, :, queries].float().cpu().numpy()
+
+            hooks = [(f"blocks.{layer}.attn.hook_pattern", partial(keep, layer=layer, into=rows)) for layer in layers]
+            with torch.no_grad():
+                model.run_with_hooks(tokens, return_type=None, fwd_hooks=hooks)
+            yield np.stack([rows[layer] for layer in layers], 1)
+
+    length = sample.tokens.shape[1]
+    return compute_attention_by_role(
+        patterns(),
+        [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
+        [role.label for role in task.target_roles],
+        [role.label for role in task.roles][:length],
+        sample.provenance,
+        digit_tokens(task),
+    )

@@ -1,0 +1,364 @@
+"""Which MLP units detect a carry, and which one.
+
+For every unit and every candidate signal of a column (carry in, carry out, digit sum >= 10, digit sum 9, parity and
+value of the answer digit, shuffled labels) at the query that predicts the column's digit:
+
+    auroc            chance that the unit's input (``mlp.hook_pre``) is larger with the signal than without
+    auroc_apart      the same with each *rival* signal held fixed, the worst case over rivals, oriented by ``auroc``
+    accuracy         of the best single threshold, chosen on one half of the problems, scored on the other
+    ranges           smallest and largest activation with and without the signal
+    ablation         token accuracy with the unit set to zero, on columns with and without the signal
+    effect_apart     difference of the two drops with each rival held fixed, the smallest over rivals
+
+Carry in, carry out and digit sum >= 10 go together in most columns, so a marginal number proves little: a unit that
+switches on carry *out* predicts carry *in* above chance as well. Holding a rival fixed leaves only the columns where
+the two part. A unit is said to carry the signal that wins on ``auroc_apart``, if the same one wins on ``effect_apart``.
+
+Limits. Everything is *sampled* (ranges too: they are the extremes seen, not bounds). One unit at a time: signals
+spread over several units are missed. The columns of a problem are dependent; intervals allow for it (see
+:mod:`interp.core.stats`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from interp.core import signal_measures as measures
+from interp.core.components import Neuron
+from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.signal_measures import CAUSAL
+from interp.core.strata import answer_columns, column_variables
+from models.errors import UserError
+from models.tasks.domain import base_of
+
+SEPARATES = 0.95  # auroc_apart from which a unit is called a detector
+
+
+@dataclass(frozen=True, eq=False)
+class CarryUnits(Result):
+    """What every MLP unit detects. ``table`` is a Dataset over (layer, unit, signal):
+
+    * ``auroc``, ``auroc_apart`` and the ``rival`` that leaves least
+    * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
+      other half of the problems; ``majority``: accuracy of always giving the commoner answer
+    * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
+      ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
+      ``squashed``, what the output says of two states (:func:`interp.core.signal_measures.ranges`)
+    * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
+    * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
+    * ``effect``, ``effect_low``, ``effect_high``: drop with minus drop without the signal
+    * ``effect_apart``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
+
+    ``agreement``, over (layer, unit, signal, rival): ``share``, ``low``, ``high``. On the ``n`` [signal, rival] columns
+    where the two differ, the share on which the unit's on/off state (at the signal's threshold) is the signal's.
+
+    ``by_sum`` [layer, unit, digit_sum, carry_in, stat]: smallest, mean and largest input, and the count.
+    """
+
+    table: xr.Dataset
+    agreement: xr.Dataset
+    by_sum: xr.DataArray
+    provenance: Provenance
+
+    def _unit(self, layer: int, unit: int) -> xr.Dataset:
+        for name, value in (("layer", layer), ("unit", unit)):
+            if value not in self.table[name].values:
+                raise UserError(f"There is no {name} {value}; there are {self.table.sizes[name]}, counted from 0.")
+        return self.table.sel(layer=layer, unit=unit)
+
+    def verdict(self, layer: int, unit: int) -> dict[str, Any]:
+        """What one unit carries.
+
+        ``signal`` (None if nothing passes) and ``kind``: "switch" (its ranges with and without the signal do not
+        overlap in the sample, and one state is saturated: :func:`interp.core.signal_measures.is_switch`), "detector",
+        "correlate" (separates but ablation shows no effect of its own),
+        "not ablated", or "none".
+        """
+        table = self._unit(layer, unit)
+        candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
+        apart = table.auroc_apart.sel(signal=candidates).fillna(0.5)
+        signal = candidates[int(np.argmax(apart.values))]
+        row = table.sel(signal=signal)
+        found: dict[str, Any] = {"layer": layer, "unit": unit, "signal": signal, "kind": "none"}
+        found |= {name: float(row[name]) for name in ("auroc_apart", "accuracy", "effect", "effect_apart")}
+        if float(row.auroc_apart) >= SEPARATES:
+            effects = table.effect_apart.sel(signal=candidates)
+            if bool(effects.isnull().all()):
+                found["kind"] = "not ablated"
+            elif candidates[int(np.argmax(effects.fillna(0).values))] == signal and float(row.effect_apart) >= CAUSAL:
+                ranges = {name: float(row[name]) for name in ("gap", "flat", "band", "squashed")}
+                found["kind"] = "switch" if measures.is_switch(**ranges) else "detector"
+            else:
+                found["kind"] = "correlate"
+        return found | {"signal": None if found["kind"] == "none" else signal}
+
+    def verdicts(self) -> pd.DataFrame:
+        """:meth:`verdict` of every unit, one row each."""
+        units = [(i, u) for i in self.table.layer.values.tolist() for u in self.table.unit.values.tolist()]
+        return pd.DataFrame([self.verdict(*unit) for unit in units])
+
+    def count_kinds(self, signal: str) -> dict[str, int]:
+        """How many units carry a signal, by kind of verdict in words, the strongest kind first; without empty kinds."""
+        verdicts = self.verdicts()
+        kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
+        named = {
+            "switch": ("exact switch", "exact switches"),
+            "detector": ("detector", "detectors"),
+            "correlate": ("correlated only",) * 2,
+            "not ablated": ("not ablated",) * 2,
+        }
+        counts = {kind: kinds.count(kind) for kind in named if kind in kinds}
+        return {named[kind][n > 1]: n for kind, n in counts.items()}
+
+    def describe(self, layer: int, unit: int) -> str:
+        """One unit in a sentence."""
+        found, table = self.verdict(layer, unit), self._unit(layer, unit)
+        name = f"L{layer} unit {unit}"
+        if found["signal"] is None:
+            best = table.accuracy - table.majority
+            return (
+                f"{name} detects no single signal (best classifier {float(best.max()):+.3f} over the commoner answer)"
+            )
+        row = table.sel(signal=found["signal"])
+        signal = measures.signal_name(found["signal"])
+        lows, highs = row.pre_min.values, row.pre_max.values
+        state = "on with" if bool(row.above) else "off with"
+        kind = {"switch": "an exact switch in this sample", "detector": "a detector", "correlate": "correlated only"}
+        text = (
+            f"{name} is {state} {signal} ({kind.get(found['kind'], found['kind'])}): input in "
+            f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
+        )
+        if not math.isnan(float(row.effect)):
+            without, with_ = row.ablated.values
+            text += f"; set to zero, {without:.3f} of the digits without and {with_:.3f} with it stay right"
+        return text
+
+    def sentence(self) -> str:
+        verdicts = self.verdicts()
+        found = verdicts[verdicts["signal"].notna()]
+        if found.empty:
+            text = f"None of {len(verdicts)} MLP units separates a signal from its rivals (best "
+            return text + f"auroc_apart {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+        texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
+        if len(found) > 4:
+            texts.append(f"{len(found) - 4} more in .verdicts()")
+        if "carry_in" not in set(found["signal"]):
+            texts.append(self._as_carry_in(found.iloc[0]))
+        return "; ".join(texts) + "."
+
+    def _as_carry_in(self, found: pd.Series) -> str:
+        """How badly a unit that carries another signal does as the carry-in detector it is taken for."""
+        at = {"layer": found["layer"], "unit": found["unit"]}
+        row, signal = self.table.sel(at).sel(signal="carry_in"), measures.signal_name(found["signal"])
+        apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
+        share, low, high = (float(apart[name]) for name in ("share", "low", "high"))
+        return (
+            f"carry in and {signal} differ on {int(apart.n):,} columns, where unit {found['unit']} follows {signal} on "
+            f"{share:.3f} [{low:.3f}, {high:.3f}]; its best threshold for carry in is right on "
+            f"{float(row.accuracy):.3f} of all columns, always giving the commoner answer on {float(row.majority):.3f}"
+        )
+
+    def double_dissociation(self, signal: str) -> pd.DataFrame:
+        """Ablated unit x presence of a signal: accuracy, interval and drop from the whole model."""
+        if signal not in self.table.signal.values:
+            raise UserError(f"There is no signal {signal!r}; there is {', '.join(self.table.signal.values.tolist())}.")
+        table = self.table.sel(signal=signal)
+        frame = (
+            table[["ablated", "ablated_low", "ablated_high", "clean", "clean_low", "clean_high", "n"]]
+            .to_dataframe()
+            .reset_index()
+        )
+        frame["drop"] = frame["clean"] - frame["ablated"]
+        return frame.drop(columns="signal")
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row a layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
+        flat = self.table.drop_vars("present")
+        parts = {}
+        for name, values in flat.data_vars.items():
+            if "present" in values.dims:
+                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
+            else:
+                parts[str(name)] = values
+        frame = xr.Dataset(parts).to_dataframe().reset_index()
+        order = ["layer", "unit", "signal"]
+        return frame[order + [column for column in frame.columns if column not in order]]
+
+    def figure(self) -> Any:
+        """Activation against the column's digit sum, coloured by carry in."""
+        from interp.figures import carry_unit_activations
+
+        return carry_unit_activations(self)
+
+    def ablation_figure(self, signal: str = "carry_out") -> Any:
+        """Token accuracy with each unit at zero, on columns with and without a signal."""
+        from interp.figures import carry_unit_ablation
+
+        return carry_unit_ablation(self, signal)
+
+
+def compute_carry_units(
+    pre: Float[np.ndarray, "n column layer unit"],
+    post: Float[np.ndarray, "n column layer unit"],
+    variables: Mapping[str, Int[np.ndarray, "n column"]],
+    clean: Bool[np.ndarray, "n column"],
+    ablated: Mapping[tuple[int, int], Bool[np.ndarray, "n column"]],
+    provenance: Provenance,
+    base: int = 10,
+) -> CarryUnits:
+    """Units against signals from activations at the query of each answer column.
+
+    Args:
+        pre, post: the units before and after their nonlinearity.
+        variables: ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` of each column.
+        clean: whether the whole model predicts the column's digit.
+        ablated: the same with (layer, unit) set to zero; units left out get NaN.
+        provenance: what the problems are; its seed also draws the shuffled control.
+        base: of the digits.
+
+    Raises:
+        UserError: NaN activations.
+    """
+    if np.isnan(pre).any():
+        raise UserError("A unit's activation is NaN: the model has diverged.")
+    n, columns, layers, units = pre.shape
+    seed = provenance.seed or 0
+    signals = measures.column_signals(variables, seed, base)
+    labels = np.stack([values.ravel() for values in signals.values()], 1)
+    problem = np.repeat(np.arange(n), columns)
+    x, y = (part.reshape(n * columns, layers * units).astype(np.float64) for part in (pre, post))
+    outcomes = {layer * units + unit: value.ravel() for (layer, unit), value in ablated.items()}
+
+    parts = measures.separation(x, labels, list(signals))
+    parts |= measures.thresholds(x, labels, problem)
+    parts |= measures.ranges(x, y, labels)
+    parts |= measures.ablations(clean.ravel(), outcomes, labels, list(signals), problem, layers * units)
+    share, differ = measures.agreement(x, labels, list(signals), problem, parts["threshold"], parts["above"])
+
+    coords: dict[str, Any] = {"layer": np.arange(layers), "unit": np.arange(units), "signal": list(signals)}
+    coords |= {"present": [False, True], "rival": list(measures.RIVALS)}
+
+    def unfold(array: np.ndarray) -> np.ndarray:
+        return array.reshape(layers, units, *array.shape[1:])
+
+    axes = ("layer", "unit", "signal", "present")
+    data = {name: (axes[: array.ndim + 1], unfold(array)) for name, array in parts.items()}
+    data |= {name: (axes[2:], array) for name, array in measures.whole_model(clean.ravel(), labels, problem).items()}
+    by_sum, sums = measures.activation_by_sum(x, variables["digit_sum"].ravel(), signals["carry_in"].ravel())
+    main = {axis: coords[axis] for axis in axes[:3]}
+    rivals = (*axes[:3], "rival")
+    agreement = {name: (rivals, unfold(share[..., i])) for i, name in enumerate(("share", "low", "high"))}
+    return CarryUnits(
+        xr.Dataset(data, coords=main | {"present": coords["present"]}),
+        xr.Dataset(agreement | {"n": (rivals[2:], differ)}, coords=main | {"rival": coords["rival"]}),
+        xr.DataArray(
+            unfold(by_sum),
+            dims=("layer", "unit", "digit_sum", "carry_in", "stat"),
+            coords={axis: coords[axis] for axis in axes[:2]}
+            | {"digit_sum": sums, "carry_in": [0, 1], "stat": ["min", "mean", "max", "n"]},
+        ),
+        provenance,
+    )
+
+
+def carry_units(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    n: int = 4096,
+    seed: int = 0,
+    carry_heavy: float = 0.5,
+    max_ablated: int = 32,
+) -> CarryUnits:
+    """What every MLP unit of a hooked model detects, and what breaks without it.
+
+    Args:
+        model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
+        task: what its tokens mean; ``model.task`` unless given. Its ``variables`` must name carries and digit sums.
+        problems: problems to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
+            carry chains (:func:`interp.core.problems.carry_rich`), the rest uniform.
+        max_ablated: ablate at most this many units, those that separate some signal best.
+
+    The right answer is in place (teacher forcing); a column counts if operands have a digit there. Ablation sets the
+    unit's output to zero at every position.
+
+    Raises:
+        UserError: a model without MLP or for another task, a task without carries, fewer than 2 problems.
+    """
+    task = resolve_task(model, task)
+    if not model.cfg.d_mlp:
+        raise UserError("This model has no MLP, so it has no units to ask about.")
+    sample = draw(task, problems, n, seed, carry_heavy)
+    places = answer_columns(task)
+    found = column_variables(
+        task, sample.problems, places.columns, ("carry_in", "carry_out", "digit_sum", "s"), "carry_units"
+    )
+    variables, queries = {name: values.numpy() for name, values in found.items()}, places.queries
+    right = task.targets(sample.problems)[:, places.targets]
+
+    pre, post, clean = _activations(model, sample, queries, right)
+    chosen = _most_separating(pre, variables, seed, max_ablated, base_of(task))
+    ablated = {unit: _correct(model, sample, queries, right, unit) for unit in chosen}
+    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base_of(task))
+
+
+def _activations(
+    model: Any, sample: Sample, queries: list[int], right: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Units before and after the nonlinearity [n, column, layer, unit], and which digits are right [n, column]."""
+    kept: dict[tuple[int, str], list[np.ndarray]] = {}
+
+    def keep(values: torch.Tensor, hook: Any, key: tuple[int, str]) -> None:
+        kept.setdefault(key, []).append(values[:, queries].float().cpu().numpy())
+
+    layers = range(model.cfg.n_layers)
+    hooks = [(f"blocks.{i}.mlp.hook_{part}", partial(keep, key=(i, part))) for i in layers for part in ("pre", "post")]
+    clean = _correct(model, sample, queries, right, hooks=hooks)
+    pre, post = (np.stack([np.concatenate(kept[i, part]) for i in layers], 2) for part in ("pre", "post"))
+    return pre, post, clean
+
+
+def _correct(
+    model: Any,
+    sample: Sample,
+    queries: list[int],
+    right: torch.Tensor,
+    unit: tuple[int, int] | None = None,
+    hooks: list[tuple[str, Any]] | None = None,
+) -> np.ndarray:
+    """Whether each answer digit is right [n, column], with a (layer, unit) set to zero if one is given."""
+
+    if unit is not None:
+        neuron = Neuron(*unit)
+        hooks = [(neuron.hook, lambda values, hook: neuron.replace(values, None))]
+    predicted = []
+    with torch.no_grad():
+        for tokens in chunks(sample.tokens, model):
+            logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks or [])
+            predicted.append(logits[:, queries].argmax(-1).cpu())
+    return (torch.cat(predicted) == right.cpu()).numpy()
+
+
+def _most_separating(
+    pre: np.ndarray, variables: Mapping[str, np.ndarray], seed: int, count: int, base: int
+) -> list[tuple[int, int]]:
+    """The (layer, unit) pairs that separate some carry signal best, at most ``count``."""
+    layers, units = pre.shape[2:]
+    pairs = [(layer, unit) for layer in range(layers) for unit in range(units)]
+    if len(pairs) <= count:
+        return pairs
+    signals = measures.column_signals(variables, seed, base)
+    labels = np.stack([signals[name].ravel() for name in measures.RIVALS], 1)
+    areas = measures.auroc(pre.reshape(-1, layers * units), labels)
+    return [pairs[i] for i in np.argsort(-np.nanmax(np.abs(areas - 0.5), 1))[:count]]

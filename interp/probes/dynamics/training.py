@@ -1,0 +1,201 @@
+"""Every measure over the snapshots of one seed, so that grokking can be watched in all of them at once.
+
+For a measure m with the values m_0 at the first snapshot and m_T at the last, the *half-way step* is the first snapshot
+from which on it always has made half of its change, ``(m_t - m_0) / (m_T - m_0) >= 1/2``. It lies between that snapshot
+and the one before: both are given. A crossing that is taken back, as by a loss that falls, rises and falls again, does
+not count. A measure whose ends differ by less than its ``least`` change, or whose intervals there overlap, has none.
+
+Limits. One seed: what comes first in one need not in another. Snapshots are log-spaced, so that late events are dated
+coarsely, and what happens between two of them is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result
+from interp.probes.dynamics.measures import Questions, Reading, find_measure, measure_names, measure_snapshot
+from interp.probes.dynamics.snapshots import snapshots
+from models.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingDynamics(Result):
+    """``table``: Dataset over (step, reading) of ``value``, ``low``, ``high`` (NaN: no interval), with the coordinates
+    ``measure`` and ``part`` ("" for a measure of one reading). ``left_out``: measures that do not apply, and why."""
+
+    name: str
+    seed: int
+    table: xr.Dataset
+    left_out: dict[str, str]
+    provenance: Provenance
+
+    def half_way(self) -> pd.DataFrame:
+        """A row a reading: ``first`` and ``last`` value, ``after`` and ``by``, the two snapshots between which it made
+        half of its change for good (NaN where it made none)."""
+        rows = []
+        steps = self.table.step.values
+        for reading in self.table.reading.values:
+            here = self.table.sel(reading=reading)
+            measure, part = str(here.measure.values), str(here.part.values)
+            value = here.value.values
+            known = np.flatnonzero(np.isfinite(value))
+            row = {"reading": str(reading), "measure": measure, "part": part}
+            if len(known) < 2:
+                rows.append(row | dict.fromkeys(("first", "last", "after", "by"), np.nan))
+                continue
+            first, last = value[known[0]], value[known[-1]]
+            after, by = np.nan, np.nan
+            if _differ(here.isel(step=known[0]), here.isel(step=known[-1]), find_measure(measure).least):
+                at = int(np.flatnonzero((value[known] - first) / (last - first) < 0.5)[-1]) + 1
+                after, by = float(steps[known[at - 1]]), float(steps[known[at]])
+            rows.append(row | {"first": first, "last": last, "after": after, "by": by})
+        return pd.DataFrame(rows)
+
+    def sentence(self) -> str:
+        texts, unchanged = [], []
+        for measure, rows in self.half_way().groupby("measure", sort=False):
+            name = str(measure).replace("_", " ")
+            moved = rows.dropna(subset=["by"]).sort_values("by", kind="stable")
+            if moved.empty:
+                unchanged.append(name)
+            elif measure == "chain":
+                early, late = moved.iloc[0], moved.iloc[-1]
+                span = f"from step {early.by:,.0f} (length {early.part}) to {late.by:,.0f} (length {late.part})"
+                span = f"by step {early.by:,.0f} at every length" if len(rows) == (moved.by == early.by).sum() else span
+                texts.append((early.by, f"accuracy by chain length {span}"))
+            else:
+                for _, row in moved.iterrows():
+                    of = f" for {row.part}" if row.part else ""
+                    texts.append(
+                        (row.by, f"{name}{of} by step {row.by:,.0f} ({row['first']:.3g} to {row['last']:.3g})")
+                    )
+        told = "; ".join(text for _, text in sorted(texts, key=lambda entry: entry[0]))
+        still = f" Unchanged: {', '.join(unchanged)}." if unchanged else ""
+        steps = self.table.step.values
+        start, count = f"{self.name}, seed {self.seed}: ", f"(snapshots: {len(steps)})"
+        if not told:
+            return f"{start}no measure changes up to step {int(steps[-1]):,} {count}.{still}"
+        return f"{start}half of the change over {int(steps[-1]):,} steps is made in {told} {count}.{still}"
+
+    def headline(self) -> str:
+        """Which measure makes half of its change first, and which last."""
+        moved = self.half_way().dropna(subset=["by"]).sort_values("by", kind="stable")
+        start = f"{self.name}, seed {self.seed}: "
+        if moved.empty:
+            return start + "no measure changes"
+        ends = [f"{row.reading.replace('_', ' ')} (by step {row.by:,.0f})" for _, row in moved.iloc[[0, -1]].iterrows()]
+        return f"{start}half of the change is made in {ends[0]}" + (
+            f" first, in {ends[1]} last" if len(moved) > 1 else ""
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a step and reading."""
+        return self.table.to_dataframe().reset_index().dropna(subset=["value"])
+
+    def figure(self) -> Any:
+        """A panel a measure over one axis of steps."""
+        from interp.figures.dynamics import training_dynamics
+
+        return training_dynamics(self)
+
+
+def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
+    """Whether a reading changed: by more than ``least``, and beyond its intervals where it has them."""
+    low, high = sorted((first, last), key=lambda ends: float(ends.value))
+    overlap = bool(high.low <= low.high)  # False where they are NaN
+    return float(high.value - low.value) >= least and not overlap
+
+
+def compute_training_dynamics(
+    readings: Sequence[tuple[int, Mapping[tuple[str, str], Reading]]],
+    name: str,
+    seed: int,
+    provenance: Provenance,
+    left_out: Mapping[str, str] | None = None,
+) -> TrainingDynamics:
+    """Trajectories from (step, readings by (measure, part)) in order of steps; a reading that is missing is NaN.
+
+    Raises:
+        UserError: fewer than two snapshots, steps out of order, or no reading.
+    """
+    steps = [step for step, _ in readings]
+    if len(steps) < 2 or sorted(set(steps)) != steps:
+        raise UserError(f"A trajectory needs two or more snapshots in order of steps, not {steps[:5]}.")
+    keys = list(dict.fromkeys(key for _, found in readings for key in found))
+    if not keys:
+        raise UserError("Nothing was measured.")
+    order = list(dict.fromkeys(measure for measure, _ in keys))
+    keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure stand together
+    empty = Reading(float("nan"))
+    data = {
+        what: (("step", "reading"), [[getattr(found.get(key, empty), what) for key in keys] for _, found in readings])
+        for what in ("value", "low", "high")
+    }
+    coords: dict[str, Any] = {
+        "step": steps,
+        "reading": [f"{measure} {part}".strip() for measure, part in keys],
+        "measure": ("reading", [measure for measure, _ in keys]),
+        "part": ("reading", [part for _, part in keys]),
+    }
+    return TrainingDynamics(name, seed, xr.Dataset(data, coords), dict(left_out or {}), provenance)
+
+
+def training_dynamics(
+    source: str | Path,
+    measures: str | Iterable[str] | None = None,
+    seed: int | None = None,
+    task: Any = None,
+    n: int = 512,
+    n_per_length: int = 100,
+    problem_seed: int = 0,
+) -> TrainingDynamics:
+    """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
+
+    Args:
+        measures: of :func:`interp.probes.dynamics.measure_names`; all that apply to the model unless given.
+        seed: of a run folder, its first unless given.
+        task: for models whose task has many shapes, the shape: ``models.load(name).task.at(4, 5)``.
+        n, n_per_length: uniform problems, and problems of each chain length.
+
+    Cost: about a third of a second a snapshot of a one-layer adder.
+
+    Raises:
+        UserError: no snapshots, an unknown measure, or one asked for by name that does not apply.
+    """
+    found = snapshots(source, seed)
+    last = found.models[-1][1]
+    questions = Questions(resolve_task(last, task), n, n_per_length, problem_seed)
+    asked = [measures] if isinstance(measures, str) else None if measures is None else list(measures)
+    left_out: dict[str, str] = {}
+    if asked is None:
+        asked = []
+        for name in measure_names():
+            try:
+                measure_snapshot(last, questions, [name])
+            except UserError as error:
+                left_out[name] = str(error)
+            else:
+                asked.append(name)
+    else:
+        measure_snapshot(last, questions, asked)
+    readings = []
+    for step, model in found:
+        here: dict[tuple[str, str], Reading] = {}
+        for name in asked:
+            try:
+                here |= measure_snapshot(model, questions, [name])
+            except UserError:  # such as a diverged snapshot, or embeddings that are all alike at the start
+                continue
+        readings.append((step, here))
+    planted = f"and {n_per_length} of each chain length" if questions.plants_chains else "sorted by chain length"
+    provenance = Provenance(n, problem_seed, f"uniform problems {planted}, at each snapshot")
+    return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)

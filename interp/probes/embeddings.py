@@ -1,0 +1,360 @@
+"""The shape of an embedding: circles, arcs, Fourier spectra. Each with a permutation control.
+
+    circle_fit(model.W_E)         points on  centre + radius [cos(start + d stride), sin(start + d stride)]
+    fourier_spectrum(model.W_E)   share of the variance at each frequency of the token index
+    helix_fit(model.W_pos[:10])   for positions, in :mod:`interp.probes.helices`
+
+Angles are radians (degrees in sentences and figures). The plane and axis are found, not assumed; angles are measured
+in that basis of the plane which lies closest to coordinate axes, in their order
+(:func:`interp.probes.geometry.aligned_plane`), so for a table that fills two coordinates start and stride are those of
+``atan2(x_j, x_i)``.
+
+The fits use all rows of the table and nothing else, so there is no sampling error to put an interval on. The control
+relabels the rows at random: it gives the chance that an unordered table of the same points looks as ordered. Every p
+belongs to one statistic, and is named with it.
+
+A circle can be drawn through any bend. "An arc" is said only where the circle beats the best line and the best parabola
+by ``STRONG`` units of the Bayesian information criterion, ``n ln(S / n) + k ln n`` with S the sum of squared distances
+and k = 2, 3, 4 numbers for line, circle and parabola.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float, Int
+
+from interp.core.results import Provenance, Result
+from interp.core.stats import permutation_p
+from interp.probes.geometry import (
+    FLAT,
+    as_labels,
+    as_table,
+    cut_angles,
+    geometric_circle,
+    line_distances,
+    parabola_distances,
+    principal_plane,
+    wrap,
+)
+from models.errors import UserError
+
+PERMUTATIONS = 2000
+POOR = 0.05  # distance from the circle, in radii, from which it is not called one
+STRONG = 6.0  # difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773)
+LOOKS = 2  # order and evenness are two looks at one question: each p is held against 0.05 / 2
+
+
+@dataclass(frozen=True, eq=False)
+class CircleFit(Result):
+    """A circle through labelled points, and how the labels run along it.
+
+    ``radius``, ``centre`` [2] in the plane; ``start`` and ``stride`` in radians (angle = start + label * stride, in
+    [-pi, pi]); ``arc``: angle the points span, 2 pi minus their largest gap. ``residual``: root mean square distance
+    from the circle in the plane, ``off_plane`` from the plane, both in the points' units. ``planarity``: share of the
+    variance in the plane.
+
+    ``line`` and ``parabola``: root mean square distance from the best line and the best parabola, in the plane.
+
+    ``order``: circular rank correlation of label and angle (:func:`circular_rank_correlation`), 1 or -1 where the
+    labels follow one another around the circle in one or the other direction, wherever they begin; ``order_p`` the
+    permutation p-value of its size. ``evenness``: mean resultant length of the angles about the even spacing, 1 if the
+    stride is uniform, ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
+
+    ``points`` [label, axis] are coordinates in the plane, ``angle`` [label] their angles about the centre, ``basis``
+    [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
+    """
+
+    radius: float
+    centre: Float[np.ndarray, " 2"]
+    start: float
+    stride: float
+    arc: float
+    residual: float
+    line: float
+    parabola: float
+    off_plane: float
+    planarity: float
+    order: float
+    order_p: float
+    evenness: float
+    evenness_p: float
+    stride_rms: float
+    points: xr.DataArray
+    angle: xr.DataArray
+    basis: Float[np.ndarray, "2 D"]
+    origin: Float[np.ndarray, " D"]
+    provenance: Provenance
+
+    @property
+    def advantage(self) -> dict[str, float]:
+        """BIC of the best line and of the best parabola, minus the circle's: above 0 the circle is the better curve."""
+        n, least = self.points.sizes["label"], float(np.abs(self.points.values).max()) * FLAT
+        fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers they have
+        return {
+            name: 2 * n * math.log(max(rms, least) / max(self.residual, least)) + more * math.log(n)
+            for name, (rms, more) in fits.items()
+        }
+
+    @property
+    def is_arc(self) -> bool:
+        """Whether the points lie near a circle and on no line or parabola instead."""
+        return self.residual <= POOR * self.radius and min(self.advantage.values()) >= STRONG
+
+    @property
+    def shape(self) -> str:
+        """What the points lie on, in a clause without its subject."""
+        relative = self.residual / self.radius
+        if relative > POOR:
+            return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
+        if not self.is_arc:
+            other = min(self.advantage, key=lambda name: self.advantage[name])
+            return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
+        return (
+            f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
+            f"square distance {relative:.1e} of the radius)"
+        )
+
+    @property
+    def ordered(self) -> bool:
+        return self.order_p * LOOKS < 0.05
+
+    @property
+    def even(self) -> bool:
+        return self.evenness_p * LOOKS < 0.05
+
+    @property
+    def order_text(self) -> str:
+        return f"circular rank correlation {self.order:.2f}, p = {self.order_p:.2g}"
+
+    def sentence(self) -> str:
+        text = f"The {self.points.sizes['label']} points {self.shape}"
+        if self.planarity < 0.999:
+            text += f", in a plane that holds {self.planarity:.2f} of their variance"
+        evenness = f"evenness {self.evenness:.2f}, p = {self.evenness_p:.2g}"
+        if not self.ordered and not self.even:
+            return f"{text}; their order around it is that of random labels ({self.order_text}; {evenness})."
+        order = "run" if self.ordered else "do not run"
+        text += f"; the labels {order} around it in order ({self.order_text})"
+        if not self.even:
+            return f"{text}, at uneven distances ({evenness})."
+        return (
+            f"{text}, label 0 at {math.degrees(self.start):.2f} degrees and each next one "
+            f"{math.degrees(self.stride):.3f} degrees on, to {math.degrees(self.stride_rms):.1e} degrees ({evenness})."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        rows = [
+            ("radius", self.radius, "table units"),
+            ("centre x", self.centre[0], "table units"),
+            ("centre y", self.centre[1], "table units"),
+            ("start", self.start, "rad"),
+            ("stride", self.stride, "rad"),
+            ("arc", self.arc, "rad"),
+            ("residual", self.residual, "table units"),
+            ("line", self.line, "table units"),
+            ("parabola", self.parabola, "table units"),
+            ("off_plane", self.off_plane, "table units"),
+            ("planarity", self.planarity, "share of variance"),
+            ("order", self.order, "circular rank correlation"),
+            ("order_p", self.order_p, "permutation p of order"),
+            ("evenness", self.evenness, "resultant length"),
+            ("evenness_p", self.evenness_p, "permutation p of evenness"),
+            ("stride_rms", self.stride_rms, "rad"),
+        ]
+        return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
+
+    def figure(self) -> Any:
+        """The points on their circle."""
+        from interp.figures import circle
+
+        return circle(self)
+
+
+def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
+    """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
+
+    With D > 2 the plane is found first (principal axes of the centred rows). Minimises ``sum (|p - c| - r)^2`` from
+    Taubin's fit; start and stride maximise the resultant length of ``angle - stride * label`` and are then least
+    squares. A distance-to-centroid score would call a perfect short arc half round; this does not.
+
+    Args:
+        labels: integer label of each row, 0..n-1 unless given.
+        permutations, seed: random relabellings of the control. p-values are never below 1 / (permutations + 1).
+
+    Limits. (radius, start) and (-radius, start + pi) are one circle: the radius is given positive. A stride is known
+    modulo 2 pi. Short noisy arcs do not fix a radius.
+
+    Raises:
+        UserError: fewer than 3 points or 2 dimensions, NaN, points on a line or all alike.
+    """
+    table = as_table(points, 3, 2, "A circle fit")
+    label = as_labels(labels, len(table))
+    basis, origin, planarity = principal_plane(table)
+    flat = table @ basis.T
+    off_plane = float(np.sqrt(((table - origin - flat @ basis) ** 2).sum(1).mean()))
+    centre, radius = geometric_circle(flat)
+    offset = flat - centre
+    residual = float(np.sqrt(((np.hypot(*offset.T) - radius) ** 2).mean()))
+    angle = np.arctan2(offset[:, 1], offset[:, 0])
+    start, stride = _even_angles(angle, label)
+    deviation = wrap(angle - start - stride * label)
+    rng = np.random.default_rng(seed)
+    shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(permutations))])
+    order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
+    coords = {"label": label, "axis": ["x", "y"]}
+    return CircleFit(
+        radius=radius,
+        centre=centre,
+        start=start,
+        stride=stride,
+        arc=2 * math.pi - cut_angles(angle)[1],
+        residual=residual,
+        line=float(np.sqrt((line_distances(flat) ** 2).mean())),
+        parabola=float(np.sqrt((parabola_distances(flat) ** 2).mean())),
+        off_plane=off_plane,
+        planarity=planarity,
+        order=float(order[0]),
+        order_p=permutation_p(float(abs(order[0])), np.abs(order[1:])),
+        evenness=float(np.abs(np.exp(1j * deviation).mean())),
+        evenness_p=permutation_p(float(evenness[0]), evenness[1:]),
+        stride_rms=float(np.sqrt((deviation**2).mean())),
+        points=xr.DataArray(flat, dims=("label", "axis"), coords=coords),
+        angle=xr.DataArray(angle, dims=("label",), coords={"label": label}),
+        basis=basis,
+        origin=origin,
+        provenance=all_rows(len(table), permutations, seed),
+    )
+
+
+def all_rows(n: int, permutations: int, seed: int) -> Provenance:
+    return Provenance(n, seed, f"rows, control of {permutations:,} relabellings", rung="exhaustive")
+
+
+def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """``|mean_d values(d) exp(-i w d)|`` on a fine grid of w in [0, 2 pi); values [..., n] at integer labels."""
+    place = label - label.min()
+    size = 1 << int(np.ceil(np.log2(max(256, 8 * (int(place.max()) + 1)))))
+    padded = np.zeros((*values.shape[:-1], size), dtype=complex)
+    padded[..., place] = values
+    return np.abs(np.fft.fft(padded)) / values.shape[-1]
+
+
+def _even_angles(angle: np.ndarray, label: np.ndarray) -> tuple[float, float]:
+    """(start, stride) of the evenly spaced angles nearest to the given ones, in [-pi, pi]."""
+    spectrum = _spectrum(np.exp(1j * angle), label)
+    stride = 2 * np.pi * int(np.argmax(spectrum)) / len(spectrum)
+    start = float(np.angle(np.exp(1j * (angle - stride * label)).mean()))
+    design = np.stack((np.ones(len(label)), label), 1)
+    for _ in range(3):  # least squares once the branch is known
+        shift = np.linalg.lstsq(design, wrap(angle - start - stride * label), rcond=None)[0]
+        start, stride = start + shift[0], stride + shift[1]
+    return math.remainder(start, math.tau), math.remainder(stride, math.tau)
+
+
+def _evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[np.ndarray, " draw"]:
+    """Largest resultant length over strides, for each shuffle of the angles."""
+    return _spectrum(np.exp(1j * angle)[shuffles], label).max(-1)
+
+
+def circular_rank_correlation(
+    label: Float[np.ndarray, " n"] | Int[np.ndarray, " n"], angle: Float[np.ndarray, "*draw n"]
+) -> Float[np.ndarray, "*draw"]:
+    """How far angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
+
+    With ranks turned into angles, ``u = 2 pi rank(label) / n`` and ``v = 2 pi rank(angle) / n``, it is the larger of
+    ``|mean exp(i (v - u))|`` and ``|mean exp(i (v + u))|``, the second with a minus sign. Each is the largest mean
+    cosine over all rotations, one for each direction: 1 or -1 exactly if the labels follow one another, wherever the
+    circle is opened. Its square is Mardia's statistic (Mardia 1975, J. R. Stat. Soc. B 37, 349, section 5).
+    """
+    from scipy.stats import rankdata
+
+    u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
+    forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
+    return np.where(forward >= backward, forward, -backward)
+
+
+@dataclass(frozen=True, eq=False)
+class FourierSpectrum(Result):
+    """Variance of a table over its token index, by frequency (turns over the whole table).
+
+    ``power`` [frequency, dimension] sums to the total variance; ``share`` [frequency] of it; ``null`` [frequency]: the
+    95% quantile of the share among random relabellings; ``p_value``: chance that some frequency of a relabelled table
+    has as large a share as the largest.
+    """
+
+    power: xr.DataArray
+    share: xr.DataArray
+    null: xr.DataArray
+    p_value: float
+    provenance: Provenance
+
+    @property
+    def main(self) -> int:
+        """Frequency with the largest share."""
+        return int(self.share.frequency[int(np.argmax(self.share.values))])
+
+    def sentence(self) -> str:
+        top, n = self.main, self.provenance.n
+        share, below = (float(part.sel(frequency=top)) for part in (self.share, self.null))
+        return (
+            f"Frequency {top} (period {n / top:.3g} tokens) carries {share:.3f} of the variance; 95% of shuffled "
+            f"tables have less than {below:.3f} there, and {self.p_value:.1%} have as much at some frequency."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        frame = pd.DataFrame({"frequency": self.share.frequency, "share": self.share, "null_95": self.null})
+        frame.insert(1, "period", self.provenance.n / frame["frequency"])
+        return frame
+
+    def figure(self) -> Any:
+        """Bars by frequency over what shuffled tables show."""
+        from interp.figures import fourier
+
+        return fourier(self)
+
+
+def fourier_spectrum(table: Any, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:
+    """Discrete Fourier spectrum of a table such as ``model.W_E`` [n, D] along its rows, without the mean.
+
+    ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies
+    1..n/2 add up to the variance (Parseval). Source: Nanda et al. 2023, section 4.1, for modular addition.
+
+    Limits. Frequencies are those of a *closed* circle through all rows. An arc of another length leaks into its
+    neighbours: use :func:`circle_fit` for its stride.
+
+    Raises:
+        UserError: fewer than 3 rows, NaN, rows that are all alike.
+    """
+    values = as_table(table, 3, 1, "A Fourier spectrum")
+    n = len(values)
+    values = values - values.mean(0)
+    if np.abs(values).max() <= 0:
+        raise UserError("All rows are alike: there is no variance to split into frequencies.")
+    rng = np.random.default_rng(seed)
+    frequency = np.arange(1, n // 2 + 1)
+    power = _power(values)
+    null = np.stack([_power(values[rng.permutation(n)]).sum(-1) for _ in range(permutations)]) / power.sum()
+    share = power.sum(-1) / power.sum()
+    coords = {"frequency": frequency}
+    return FourierSpectrum(
+        power=xr.DataArray(power, dims=("frequency", "dimension"), coords=coords),
+        share=xr.DataArray(share, dims=("frequency",), coords=coords),
+        null=xr.DataArray(np.quantile(null, 0.95, axis=0), dims=("frequency",), coords=coords),
+        p_value=permutation_p(float(share.max()), null.max(-1)),
+        provenance=all_rows(n, permutations, seed),
+    )
+
+
+def _power(values: np.ndarray) -> np.ndarray:
+    """[frequency, dimension] of mean-free rows, frequencies 1..n/2."""
+    n = len(values)
+    power = 2 * np.abs(np.fft.rfft(values, axis=0)[1:]) ** 2 / n**2
+    if n % 2 == 0:
+        power[-1] /= 2
+    return power

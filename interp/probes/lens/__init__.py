@@ -1,0 +1,24 @@
+"""Reading a model's streams: what they say through ``W_U``, what writes it there, and what a linear probe finds.
+
+    interp.probes.lens.logit_lens(model)          what the model would answer if it stopped at a layer
+    interp.probes.lens.logit_attribution(model)   which heads (through which digits) and units write a digit's lead
+    interp.probes.lens.linear_probes(model)       carries, digit sums and nines, on pairs of digits never seen
+
+Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
+"""
+
+from interp.probes.lens.attribution import LogitAttribution, compute_logit_attribution, logit_attribution
+from interp.probes.lens.logit_lens import LogitLens, compute_logit_lens, logit_lens
+from interp.probes.lens.probes import LinearProbes, compute_linear_probes, linear_probes
+
+__all__ = [
+    "logit_lens",
+    "compute_logit_lens",
+    "LogitLens",
+    "logit_attribution",
+    "compute_logit_attribution",
+    "LogitAttribution",
+    "linear_probes",
+    "compute_linear_probes",
+    "LinearProbes",
+]

@@ -1,0 +1,205 @@
+"""Direct logit attribution: what each part writes straight into a digit's lead over its rival.
+
+With the scale s of the final norm frozen at its value, a logit difference is linear in the last residual stream, which
+is the sum of what was written to it:
+
+    lead = logit[right] - mean logit[rivals] = sum over parts of  part . u
+    u    = centred(g * W_U (e_right - mean e_rivals)) / s
+
+(g: the norm's gain; centred for LayerNorm only, which subtracts the mean). The parts at a query:
+
+    embed, pos              the query's own token and position
+    L0H1 own operands       head 1 of layer 0 through the keys of one role: sum_k pattern[q, k] v[k] W_O; roles are what
+                            positions are to the target (``task.relative_roles``)
+    L0 unit 3               a neuron: its activation times its row of W_out
+    L0 b_O, L0 b_out        biases;  constant: b_U and the bias of the final norm
+
+They add up to the lead exactly; the largest deviation found is stated. Rivals: "others" (mean of the other digits:
+nine, or for bits one), "carry" (the digit that the other carry in would give), "all" (mean of all tokens: the centred
+logit), or tokens.
+
+Limits. *Direct* effects only: what a head gives to a later MLP counts for the MLP. A part that adds the same to right
+and rival reads as nothing. Freezing the scale hides that a part also changes the norm of the stream. Source: Elhage et
+al. (2021), "A Mathematical Framework for Transformer Circuits"; TransformerLens' ``ActivationCache.logit_attrs``, to
+which this is equal on a model with folded norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float
+
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode, require_sums
+from interp.core.stats import bootstrap_interval
+from interp.probes.lens.parts import PARTS_AXES, attributed, choose_rivals
+from interp.probes.lens.reading import digit_targets, target_labels
+from models.errors import UserError
+from models.importers.stock import from_transformer_lens
+
+#: The sum of the parts may miss the model's own difference by this, of the largest; float32 rounding is far below.
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class LogitAttribution(Result):
+    """``parts``: Dataset over (part, target) with ``mean``, ``spread`` over problems and bootstrap ``low``, ``high``,
+    in logits; each part's ``kind`` ("embed", "pos", "head", "mlp", "bias"), ``layer``, ``head`` (-1: none) and ``role``
+    are coordinates. An MLP is one part, the sum of its units. NaN where a role has no position for a target.
+
+    ``units``: the same over (layer, unit, target), or None for a model without MLPs. ``values`` [part, target, example]
+    keeps every problem's value. ``lead`` [target]: mean of the whole difference. ``rival`` says what the lead is over,
+    ``worst`` is the largest deviation of the sum of a problem's parts from its lead.
+    """
+
+    name: str
+    parts: xr.Dataset
+    units: xr.Dataset | None
+    values: xr.DataArray
+    lead: xr.DataArray
+    rival: str
+    worst: float
+    provenance: Provenance
+
+    def by_kind(self) -> pd.Series:
+        """Mean over targets of what each kind of part adds."""
+        total = self.parts["mean"].fillna(0.0).mean("target")
+        return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
+
+    def sentence(self) -> str:
+        units = ""
+        if self.units is not None:
+            by_unit = self.units["mean"].mean("target")
+            flat = np.abs(by_unit.values).ravel()
+            layer, unit = np.unravel_index(int(flat.argmax()), by_unit.shape)
+            share = np.sort(flat)[::-1]
+            needed = int(np.searchsorted(np.cumsum(share), 0.9 * share.sum()) + 1)
+            units = (
+                f" The largest unit is unit {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), "
+                f"and {needed:,} of {share.size:,} units have 90% of the units' means, signs left out."
+            )
+        return f"{self.headline()}{units} The parts of each problem add up to its lead within {self.worst:.0e} logits."
+
+    def headline(self) -> str:
+        """The lead and its three largest parts."""
+        mean = self.parts["mean"].fillna(0.0).mean("target")
+        order = np.argsort(-np.abs(mean.values), kind="stable")[:3]
+        told = ", ".join(f"{mean.part.values[i]} {mean.values[i]:+.2f}" for i in order)
+        return (
+            f"{self.name}: the right digit leads {self.rival} by {float(self.lead.mean()):.2f} logits, averaged over "
+            f"targets, written directly by {told}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a part and target; units stand below the parts."""
+        frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
+        if self.units is None:
+            return frame
+        units = self.units.to_dataframe().reset_index()
+        units["part"] = [f"L{layer} unit {unit}" for layer, unit in zip(units.layer, units.unit, strict=True)]
+        return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
+
+    def figure(self) -> Any:
+        """Parts by targets, and the largest units."""
+        from interp.figures.lens import logit_attribution
+
+        return logit_attribution(self)
+
+
+def compute_logit_attribution(
+    values: Float[np.ndarray, "part target n"],
+    parts: pd.DataFrame,
+    units: Float[np.ndarray, "layer unit target n"] | None,
+    lead: Float[np.ndarray, "target n"],
+    targets: list[str],
+    name: str,
+    rival: str,
+    provenance: Provenance,
+    resamples: int = 1000,
+) -> LogitAttribution:
+    """Means, spreads and intervals of attributed logits.
+
+    Args:
+        values: every part's logits; NaN where a part does not exist for a target.
+        parts: a row a part with :data:`interp.probes.lens.parts.PARTS_AXES`.
+        units: of the MLPs; their sums are among the parts already.
+        lead: the model's own difference, to which a problem's parts must add up.
+
+    Raises:
+        UserError: parts that do not add up to the lead, or a lead that is not finite.
+    """
+    if not np.isfinite(lead).all():
+        raise UserError("A logit is not a finite number: the model has diverged.")
+    worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
+    if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # NaN is no match either
+        raise UserError(
+            f"The parts do not add up to the logit difference (by {worst:.1e} logits): the model has a part that this "
+            "attribution does not know."
+        )
+    coords = {axis: ("part", parts[axis].to_numpy()) for axis in PARTS_AXES[1:]}
+    coords |= {"part": parts.part.to_numpy(), "target": targets}
+    axes = ("part", "target")
+    return LogitAttribution(
+        name,
+        _moments(values, axes, provenance.seed or 0, resamples).assign_coords(coords),
+        None
+        if units is None
+        else _moments(units, ("layer", "unit", "target"), provenance.seed or 0, resamples).assign_coords(
+            layer=np.arange(len(units)), unit=np.arange(units.shape[1]), target=targets
+        ),
+        xr.DataArray(values, dims=(*axes, "example"), coords=coords),
+        xr.DataArray(lead.mean(-1), dims=("target",), coords={"target": targets}),
+        rival,
+        worst,
+        provenance,
+    )
+
+
+def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int, resamples: int) -> xr.Dataset:
+    low, high = bootstrap_interval(values, seed, resamples)
+    moments = {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
+    return xr.Dataset({name: (axes, value) for name, value in moments.items()})
+
+
+def logit_attribution(
+    model: Any,
+    task: Any = None,
+    problems: Any = None,
+    rival: Any = "others",
+    n: int = 512,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> LogitAttribution:
+    """Direct logit attribution of every answer digit by role and by unit; see the module.
+
+    Args:
+        model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
+        task: what its tokens mean; ``model.task`` unless given.
+        problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
+        rival: "others", "carry" or "all", or one token an example and digit target [n, target].
+
+    Cost: one pass and one product [n target, d_model] by [d_model, d_mlp] a layer; the intervals of many units take
+    longest.
+
+    Raises:
+        UserError: post-norm (the parts do not add up), training mode, an unknown rival, a rival that is the right
+        digit.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    require_sums(model, "Direct logit attribution")
+    name, model = model_name(model), from_transformer_lens(model, task)
+    sample = draw(task, problems, n, seed)
+    targets = digit_targets(task, columns=isinstance(rival, str) and rival == "carry")
+    right = task.targets(sample.problems)[:, targets]
+    coefficients, over = choose_rivals(task, sample.problems, targets, right, rival, model.config.n_logits)
+    with torch.no_grad():
+        values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
+    labels = target_labels(task, targets)
+    return compute_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance, resamples)

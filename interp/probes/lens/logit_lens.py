@@ -1,0 +1,200 @@
+"""What a model would answer if it stopped at a layer: every residual stream read by the final norm and ``W_U``.
+
+    logits_at(stream) = ln_final(stream) W_U + b_U         the norm's scale is the stream's own
+
+at the queries, the right answer in place (teacher forcing). For every stream and target:
+
+    accuracy       share of problems whose right digit has the largest logit
+    probability    of the right digit
+    kl             KL(final || here) = sum p_final ln(p_final / p_here), nats: 0 at the last stream
+
+``control`` is the accuracy against the answers of other problems, dealt at random: what a reader gets that knows how
+common each digit is.
+
+Limits. Only what already lies in the directions that ``W_U`` reads is seen: a stream may hold the answer in another
+basis (:mod:`interp.probes.lens.probes` asks for that). Norms that follow the sums (post-norm) rescale the stream on its
+way, which the reading leaves out. Source: nostalgebraist (2020), "interpreting GPT: the logit lens"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from scipy.special import log_softmax
+
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
+from interp.probes.lens.reading import read, stream_points, target_labels
+from models.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLens(Result):
+    """``table`` is a Dataset over (point, target): ``accuracy`` with ``accuracy_low``, ``accuracy_high``
+    (Clopper-Pearson) and ``control``; ``probability`` and ``kl`` with their ``_spread`` over problems and bootstrap
+    ``_low`` and ``_high``; and over (point): ``overall`` accuracy on all targets with ``overall_low``, ``overall_high``
+    (problems are clusters) and ``overall_control``. Points stand in order of depth."""
+
+    name: str
+    table: xr.Dataset
+    provenance: Provenance
+
+    @property
+    def largest_rise(self) -> tuple[str, str, float, float]:
+        """(point before, point, accuracy before, accuracy) where the accuracy on all targets rises most, or falls
+        least."""
+        overall = self.table.overall.values
+        i = 1 + int(np.diff(overall).argmax())
+        points = self.table.point.values
+        return str(points[i - 1]), str(points[i]), float(overall[i - 1]), float(overall[i])
+
+    def sentence(self) -> str:
+        before, after, low, high = self.largest_rise
+        t = self.table.overall, self.table.overall_low, self.table.overall_high
+        end, end_low, end_high = (float(x[-1]) for x in t)
+        first = float(self.table.kl.mean("target")[0])
+        points = self.table.point.values
+        told = (
+            f"{low:.3f} of the answers at {before} and in {high:.3f} at {after}, the largest rise"
+            if high > low
+            else f"{float(t[0][0]):.3f} of the answers at {points[0]} and rises at no later stream"
+        )
+        return (
+            f"{self.name}: read by the final norm and W_U, the right token leads in {told}; at the end in {end:.3f} "
+            f"[{end_low:.3f}, {end_high:.3f}]. The first stream is {first:.2f} nats from the final distribution; "
+            f"answers of other problems are met in at most {float(self.table.overall_control.max()):.3f}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a point and target."""
+        kept = [name for name in self.table.data_vars if "target" in self.table[name].dims]
+        return self.table[kept].to_dataframe().reset_index()
+
+    def figure(self) -> Any:
+        """Accuracy, probability and divergence, points by targets."""
+        from interp.figures.lens import logit_lens
+
+        return logit_lens(self)
+
+
+def compute_logit_lens(
+    logits: Float[np.ndarray, "point n target d_vocab"],
+    right: Int[np.ndarray, "n target"],
+    points: list[str],
+    targets: list[str],
+    name: str,
+    provenance: Provenance,
+    resamples: int = 1000,
+) -> LogitLens:
+    """The measures of the module from logits read at each point; the last point is the end of the model.
+
+    Raises:
+        UserError: labels that do not fit, or logits that are not finite.
+    """
+    if (len(points), len(targets)) != (len(logits), logits.shape[2]):
+        raise UserError(f"{len(points)} points and {len(targets)} targets do not fit logits of {list(logits.shape)}.")
+    return _summary(_Read.of(logits, right), right, points, targets, name, provenance, resamples)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is kept of the logits, which are larger by the vocabulary: of each point, problem and target."""
+
+    answer: Int[np.ndarray, "point n target"]
+    probability: Float[np.ndarray, "point n target"]
+    kl: Float[np.ndarray, "point n target"]
+
+    @classmethod
+    def of(cls, logits: Float[np.ndarray, "point n target d_vocab"], right: Int[np.ndarray, "n target"]) -> _Read:
+        if not np.isfinite(logits).all():
+            raise UserError("A logit is not a finite number: the model has diverged.")
+        log_p = log_softmax(logits.astype(np.float64), -1)
+        probability = np.exp(np.take_along_axis(log_p, right[None, ..., None], -1)[..., 0])
+        kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
+        return cls(log_p.argmax(-1).astype(np.int32), probability, kl)
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Read]) -> _Read:
+        return cls(*(np.concatenate([getattr(part, name.name) for part in parts], 1) for name in fields(cls)))
+
+
+def _summary(
+    read: _Read,
+    right: Int[np.ndarray, "n target"],
+    points: list[str],
+    targets: list[str],
+    name: str,
+    provenance: Provenance,
+    resamples: int,
+) -> LogitLens:
+    seed, n = provenance.seed or 0, len(right)
+    answer, hit = read.answer, read.answer == right
+    dealt = answer == np.random.default_rng(seed).permutation(right)
+    ends = np.array([[clopper_pearson(int(k), n) for k in row] for row in hit.sum(1)])
+    cluster = np.repeat(np.arange(n), len(targets))
+    overall = [clustered_proportion(row.reshape(-1), cluster) for row in hit]
+    axes = ("point", "target")
+    data: dict[str, Any] = {
+        "accuracy": (axes, hit.mean(1)),
+        "accuracy_low": (axes, ends[..., 0]),
+        "accuracy_high": (axes, ends[..., 1]),
+        "control": (axes, dealt.mean(1)),
+        "overall": ("point", [found.value for found in overall]),
+        "overall_low": ("point", [found.low for found in overall]),
+        "overall_high": ("point", [found.high for found in overall]),
+        "overall_control": ("point", dealt.mean((1, 2))),
+    }
+    for label, values in (("probability", read.probability), ("kl", read.kl)):
+        by_cell = values.transpose(0, 2, 1)
+        low, high = bootstrap_interval(by_cell, seed, resamples)
+        data[label] = (axes, by_cell.mean(-1))
+        data[f"{label}_spread"] = (axes, by_cell.std(-1))
+        data |= {f"{label}_low": (axes, low), f"{label}_high": (axes, high)}
+    return LogitLens(name, xr.Dataset(data, {"point": points, "target": targets}), provenance)
+
+
+def logit_lens(
+    model: Any, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
+) -> LogitLens:
+    """The logit lens at the queries of every target; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks, ``ln_final`` (if it has a final norm) and ``unembed``.
+        task: what its tokens mean; ``model.task`` unless given. For a task of many shapes, the shape:
+            ``task.at(6, 5)``.
+        problems: problems to read; ``n`` uniform ones drawn with ``seed`` unless given.
+
+    The last stream read this way must be the model's own logits; anything else is refused.
+
+    Raises:
+        UserError: a model without hooks, in training mode or for another task, fewer than 2 problems, a model whose
+            logits are not ``unembed(ln_final(last stream))``.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    sample = draw(task, problems, n, seed)
+    points = stream_points(model)
+    right, parts, done = task.targets(sample.problems).cpu().numpy(), [], 0
+    for logits, streams in read(model, sample.tokens, points.values(), task.query_positions):
+        with torch.no_grad():
+            found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
+        if not torch.allclose(found[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
+            raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
+        parts.append(_Read.of(found.float().cpu().numpy(), right[done : done + len(logits)]))
+        done += len(logits)
+    labels = target_labels(task)
+    return _summary(_Read.joined(parts), right, list(points), labels, model_name(model), sample.provenance, resamples)
+
+
+def _read_out(model: Any, stream: torch.Tensor) -> torch.Tensor:
+    """Logits [n, target, d_vocab] of streams [n, target, d_model]."""
+    norm = getattr(model, "ln_final", None)
+    return model.unembed(stream if norm is None else norm(stream))

@@ -1,0 +1,134 @@
+"""What a probe is asked, and what it must not have seen: labels of a column, the digit pairs that decide them, folds.
+
+======================  ==================================  ==========================================================
+signal                  label of column c                   decided by (the *type*)
+======================  ==================================  ==========================================================
+carry_out               a carry leaves column c             {a_c, b_c}, and the carry in where they sum to 9
+carry_in                a carry enters column c             the same of column c - 1
+nine                    a_c + b_c = 9                       {a_c, b_c}
+digit_sum               a_c + b_c, 0 to 18                  {a_c, b_c}
+======================  ==================================  ==========================================================
+
+Any other signal is a variable of the task: its value in column c, whose deciding "pair" are the operands' digits of
+that column (the whole problem, where they are too few), and whose types are pairs with one value. Two values are yes
+(the larger) and no, more are numbers.
+
+Pairs are *unordered*: a head that adds both digits sees 3 + 8 and 8 + 3 alike, so that one of them in training would
+give the other away. Folds are of pairs, so that no pair of the deciding column is in training and test, in either
+order; the pairs are dealt in the order of their sums, so that every fold has small and large ones and one of the five
+nines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.probes.lens.reading import variable_index
+from models.tasks.base import Role
+
+SIGNALS = {
+    "carry_in": "the carry into the column",
+    "carry_out": "the carry out of the column",
+    "nine": "whether the digits sum to 9",
+    "digit_sum": "the sum of the digits",
+}
+COUNTED = ("digit_sum",)  # signals that are numbers; the others are yes or no
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """One signal in one column: ``value``, and the ``pair`` of digits and the ``type`` that decide it, numbered."""
+
+    signal: str
+    value: Int[np.ndarray, " n"]
+    pair: Int[np.ndarray, " n"]
+    type: Int[np.ndarray, " n"]
+    base: int = 10
+    of_addition: bool = True  # one of SIGNALS; else a variable of the task
+
+    @property
+    def counted(self) -> bool:
+        return self.signal in COUNTED if self.of_addition else len(np.unique(self.value)) > 2
+
+    def folds(self, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+        """The fold of each row: pairs in the order of their values, equal ones in random order, dealt out in turn."""
+        if self.of_addition:
+            return pair_folds(self.pair, folds, rng, self.base)
+        _, first, member = np.unique(self.pair, return_index=True, return_inverse=True)
+        order = np.lexsort((rng.random(len(first)), self.value[first]))
+        dealt = np.empty(len(first), dtype=np.int64)
+        dealt[order] = np.arange(len(first)) % folds
+        return dealt[member]
+
+    def targets(self, values: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """What a regression fits: the number, or +1 for yes and -1 for no."""
+        return values.astype(float) if self.counted else np.where(values > 0, 1.0, -1.0)
+
+    def right(self, predicted: Float[np.ndarray, " n"], values: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Rows told right: rounded to the number, or on the right side of zero."""
+        return np.rint(predicted) == values if self.counted else (predicted > 0) == (values > 0)
+
+    def dealt(self, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+        """The control task (Hewitt and Liang 2019): the labels dealt anew to the types, at random."""
+        _, first, member = np.unique(self.type, return_index=True, return_inverse=True)
+        return rng.permutation(self.value[first])[member]
+
+
+def column_labels(
+    variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, signal: str, base: int = 10
+) -> Labels | None:
+    """The labels of a signal in the column of one digit; None where the task's algorithm has none (no column below)."""
+    shape = variables["digit_sum"].shape
+    below = Role(role.kind, role.label, role.column - 1, role.index) if role.column else None
+    deciding = below if signal == "carry_in" else role
+    index = None if deciding is None else variable_index(deciding, shape)
+    if index is None:
+        return None
+    a, b, total, carry_in, carry_out = (
+        variables[name][(slice(None), *index)].numpy() for name in ("a", "b", "digit_sum", "carry_in", "carry_out")
+    )
+    pair = np.minimum(a, b) * base + np.maximum(a, b)
+    value = {"digit_sum": total, "nine": (total == base - 1).astype(total.dtype)}.get(signal, carry_out)
+    by_carry = signal in ("carry_in", "carry_out")
+    return Labels(signal, value, pair, 2 * pair + (carry_in * (total == base - 1) if by_carry else 0), base)
+
+
+def variable_labels(values: Int[Tensor, " n"], digits: Int[Tensor, "n operand"], signal: str, base: int) -> Labels:
+    """The labels of one of the task's own variables in a column, with the operands' digits there.
+
+    Two values are 0 and 1, in their order.
+    """
+    value = values.numpy()
+    known = np.unique(value)
+    value = (value == known[-1]).astype(np.int64) if len(known) == 2 else value
+    _, pair = np.unique(np.sort(digits.numpy(), 1), axis=0, return_inverse=True)
+    _, kind = np.unique(np.stack((pair.reshape(-1), value), 1), axis=0, return_inverse=True)
+    return Labels(signal, value, pair.reshape(-1), kind.reshape(-1), base, False)
+
+
+def pair_folds(
+    pair: Int[np.ndarray, " n"], folds: int, rng: np.random.Generator, base: int = 10
+) -> Int[np.ndarray, " n"]:
+    """The fold of each row: pairs in the order of their sums, equal sums in random order, dealt out in turn."""
+    unordered = [(a, b) for a in range(base) for b in range(a, base)]
+    order = sorted(unordered, key=lambda digits: (sum(digits), rng.random()))
+    fold = np.full(base**2, -1)
+    for place, (a, b) in enumerate(order):
+        fold[base * a + b] = place % folds
+    return fold[pair]
+
+
+def row_folds(n: int, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+    """Folds of rows, whatever their pairs: then the types of the test rows were seen in training."""
+    return rng.permutation(np.arange(n) % folds)
+
+
+def unique_problems(problems: Tensor) -> Tensor:
+    """Each problem once, in the order of first appearance, so that none is in training and test."""
+    _, index = np.unique(problems.reshape(len(problems), -1).numpy(), axis=0, return_index=True)
+    return problems[torch.from_numpy(np.sort(index))]

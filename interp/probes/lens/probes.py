@@ -1,0 +1,383 @@
+"""What a linear probe reads from a stream: carries, digit sums and nines, on pairs of digits it never saw.
+
+Ridge regression (:mod:`interp.probes.lens.ridge`) from the activations at a position that has a fixed meaning to a
+column, for each column by itself, on labels +1 and -1 (cut at zero) or on the digit sum (rounded). Five folds over the
+unordered pairs of digits that decide the label (:mod:`interp.probes.lens.probe_labels`): a test row shares neither its
+problem nor its deciding pair with any training row. What is *not* kept apart are the other columns' digits, which are
+independent of the label, and for ``carry_in`` the pair of the probed column itself.
+
+    accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
+    control       the same with labels dealt anew to the types (Hewitt and Liang 2019), the mean of eight deals. Nothing
+                  can be known of a pair never seen: what is above the commonest label's share has leaked
+    selectivity   accuracy - control
+    memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
+                  this size learns by heart, and would use if the pairs were not kept apart
+    untrained     the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what a
+                  network of random features lets be read, which can be nearly all of it
+    score         AUROC for yes or no, R^2 for the digit sum: what an accuracy hides where one label is rare (nines)
+
+A control score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
+the other folds. Limits. "Can be read" is not "is used", and a carry is a threshold on a sum: where both digits lie
+linearly a probe finds it, in a trained and in an untrained model. A nine is not a threshold, so that reading it
+linearly says more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int, Num
+
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.stats import auroc, clustered_proportion
+from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
+from interp.probes.lens.reading import digit_targets, read, stream_points, target_labels, variable_index
+from interp.probes.lens.ridge import FOLDS, held_out_predictions
+from models.errors import UserError, unknown_name
+from models.tasks.base import Role, Task
+from models.tasks.domain import base_of, domain_of
+
+ALL = "all"  # the rows of all columns together
+MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
+DRAWN = "drawn"  # the control that is an untrained copy of the model
+NEEDED = ("a", "b", "digit_sum", "carry_in", "carry_out")  # by the signals of column addition
+DEALS = 8  # of the control's labels a column; they share the factorisation of the probe
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProbes(Result):
+    """``table``: a row a ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
+    ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``untrained``,
+    ``score``, ``control_score`` and ``untrained_score``; see the module. The untrained columns are NaN without such a
+    control. ``at``: the position that was read. ``left_out``: by signal, columns with too
+    few pairs of digits to keep some for the test."""
+
+    name: str
+    table: pd.DataFrame
+    at: str
+    provenance: Provenance
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def overall(self, signal: str) -> pd.DataFrame:
+        """A signal's rows over all columns, sites in order.
+
+        Raises:
+            UserError: a signal that was not probed for.
+        """
+        rows = self.table[(self.table.column == ALL) & (self.table.signal == signal)]
+        if rows.empty:
+            raise unknown_name("signal in this result", signal, self.table.signal.unique())
+        return rows.reset_index(drop=True)
+
+    @property
+    def place(self) -> str:
+        """``at`` in words."""
+        return "the query" if self.at == "query" else self.at
+
+    def sentence(self) -> str:
+        texts = []
+        for signal in dict.fromkeys(self.table.signal):
+            rows = self.overall(signal)
+            best = rows.loc[rows.score.idxmax()]
+            measure = "R2" if bool(best.counted) else "AUROC"
+            blank = rows.loc[rows.untrained_score.idxmax()] if rows.untrained_score.notna().any() else None
+            accuracy, score = ("", "") if blank is None else (f"{blank.untrained:.3f}", f"{blank.untrained_score:.3f}")
+            told = "no untrained copy" if blank is None else f"untrained copy, at {blank.site}, {accuracy}"
+            texts.append(
+                f"{SIGNALS.get(signal, signal)} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
+                f"{best.pair_high:.3f}] right ({told}; labels dealt anew {best.control:.3f}; {measure} "
+                f"{best.score:.3f}{score and f', untrained {score}'}, dealt anew {best.control_score:.3f})"
+            )
+        return (
+            f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
+            f"pairs seen, labels dealt at random are learnt by heart up to {self.table.memorised.max():.3f}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a site, signal and column."""
+        return self.table.copy()
+
+    def figure(self) -> Any:
+        """Score and accuracy by site, a panel a signal, with the controls."""
+        from interp.figures.lens import linear_probes
+
+        return linear_probes(self)
+
+
+def compute_linear_probes(
+    activations: Mapping[str, Float[np.ndarray, "n column feature"]],
+    labels: Sequence[Sequence[Labels]],
+    columns: Sequence[str],
+    name: str,
+    at: str,
+    provenance: Provenance,
+    folds: int = FOLDS,
+    untrained: Mapping[str, Float[np.ndarray, "n column feature"]] | None = None,
+) -> LinearProbes:
+    """Probes of every site for every column's labels.
+
+    Args:
+        activations: by site, at the position of each column.
+        labels: of each column, as many as there are signals; the same problems in all.
+        columns: the columns' names.
+        provenance: what the problems are; its seed also deals folds and control labels.
+        untrained: the same activations of an untrained copy.
+
+    Raises:
+        UserError: NaN activations, or no column with both answers to any question.
+    """
+    asked = [(i, found) for i, each in enumerate(labels) for found in each if len(np.unique(found.value)) > 1]
+    if not asked:
+        raise UserError("No column has both answers to any of these questions among the problems.")
+    rows: list[dict[str, Any]] = []
+    left_out: dict[str, list[str]] = {}
+    for site, values in activations.items():
+        left_out.clear()
+        if not np.isfinite(values).all():
+            raise UserError(f"An activation of {site} is not a finite number: the model has diverged.")
+        known = dict.fromkeys((*SIGNALS, *(found.signal for _, found in asked)))
+        done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in known}
+        for i, found in asked:
+            rng = np.random.default_rng(
+                [provenance.seed or 0, i, list(known).index(found.signal)]
+            )  # alike at all sites
+            fold = found.folds(folds, rng)
+            if not _answerable(found, fold):
+                left_out.setdefault(found.signal, []).append(columns[i])
+                continue
+            blank = None if untrained is None else untrained[site][:, i].astype(np.float64)
+            probed = _probe(values[:, i].astype(np.float64), found, fold, rng, blank)
+            done[found.signal].append(probed | {"column": columns[i]})
+        for signal, each in done.items():
+            if not each:
+                continue
+            rows += [{"site": site, "signal": signal} | _summary([one], one["column"]) for one in each]
+            rows.append({"site": site, "signal": signal} | _summary(each, ALL))
+    if not rows:
+        raise UserError("No column has enough different pairs of digits to keep some of them for the test.")
+    return LinearProbes(
+        name, pd.DataFrame(rows), at, provenance, {signal: tuple(each) for signal, each in left_out.items()}
+    )
+
+
+def _answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
+    """Whether pairs never seen can be asked about: two pairs a fold, and both answers to yes or no in all training
+    sets. A column such as the last of a running sum, whose digits are {0, 0} or {0, 1}, has not enough."""
+    held_out = np.unique(fold)
+    if len(np.unique(labels.pair)) < 2 * len(held_out):
+        return False
+    return labels.counted or all(len(np.unique(labels.value[fold != each])) > 1 for each in held_out)
+
+
+def _probe(
+    x: Float[np.ndarray, "n feature"],
+    labels: Labels,
+    fold: Int[np.ndarray, " n"],
+    rng: np.random.Generator,
+    blank: Float[np.ndarray, "n feature"] | None,
+) -> dict[str, Any]:
+    """Rows told right by the probe, and by its controls on pairs not seen and seen, means of all deals; all scores."""
+    dealt = [labels.dealt(rng) for _ in range(DEALS)]
+    seen = row_folds(len(x), len(np.unique(fold)), rng)
+    targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
+    predicted = held_out_predictions(x, targets, fold)
+    by_heart = held_out_predictions(x, targets[:, 1:], seen)
+    scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + DEALS)]
+    from_blank = np.full(len(x), np.nan) if blank is None else held_out_predictions(blank, targets[:, :1], fold)[:, 0]
+    nothing = np.full(len(x), np.nan)
+    return {
+        "accuracy": labels.right(predicted[:, 0], labels.value),
+        "untrained": nothing if blank is None else labels.right(from_blank, labels.value),
+        "untrained_score": math.nan if blank is None else _score(from_blank, targets[:, 0], labels.counted),
+        "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
+        "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
+        "counted": labels.counted,
+        "score": scores[0],
+        "control_score": float(np.mean(scores[1:])),
+        "pair": labels.pair,
+    }
+
+
+def _score(predicted: Float[np.ndarray, " n"], target: Num[np.ndarray, " n"], counted: bool) -> float:
+    if counted:
+        return float(1 - ((predicted - target) ** 2).sum() / ((target - target.mean()) ** 2).sum())
+    return float(auroc(predicted[:, None], target[:, None] > 0)[0, 0])
+
+
+def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
+    """One row of the table from the probes of one or several columns: rows pooled, scores averaged."""
+    right = np.concatenate([one["accuracy"] for one in each])
+    problem = np.concatenate([np.arange(len(one["accuracy"])) for one in each])
+    pair = np.concatenate([(1 + one["pair"].max()) * i + one["pair"] for i, one in enumerate(each)])
+    by_problem, by_pair = clustered_proportion(right, problem), clustered_proportion(right, pair)
+    means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in MEANS}
+    scores = {key: float(np.mean([one[key] for one in each])) for key in SCORES}
+    return (
+        {
+            "column": column,
+            "counted": any(one["counted"] for one in each),
+            "n": len(right),
+            "accuracy": by_problem.value,
+            "low": by_problem.low,
+            "high": by_problem.high,
+            "pair_low": by_pair.low,
+            "pair_high": by_pair.high,
+            "selectivity": by_problem.value - means["control"],
+        }
+        | means
+        | scores
+    )
+
+
+def positions_at(task: Task, target: int, at: str) -> list[int]:
+    """The positions that ``at`` means to a target: "query", a relative role ("own operands"), or a position's label.
+
+    Raises:
+        UserError: no such role or label, with the closest.
+    """
+    if at == "query":
+        return [task.query_positions[target]]
+    labels = [role.label for role in task.roles][: task.input_length]
+    roles = task.relative_roles(target)
+    if at in roles:
+        return list(roles[at])
+    if labels.count(at) != 1:
+        raise unknown_name("position or role", at, ["query", *roles, *(x for x in labels if labels.count(x) == 1)])
+    return [labels.index(at)]
+
+
+def linear_probes(
+    model: Any,
+    task: Any = None,
+    sites: str | Sequence[str] | None = None,
+    at: str = "query",
+    signals: str | Sequence[str] | None = None,
+    problems: Any = None,
+    n: int = 4096,
+    seed: int = 0,
+    folds: int = FOLDS,
+    untrained: Any = DRAWN,
+) -> LinearProbes:
+    """Linear probes for the intermediate values of a task; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks.
+        task: what its tokens mean; ``model.task`` unless given. It says its domain.
+        sites: hook points with positions behind the batch (heads and other axes are flattened), or labels of
+            :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; every residual stream unless given.
+        at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
+            positions are read together), or a position's label such as "b0".
+        signals: of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task with
+            a value a column; the former unless given where the task computes what they need, else every variable.
+        problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
+        folds: of pairs, 2 to 11.
+        untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
+            made of it. None for no such control.
+
+    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] a site, column and signal; half as
+    much again for the untrained copy.
+
+    Raises:
+        UserError: unknown sites, signals or positions (with the closest names), a task without digit sums, training
+            mode, too few problems.
+    """
+    task = resolve_task(model, task)
+    require_evaluation_mode(model)
+    if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
+        raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
+    signals, added = _signals(task, signals)
+    if not 2 <= folds <= 11:
+        raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
+    sample = draw(task, problems, n, seed)
+    chosen = unique_problems(torch.as_tensor(task.as_problems(sample.problems)))
+    if len(chosen) < 20 * folds:
+        raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
+    variables = task.variables(chosen)
+    places = {t: positions_at(task, t, at) for t in digit_targets(task, columns=True)}
+    places = {target: found for target, found in places.items() if found}
+    width = max((len(found) for found in places.values()), default=0)
+    targets = [target for target, found in places.items() if len(found) == width]
+    roles, base = [task.target_roles[target] for target in targets], base_of(task)
+    digits = _column_digits(task, chosen)
+    _, number = torch.unique(chosen.flatten(1), dim=0, return_inverse=True)
+    whole: torch.Tensor = number[:, None]  # where a column's digits are too few to hold some out: problems are
+
+    def labelled(role: Role, signal: str) -> Labels | None:
+        if added and signal in SIGNALS:
+            return column_labels(variables, role, signal, base)
+        index = variable_index(role, variables[signal].shape)
+        own = digits.get(role.column or 0, whole)
+        own = own if len(torch.unique(own.sort(1).values, dim=0)) >= 2 * folds else whole
+        return None if index is None else variable_labels(variables[signal][(slice(None), *index)], own, signal, base)
+
+    labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
+    points = stream_points(model)
+    named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
+    if isinstance(untrained, str) and untrained == DRAWN:
+        untrained = _untrained(model, task, seed)
+    found, blank = (
+        None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
+        for one in (model, untrained)
+    )
+    assert found is not None
+    source = f"{sample.provenance.source}, {folds} folds of digit pairs"
+    provenance = Provenance(len(chosen), seed, source, sample.provenance.rung)
+    columns = target_labels(task, targets)
+    return compute_linear_probes(found, labels, columns, model_name(model), at, provenance, folds, blank)
+
+
+def _untrained(model: Any, task: Task, seed: int) -> Any | None:
+    """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
+    from interp.core.random_draws import untrained_twin  # which needs the probes' readings
+
+    try:
+        return untrained_twin(model, task, seed)
+    except UserError:
+        return None
+
+
+def _signals(task: Task, signals: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """The signals to probe for, and whether the task computes what those of column addition need.
+
+    Raises:
+        UserError: a signal that the task has not, with the closest.
+    """
+    own = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
+    added = set(NEEDED) <= own.keys()
+    if signals is None:
+        return list(SIGNALS if added else own), added
+    chosen = [signals] if isinstance(signals, str) else list(signals)
+    for signal in chosen:
+        if signal in SIGNALS and signal not in own and not added:
+            missing = next(name for name in NEEDED if name not in own)
+            raise UserError(f"Task {task.name!r} does not compute {missing}, which {signal!r} asks about.")
+        if signal not in own and signal not in SIGNALS:
+            raise unknown_name("signal", signal, (*SIGNALS, *own))
+    return chosen, added
+
+
+def _column_digits(task: Task, problems: torch.Tensor) -> dict[int, Int[torch.Tensor, "n operand"]]:
+    """The operands' digits by column."""
+    domain = domain_of(task)
+    digits = domain.digits_of(problems)
+    return {k: digits[:, [i for i, at in enumerate(domain.column) if at == k]] for k in sorted(set(domain.column))}
+
+
+def _read_all(
+    model: Any, tokens: torch.Tensor, sites: Mapping[str, str], places: Sequence[Sequence[int]]
+) -> dict[str, Float[np.ndarray, "n column feature"]]:
+    """Activations by site, the positions of one column and all further axes flattened."""
+    flat = [position for positions in places for position in positions]
+    parts: dict[str, list[np.ndarray]] = {}
+    for _, values in read(model, tokens, sites.values(), flat):
+        for site, hook in sites.items():
+            here = values[hook]
+            parts.setdefault(site, []).append(here.reshape(len(here), len(places), -1).float().cpu().numpy())
+    return {site: np.concatenate(each) for site, each in parts.items()}

@@ -1,0 +1,120 @@
+"""What the lenses share: the streams of a model, the digits they ask about, and activations at chosen positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.problems import chunks
+from interp.core.sites import require_hook
+from models.errors import UserError, unknown_name
+from models.tasks.base import Role, Task
+
+
+def stream_points(model: Any) -> dict[str, str]:
+    """The residual streams in order of depth: label -> hook. "L0 pre" is the embeddings, "L1 mid" stands behind layer
+    1's attention, "L1 post" behind its MLP; the pre of a later layer is the post of the one before."""
+    points = {"L0 pre": "blocks.0.hook_resid_pre"}
+    for layer in range(model.cfg.n_layers):
+        for part in ("mid", "post"):
+            hook = f"blocks.{layer}.hook_resid_{part}"
+            if part == "post" or (hook in model.hook_dict and not getattr(model.cfg, "attn_only", False)):
+                points[f"L{layer} {part}"] = hook
+    return {label: require_hook(model, hook) for label, hook in points.items()}
+
+
+def digit_targets(task: Task, columns: bool = False) -> list[int]:
+    """Targets that are digits of the answer or of a scratchpad; with ``columns`` only those that the task's symbolic
+    algorithm computes (a scratchpad's first number is given)."""
+    found = [i for i, role in enumerate(task.target_roles) if role.column is not None]
+    if columns:
+        sample = task.variables(task.sample(2, torch.Generator().manual_seed(0)))
+        shape = next(iter(sample.values())).shape
+        found = [i for i in found if variable_index(task.target_roles[i], shape) is not None]
+    return found
+
+
+def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]:
+    """A name for each target, its role's label; those that several targets share are numbered: ">", "> (2)", ..."""
+    seen: dict[str, int] = {}
+    names = []
+    for role in task.target_roles:
+        seen[role.label] = seen.get(role.label, 0) + 1
+        names.append(role.label if seen[role.label] == 1 else f"{role.label} ({seen[role.label]})")
+    return names if targets is None else [names[target] for target in targets]
+
+
+def variable_index(role: Role, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Where a digit's value stands in a variable of shape [n, column] or [n, step, column], behind the problem's axis;
+    None if the algorithm does not compute it. Steps are counted from 1 in roles."""
+    if role.column is None or not 0 <= role.column < shape[-1]:
+        return None
+    if len(shape) == 2:
+        return (role.column,)
+    if role.index is None or not 1 <= role.index <= shape[1]:
+        return None
+    return (role.index - 1, role.column)
+
+
+def variable_of(variables: Mapping[str, Int[Tensor, "n *column"]], name: str, role: Role) -> Int[Tensor, " n"]:
+    """One variable of the symbolic algorithm in a digit's column.
+
+    Raises:
+        UserError: the task has no such variable (with the closest name), or not for this digit.
+    """
+    if name not in variables:
+        raise unknown_name("variable of the task", name, variables)
+    index = variable_index(role, variables[name].shape)
+    if index is None:
+        raise UserError(f"The task's algorithm does not compute {name} for {role.label}.")
+    return variables[name][(slice(None), *index)]
+
+
+def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role, base: int = 10) -> Int[Tensor, " n"]:
+    """The digit that would stand in a column if its carry in were the other one: one less with a carry, else one more.
+
+    Raises:
+        UserError: the task's algorithm has no carry there.
+    """
+    carry, digit = (variable_of(variables, name, role) for name in ("carry_in", "s"))
+    return (digit + 1 - 2 * carry) % base
+
+
+def read(
+    model: Any, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int], size: int = 512
+) -> Iterator[tuple[Float[Tensor, "chunk place d_vocab"], dict[str, Float[Tensor, "chunk place *feature"]]]]:
+    """(logits, activations by hook) at chosen positions, a chunk of sequences at a time, without gradients.
+
+    Raises:
+        UserError: a hook point that does not exist (with the closest name), one that this model's switches leave
+            silent, or one without a position axis behind the batch.
+    """
+    names, places = [require_hook(model, name) for name in dict.fromkeys(hooks)], list(positions)
+    for batch in chunks(tokens, model, size):
+        kept: dict[str, Tensor] = {}
+
+        def keep(values: Tensor, hook: Any, name: str, kept: dict[str, Tensor]) -> None:
+            kept[name] = values
+
+        fwd_hooks = [(name, partial(keep, name=name, kept=kept)) for name in names]
+        try:
+            with torch.no_grad():
+                logits = model.run_with_hooks(batch, return_type="logits", fwd_hooks=fwd_hooks)
+        except AssertionError as error:  # a hook on a point that is switched off
+            raise UserError(str(error)) from None
+        found = {}
+        for name in names:
+            if name not in kept:
+                raise UserError(f"The hook point {name!r} exists and never fired, so there is nothing to read there.")
+            if kept[name].ndim < 3 or kept[name].shape[:2] != batch.shape:
+                raise UserError(
+                    f"{name} has shape {list(kept[name].shape)}, without the positions behind the batch; read one such "
+                    "as hook_resid_mid, attn.hook_z or mlp.hook_post."
+                )
+            found[name] = kept[name][:, places]
+        yield logits[:, places], found

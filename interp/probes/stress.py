@@ -1,0 +1,199 @@
+"""Where a ten-digit adder fails: suites of problems that uniform test sets do not contain.
+
+A uniform pair of ten-digit numbers has a carry chain longer than four columns once in ten thousand, and practically
+never fewer than eight digits; a model can be right on 100,000 of them and wrong where it matters. The suites, each
+scored for itself:
+
+    uniform               both operands uniform in [0, 10^10): the reference
+    carry-chain length    problems whose longest chain has exactly this length, 0 to 10 (:mod:`models.tasks.carries`)
+    full carry chains     the units make a carry and all nine other columns (digit sum 9) pass it on
+    runs of nines         10^k - 1 and a number of up to k digits that is not 0, in either order
+    digit counts          both operands uniform in [0, 10^k); every such pair for k = 1 and 2
+    edge cases            every ordered pair of 0, 1, 9, powers of ten and their half, numbers of one repeated digit,
+                          and the neighbours of all these
+
+Curricula train on numbers of few digits; on these the suites show what is remembered, not what generalises. Scores are
+of whole answers (greedy decoding and teacher forcing agree on them). Each case has its own rung: exhaustive where all
+its problems were tried, else sampled, with a Clopper-Pearson interval for its own distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result, Rung
+from interp.core.sites import model_name
+from models.errors import UserError, unknown_name
+from models.evaluation import Failure, Rate, score
+from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
+from models.tasks.base import Task
+from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
+
+SHARE = 10  # a suite of several cases gives each this part of ``n``
+
+
+@dataclass(frozen=True)
+class StressCase:
+    """One set of problems: which suite, which case of it, how many were right, and the first few that were not."""
+
+    suite: str
+    case: str
+    rate: Rate
+    rung: Rung
+    failures: tuple[Failure, ...]
+
+    @property
+    def errors(self) -> int:
+        return self.rate.n - self.rate.correct
+
+    @property
+    def low(self) -> float:
+        """Lower end of the error rate's 95% interval; the rate itself where every problem was tried."""
+        return 1 - self.rate.interval[1] if self.rung == "sampled" else self.errors / self.rate.n
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return 1 - self.rate.interval[0] if self.rung == "sampled" else self.errors / self.rate.n
+
+
+@dataclass(frozen=True, eq=False)
+class StressSuites(Result):
+    """The score of every case of every suite."""
+
+    model: str
+    cases: tuple[StressCase, ...]
+    provenance: Provenance
+
+    def suite(self, name: str) -> list[StressCase]:
+        """The cases of one suite. Raises UserError for an unknown name."""
+        names = list(dict.fromkeys(case.suite for case in self.cases))
+        if name not in names:
+            raise unknown_name("suite", name, names)
+        return [case for case in self.cases if case.suite == name]
+
+    @property
+    def errors(self) -> int:
+        return sum(case.errors for case in self.cases)
+
+    def sentence(self) -> str:
+        tried = sum(case.rate.n for case in self.cases)
+        if not self.errors:
+            return f"{self.model} answers all {tried:,} stress problems, in {len(self.cases)} cases."
+        worst = max(self.cases, key=lambda case: case.errors / case.rate.n)
+        interval = f", 95% interval {worst.low:.2%}-{worst.high:.2%}" if worst.rung == "sampled" else ", all there are"
+        uniform = self.suite("uniform")[0]
+        return (
+            f"{self.model} makes {uniform.errors:,} errors on {uniform.rate.n:,} uniform pairs and {self.errors:,} on "
+            f"all {tried:,} stress problems; it is worst on {worst.suite}, {worst.case}: {worst.errors:,} of "
+            f"{worst.rate.n:,} wrong ({worst.errors / worst.rate.n:.2%}{interval})."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a case: n, errors, error rate with 95% interval, rung, and one wrong problem if there is any."""
+        rows = []
+        for case in self.cases:
+            example = ""
+            if case.failures:
+                a, b = case.failures[0].problem
+                example = f"{a} + {b} = {case.failures[0].predicted}"
+            rows.append(
+                {
+                    "suite": case.suite,
+                    "case": case.case,
+                    "n": case.rate.n,
+                    "errors": case.errors,
+                    "error_rate": case.errors / case.rate.n,
+                    "low": case.low,
+                    "high": case.high,
+                    "rung": case.rung,
+                    "wrong_example": example,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """Error rate of every case, with its interval."""
+        from interp.figures.stress import stress_suites
+
+        return stress_suites(self)
+
+
+def edge_numbers() -> list[int]:
+    """0, 1, 9, powers of ten and their halves, numbers of one repeated digit, and the neighbours of all these."""
+    found = {0, 1, 9}
+    for k in range(DIGITS):
+        found |= {10**k, 5 * 10**k} | {d * (10 ** (k + 1) - 1) // 9 for d in (1, 4, 5, 8, 9)}
+    return sorted(x for x in {number + step for number in found for step in (-1, 0, 1)} if 0 <= x < LIMIT)
+
+
+def full_chains(n: int, generator: torch.Generator) -> Tensor:
+    """``n`` pairs whose units make a carry that all nine other columns pass on."""
+    return plant_carry(torch.zeros(n, dtype=torch.int64), torch.full((n,), DIGITS - 1), generator)
+
+
+def runs_of_nines(k: int, n: int, generator: torch.Generator) -> Tensor:
+    """``n`` pairs of 10^k - 1 and a uniform number in 1..10^k - 1, in either order."""
+    other = 1 + uniform_below(torch.full((n,), 10**k - 1), generator)
+    pairs = torch.stack((torch.full((n,), 10**k - 1), other), 1)
+    return torch.where((torch.rand(n, generator=generator) < 0.5)[:, None], pairs, pairs.flip(1))
+
+
+def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
+    """(suite, case, rung, problems) of every case; ``n`` problems where a suite is one case, else ``n / 10`` a case.
+
+    Raises:
+        UserError: n below 10.
+    """
+    if n < SHARE:
+        raise UserError(f"The number of problems a suite must be at least {SHARE}, not {n}.")
+    generator, part = torch.Generator().manual_seed(seed), n // SHARE
+
+    def below(k: int) -> tuple[Rung, Tensor]:
+        if 10**k * 10**k <= 10**4:
+            return "exhaustive", torch.cartesian_prod(torch.arange(10**k), torch.arange(10**k))
+        return "sampled", torch.randint(10**k, (part, 2), generator=generator)
+
+    found: list[tuple[str, str, Rung, Tensor]] = []
+    found.append(("uniform", "ten digits", "sampled", torch.randint(LIMIT, (n, 2), generator=generator)))
+    drawn: Callable[[int], Tensor] = lambda length: problems_of_chain_length(length, part, generator)  # noqa: E731
+    for length in range(DIGITS + 1):
+        found.append(("carry-chain length", str(length), "sampled", drawn(length)))
+    found.append(("full carry chains", "all ten columns", "sampled", full_chains(n, generator)))
+    for k in range(1, DIGITS + 1):
+        found.append(("runs of nines", f"{k} nine{'s' * (k > 1)}", "sampled", runs_of_nines(k, part, generator)))
+    found += [("digit counts", f"{k} digit{'s' * (k > 1)}", *below(k)) for k in range(1, DIGITS + 1)]
+    edges = torch.tensor(edge_numbers())
+    found.append(("edge cases", "every ordered pair", "exhaustive", torch.cartesian_prod(edges, edges)))
+    return found
+
+
+def stress_suites(model: Any, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
+    """Score a ten-digit adder on every suite.
+
+    Args:
+        model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
+        n: problems of a suite of one case; a case of a suite of several gets a tenth.
+
+    Cost: about 150,000 forward passes of 33 tokens at the default, ten seconds for a one-layer model.
+
+    Raises:
+        UserError: a model without hooks or task, another task, n below 10.
+    """
+    task = resolve_task(model, task)
+    if not isinstance(task, FixedWidthAddition):
+        raise UserError(f"The stress suites are pairs of ten-digit numbers; {task.name!r} is another task.")
+    cases = []
+    for suite, case, rung, problems in suites(n, seed):
+        result = score(model, problems, task=task)
+        cases.append(StressCase(suite, case, Rate(result.n, result.correct), rung, result.failures))
+    name = model_name(model)
+    total = sum(case.rate.n for case in cases)
+    return StressSuites(name, tuple(cases), Provenance(total, seed, "problems in all suites; rungs by case"))

@@ -1,0 +1,263 @@
+"""``interp.attack``: the problem that a model comes closest to answering wrong, or answers wrong.
+
+For models that no proof reaches (two layers, other formats, a user's own). The search goes along gradients of margins;
+its control is a random search of as many runs. What it finds is replayed with greedy decoding; what it does not find
+may still be there.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from tqdm import tqdm
+
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_hook
+from interp.proofs.attacks.runs import EMBED, Runner
+from interp.proofs.attacks.search import Report, gradient_search, random_search
+from interp.proofs.attacks.space import ProblemSpace, problem_space
+from interp.proofs.attacks.tally import Tally, Wrong
+from models.checkpoint import write_json_atomic
+from models.errors import UserError
+from models.evaluation import Failure, score
+
+RUNS = 20_000
+SEARCHES = ("attack", "random")
+
+
+@dataclass(frozen=True)
+class WrongAnswer(Failure):
+    """A problem that the model, greedily decoding, answered wrong.
+
+    Attributes:
+        margin: the smallest of its margins, in logits. runs: after how many runs the search met it.
+    """
+
+    margin: float
+    runs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Attack(Result):
+    """What the attack found, and what a random search of as many runs did.
+
+    Attributes:
+        task: the task's name and shape.
+        runs: sequences through the model, of each search (a gradient counts as three). budget: how many were allowed.
+        margins: ``by_target`` [search, target] and ``by_chain`` [search, chain_length], the smallest margins met, NaN
+            where no problem was tried; ``tried`` [search, chain_length], how many problems.
+        history: of each search, (runs, smallest margin so far) wherever it fell.
+        worst: of each search, the problem with the smallest margin. worst_target: of the attack's, the target.
+        n_wrong: of each search, distinct problems with a margin of zero (a tie) or below (teacher-forced).
+        wrong: of the attack's: the first and those with the smallest margins, each replayed with greedy decoding.
+        first_wrong: of each search, runs until its first wrong problem.
+    """
+
+    model: str
+    task: str
+    operator: str
+    runs: int
+    budget: int
+    seconds: float
+    margins: xr.Dataset
+    history: dict[str, tuple[tuple[int, float], ...]]
+    worst: dict[str, tuple[int, ...]]
+    worst_target: str
+    n_wrong: dict[str, int]
+    wrong: tuple[WrongAnswer, ...]
+    first_wrong: dict[str, int | None]
+    provenance: Provenance
+
+    def smallest_margin(self, search: str = "attack") -> float:
+        """The smallest margin that a search ("attack" or "random") met; -inf where logits are not numbers."""
+        return self.history[search][-1][1]
+
+    def text(self, problem: tuple[int, ...]) -> str:
+        """A problem as one writes it."""
+        return f" {self.operator} ".join(map(str, problem)) if self.operator else "".join(map(str, problem))
+
+    def sentence(self) -> str:
+        control = f"{self.smallest_margin('random'):.4g}"
+        if self.wrong:
+            found = min(self.wrong, key=lambda wrong: wrong.runs)
+            answer = "no number" if found.predicted is None else found.predicted
+            others = f", one of {self.n_wrong['attack']:,}" if self.n_wrong["attack"] > 1 else ""
+            met = self.n_wrong["random"]
+            random = f"found {met:,}" if met else f"found none, its smallest margin {control}"
+            return (
+                f"wrong: {self.text(found.problem)} -> {answer} (replayed, greedy){others}, found after "
+                f"{found.runs:,} of {self.runs:,} runs; random search of as many {random}."
+            )
+        if self.n_wrong["attack"]:
+            return (
+                f"undecided: at {self.text(self.worst['attack'])} ({self.worst_target}) another token has as large a "
+                f"logit as the right one, which is one of {self.n_wrong['attack']:,} ties; greedy decoding takes the "
+                f"right one by its place in the vocabulary. Random search of as many runs: {control}."
+            )
+        return (
+            f"no failure among {self.provenance.n:,} problems tried: smallest margin {self.smallest_margin():.4g} at "
+            f"{self.text(self.worst['attack'])} ({self.worst_target}); random search of as many runs: {control}. "
+            "This proves nothing."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a target and one a chain length: smallest margins of both searches, and problems tried."""
+        rows = []
+        for kind, name in (("target", "by_target"), ("chain_length", "by_chain")):
+            values = self.margins[name]
+            for label in values[kind].values.tolist():
+                row: dict[str, Any] = {"by": kind, "where": str(label)}
+                for search in SEARCHES:
+                    row[search] = float(values.sel({"search": search, kind: label}))
+                for search in SEARCHES:
+                    counts = self.margins["tried"].sel(search=search)
+                    row[f"tried_{search}"] = int(counts.sum() if kind == "target" else counts.sel(chain_length=label))
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Any:
+        """Smallest margin over runs, attack and random, and by target."""
+        from interp.figures.attack import figure_attack
+
+        return figure_attack(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; margins that are no number, or of nothing tried, are null."""
+        plain = ("model", "task", "operator", "runs", "budget", "seconds", "worst", "worst_target", "n_wrong")
+        value = {name: getattr(self, name) for name in (*plain, "first_wrong")}
+        value |= {"sentence": self.sentence(), "provenance": asdict(self.provenance)}
+        value["history"] = {name: [[n, _finite(m)] for n, m in rows] for name, rows in self.history.items()}
+        value["wrong"] = [asdict(wrong) | {"margin": _finite(wrong.margin)} for wrong in self.wrong]
+        table = self.to_dataframe().to_dict("records")
+        value["margins"] = [row | {name: _finite(row[name]) for name in SEARCHES} for row in table]
+        return value
+
+    def save(self, path: str | Path) -> None:
+        write_json_atomic(path, self.to_dict())
+
+
+def attack(
+    model: Any,
+    task: Any = None,
+    runs: int = RUNS,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: bool = False,
+) -> Attack:
+    """Search for a problem that a model answers wrong, and for the smallest margin.
+
+    The search starts from a seeded sample (half of it rich in carries, where the task has carries) and goes along
+    gradients: every change of an operand's digit, every move of digits within a column, every run of nines is
+    estimated to first order with all tokens of the true answer changed along, and the most promising are run. What the
+    answer is, where it is predicted and what carries comes from the task. Where two ten-digit numbers are added, the
+    columns' dynamic programme proposes too.
+
+    Cost: up to ``2 runs`` sequences through the model (a random search gets what the attack spent), and as much again
+    for proposals in small models: about half a minute for a one-layer adder at the default.
+
+    Args:
+        model: any model with TransformerLens hooks; in two or more layers too.
+        task: the task, if the model does not carry it, or in another shape: ``model.task.at(10, 10)``.
+        runs: sequences that each search may run; a gradient counts as three. Problems are never run twice.
+        seed: of both searches; the same seed finds the same.
+        seconds: stop the attack after so long, and give the random search as many runs; the result then depends on the
+            machine.
+        progress: show a bar on stderr.
+
+    Raises:
+        UserError: a model without hooks or an embedding, a task without operands or fixed places, runs below 1.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    require_hook(model, EMBED)
+    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+        raise UserError(f"The number of runs must be at least 1, not {runs}.")
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"The time must be positive, not {seconds} s.")
+    if seed < 0:
+        raise UserError(f"The seed must be 0 or more, not {seed}.")
+    space = problem_space(task)
+    found: dict[str, Tally] = {}
+    spent = runs
+    for name, search in zip(SEARCHES, (gradient_search, random_search), strict=True):
+        with tqdm(total=spent, desc=name, disable=not progress, unit="run") as bar:
+            limit = seconds if name == "attack" else None
+            begun = time.perf_counter()
+            runner = Runner(model, task)
+            stop = lambda: limit is not None and time.perf_counter() - begun > limit  # noqa: B023, E731
+            found[name] = search(runner, space, spent, seed, _reporter(bar), stop)
+            if name == "attack":
+                spent = runner.runs
+    tally = found["attack"]
+    assert tally.worst is not None
+    labels = [role.label for role in task.target_roles]
+    numbers = {name: task.numbers(space.problems(t.worst[2][None]))[0] for name, t in found.items() if t.worst}
+    wrong = replay(model, space, tally.kept())
+    first = {name: None if t.first_wrong is None else t.first_wrong.runs for name, t in found.items()}
+    return Attack(
+        model=model_name(model),
+        task=", ".join(filter(None, (task.name, getattr(task, "shape_text", "")))),
+        operator=getattr(task, "operator", "+"),
+        runs=spent,
+        budget=runs,
+        seconds=time.perf_counter() - start,
+        margins=_table(found, labels),
+        history={name: tuple(t.history) for name, t in found.items()},
+        worst=numbers,
+        worst_target=labels[tally.worst[1]],
+        n_wrong={name: t.n_wrong for name, t in found.items()},
+        wrong=wrong,
+        first_wrong=first,
+        provenance=Provenance(tally.tried, seed, "problems along gradients"),
+    )
+
+
+def replay(model: Any, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
+    """Those of the kept problems that the model answers wrong when it reads its own tokens."""
+    if not kept:
+        return ()
+    task = space.task
+    problems = space.problems(torch.stack([wrong.digits for wrong in kept]))
+    margins = {task.numbers(problems[i : i + 1])[0]: wrong for i, wrong in enumerate(kept)}
+    failures = score(model, problems, method="greedy", task=task).failures
+    replayed = []
+    for failure in failures:
+        wrong = margins[failure.problem]
+        replayed.append(WrongAnswer(**asdict(failure), margin=wrong.margin, runs=wrong.runs))
+    return tuple(replayed)
+
+
+def _reporter(bar: Any) -> Report:
+    def report(runs: int, tally: Tally) -> None:
+        bar.set_postfix_str(f"margin {tally.smallest:.4g}, wrong {tally.n_wrong:,}", refresh=False)
+        bar.update(runs - bar.n)
+
+    return report
+
+
+def _table(found: dict[str, Tally], labels: list[str]) -> xr.Dataset:
+    lengths = sorted({length for tally in found.values() for length in tally.by_chain})
+    chains = [[tally.by_chain.get(length, (0, np.nan)) for length in lengths] for tally in found.values()]
+    by_chain = np.array([[smallest for _, smallest in row] for row in chains])
+    counts = np.array([[n for n, _ in row] for row in chains])
+    by_target = np.stack([tally.by_target for tally in found.values()])
+    return xr.Dataset(
+        {
+            "by_target": (("search", "target"), by_target),
+            "by_chain": (("search", "chain_length"), by_chain),
+            "tried": (("search", "chain_length"), counts),
+        },
+        coords={"search": list(found), "target": labels, "chain_length": lengths},
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,193 @@
+"""The two searches for a problem that a model answers wrong: along gradients, and at random with as many runs.
+
+:func:`gradient_search` keeps an archive of the smallest margins in every *niche*: a target, the token read there, the
+right token and the best other one, so that it does not spend itself on one way to fail. A step takes some of the
+archive that were not taken yet, asks for the gradient of each one's margin, estimates what every neighbour's margin
+would be (:mod:`interp.proofs.attacks.moves`, :func:`interp.proofs.attacks.runs.estimates`), and runs the most promising
+neighbours through the model, with a few that no estimate speaks for, the programme's proposals
+(:mod:`interp.proofs.attacks.programme`) and fresh problems. Nothing is run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.attacks.moves import changed_digits, crossed, moved_digits, runs_of_nines
+from interp.proofs.attacks.programme import Programme, programme
+from interp.proofs.attacks.runs import GRADIENT_RUNS, Margins, Runner, estimates
+from interp.proofs.attacks.space import Digits, OtherDigits, ProblemSpace, batches, unseen
+from interp.proofs.attacks.tally import Tally
+
+START_SHARE, MOST_START = 0.2, 4_096  # of the runs, for the sample that the search starts from
+PARENTS = 16  # of the archive, a step
+CHILDREN, BLIND, FRESH = 10, 2, 16  # by estimate and without one, a parent; fresh problems, a step
+MOST_NEIGHBOURS = 1_500  # estimated for one parent; of more, a random choice
+NICHE_SIZE = 4  # problems that a niche keeps; a step takes one of them
+LOOKED_AT = 64  # problems of a batch that may enter the archive, for each target
+
+Report = Callable[[int, Tally], None]
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A problem in the archive, for one of its targets."""
+
+    margin: float
+    target: int
+    key: bytes
+    digits: Int[Tensor, "operand column"]
+
+
+class Archive:
+    """The smallest margins of every niche, and which of them were not taken yet."""
+
+    def __init__(self) -> None:
+        self.niches: dict[tuple[int, ...], list[Entry]] = {}
+        self.taken: set[tuple[int, bytes]] = set()
+
+    def add(self, space: ProblemSpace, digits: Digits, margins: Margins) -> None:
+        keys = space.keys(digits)
+        values = margins.values.numpy()
+        for target in range(values.shape[1]):
+            for row in np.argsort(values[:, target], kind="stable")[:LOOKED_AT].tolist():
+                niche = (target, *(int(x[row, target]) for x in (margins.read, margins.right, margins.rival)))
+                held = self.niches.setdefault(niche, [])
+                if len(held) < NICHE_SIZE or values[row, target] < held[-1].margin:
+                    held.append(Entry(float(values[row, target]), target, keys[row], digits[row]))
+                    held.sort(key=lambda entry: entry.margin)
+                    del held[NICHE_SIZE:]
+
+    def take(self, n: int, rng: np.random.Generator) -> list[Entry]:
+        """Up to ``n`` that were not taken: half the smallest margins, then the smallest of each target in turn."""
+        open_ones = []
+        for held in self.niches.values():
+            left = [entry for entry in held if (entry.target, entry.key) not in self.taken]
+            open_ones += left[:1]
+        open_ones.sort(key=lambda entry: entry.margin)
+        chosen = open_ones[: n // 2]
+        rest = open_ones[n // 2 :]
+        while rest and len(chosen) < n:
+            first_of: dict[int, Entry] = {}
+            for entry in rest:
+                first_of.setdefault(entry.target, entry)
+            turn = list(first_of.values())
+            chosen += [turn[i] for i in rng.permutation(len(turn))[: n - len(chosen)].tolist()]
+            rest = [entry for entry in rest if entry not in chosen]
+        self.taken.update((entry.target, entry.key) for entry in chosen)
+        return chosen
+
+
+def random_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+    """Distinct problems drawn as the gradient search draws its start, one run each."""
+    rng, seen = np.random.default_rng(seed), set()
+    tally = Tally(space, len(runner.queries))
+    while runner.runs < runs and not stop():
+        digits = space.fresh(min(1_024, runs - runner.runs), rng, seen)
+        if not len(digits):
+            break
+        tally.add(digits, runner.margins(space.problems(digits)), runner.runs)
+        report(runner.runs, tally)
+    return tally
+
+
+def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+    """See the module's docstring. Spends at most ``runs`` of the runner's; the same seed finds the same."""
+    rng, seen = np.random.default_rng(seed), set()
+    tally, archive = Tally(space, len(runner.queries)), Archive()
+    jumps = programme(runner, space.task)
+
+    def run(digits: Digits) -> None:
+        for rows in batches(len(digits), 1_024):
+            margins = runner.margins(space.problems(digits[rows]))
+            tally.add(digits[rows], margins, runner.runs)
+            archive.add(space, digits[rows], margins)
+            report(runner.runs, tally)
+
+    run(space.fresh(min(max(1, int(START_SHARE * runs)), MOST_START), rng, seen))
+    while runner.runs < runs and not stop():
+        cost = GRADIENT_RUNS + 1 + (jumps.cost if jumps else 0)
+        parents = archive.take(min(PARENTS, (runs - runner.runs) // cost), rng)
+        children = [] if not parents else [propose(runner, space, parents, jumps, seen, rng)]
+        children.append(space.fresh(FRESH if parents else runs - runner.runs, rng, seen))
+        digits = torch.cat(children)[: runs - runner.runs]
+        if not len(digits) and not parents:
+            break  # nothing is left to be tried
+        run(digits)
+    return tally
+
+
+def propose(
+    runner: Runner,
+    space: ProblemSpace,
+    parents: list[Entry],
+    jumps: Programme | None,
+    seen: set[bytes],
+    rng: np.random.Generator,
+) -> Digits:
+    """Neighbours of the parents to be run: the best by estimate, some without one, and the programme's."""
+    digits = torch.stack([parent.digits for parent in parents])
+    targets = torch.tensor([parent.target for parent in parents])
+    problems = space.problems(digits)
+    gradients = runner.gradients(problems, targets, jumps.hooks if jumps else ())
+    tokens, answers = space.task.encode(problems), space.task.targets(problems)
+    effects = jumps.effects(tokens, targets, gradients) if jumps else gradients.effects
+    sums = space.digit_sums(digits)
+    children = []
+    for row, target in enumerate(targets.tolist()):
+        near = neighbours(space, digits, row, None if sums is None else sums[row], rng)
+        near = unseen(space, near, seen)
+        if not len(near):
+            continue
+        its_problems = space.problems(near)
+        same = space.task.targets(its_problems)[:, target] == answers[row, target]
+        estimate = estimates(
+            gradients.margins[row].expand(len(near)),
+            effects[row].expand(len(near), -1, -1),
+            tokens[row].expand(len(near), -1),
+            space.task.encode(its_problems),
+        )
+        chosen = torch.cat((near[best(estimate, same)], near[some(~same, rng)]))
+        seen.update(space.keys(chosen))
+        children.append(chosen)
+    if jumps is not None:
+        jumped = unseen(space, jumps.proposals(space, digits, targets, effects), seen)
+        seen.update(space.keys(jumped))
+        children.insert(0, jumped)
+    return torch.cat(children) if children else digits[:0]
+
+
+def neighbours(
+    space: ProblemSpace,
+    digits: Digits,
+    row: int,
+    sums: Int[Tensor, "operand column"] | None,
+    rng: np.random.Generator,
+) -> OtherDigits:
+    """One parent's neighbours: all moves of it, and its crossings with the next parent."""
+    own = digits[row]
+    near = [changed_digits(space, own), moved_digits(space, own), crossed(own, digits[(row + 1) % len(digits)])]
+    if sums is not None:
+        near.append(runs_of_nines(space, own, sums))
+    found = torch.cat(near)
+    if len(found) > MOST_NEIGHBOURS:
+        found = found[torch.from_numpy(rng.permutation(len(found))[:MOST_NEIGHBOURS])]
+    return found
+
+
+def best(estimate: Float[Tensor, " n"], same: Tensor) -> Int[Tensor, " k"]:
+    """Rows of the smallest estimates among those that have one: with the same right token, and a number."""
+    ranked = torch.where(same & ~estimate.isnan(), estimate, torch.inf).argsort(stable=True)[:CHILDREN]
+    return ranked[same[ranked]]
+
+
+def some(other: Tensor, rng: np.random.Generator) -> Int[Tensor, " k"]:
+    """A few rows at random among those for which an estimate would say nothing."""
+    rows = other.nonzero().flatten()
+    return rows[torch.from_numpy(rng.permutation(len(rows))[:BLIND])]

@@ -1,0 +1,146 @@
+"""The problems of any arithmetic task as digits that a search may change: [problem, operand, column], units first.
+
+What a digit may be is what the task says (:attr:`models.tasks.base.Task.domain`), so that what is found is a problem of
+the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.core.problems import draw
+from models.tasks.base import Task
+from models.tasks.domain import Domain, domain_of
+
+CARRY_RICH = 0.5  # share of what is drawn, where a task has carries
+#: Draws that bring nothing new after which a domain counts as exhausted.
+PATIENCE = 20
+
+Digits = Int[Tensor, "n operand column"]
+OtherDigits = Int[Tensor, "k operand column"]  # as many or fewer, or more
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemSpace:
+    """The problems of ``task``: ``allowed`` says which digits may stand in which place."""
+
+    task: Task
+    domain: Domain
+
+    @cached_property
+    def allowed(self) -> Bool[Tensor, "operand column base"]:
+        """Which digits may stand in which place: where an operand has no digit, zero alone."""
+        cells = zip(self.domain.operand, self.domain.column, strict=True)
+        allowed = torch.zeros(self.n_operands, self.n_columns, self.base, dtype=torch.bool)
+        allowed[..., 0] = True
+        for cell, (operand, column) in enumerate(cells):
+            allowed[operand, column] = torch.arange(self.base) >= self.domain.lowest[cell]
+        return allowed
+
+    @property
+    def n_operands(self) -> int:
+        return self.domain.n_operands
+
+    @property
+    def n_columns(self) -> int:
+        return self.domain.n_columns or 1 + max(self.domain.column)
+
+    @property
+    def base(self) -> int:
+        return self.domain.base
+
+    @property
+    def size(self) -> int:
+        """How many problems there are."""
+        return self.domain.size
+
+    def digits(self, problems: Int[Tensor, "n *operands"]) -> Digits:
+        """Digits of problems as the task has them."""
+        if self.domain.n_columns is not None:
+            return problems
+        out = torch.zeros(len(problems), self.n_operands, self.n_columns, dtype=torch.int64)
+        out[:, list(self.domain.operand), list(self.domain.column)] = self.domain.digits_of(problems)
+        return out
+
+    def problems(self, digits: Digits) -> Int[Tensor, "n *operands"]:
+        """The task's problems of these digits."""
+        if self.domain.n_columns is not None:
+            return digits
+        return (digits * self.base ** torch.arange(self.n_columns)).sum(2)
+
+    def contains(self, digits: Digits) -> Bool[Tensor, " n"]:
+        """Whether every digit is one that may stand where it stands."""
+        inside = (digits >= 0) & (digits < self.base)
+        found = self.allowed.expand(len(digits), -1, -1, -1).gather(3, digits.clamp(0, self.base - 1)[..., None])
+        return (inside & found[..., 0]).flatten(1).all(1)
+
+    def keys(self, digits: Digits) -> list[bytes]:
+        """What tells problems apart."""
+        rows = digits.flatten(1).to(self.domain.dtype).numpy()
+        return [row.tobytes() for row in rows]
+
+    def digit_sums(self, digits: Digits) -> Digits | None:
+        """For every operand's digit, what its column adds up to with the digit it is added to; None without carries.
+
+        From the symbolic algorithm: ``digit_sum`` of two operands, or of operand i and the running sum before it.
+        """
+        found = self.task.variables(self.problems(digits))
+        if not {"digit_sum", "propagate"} <= found.keys():
+            return None
+        sums = found["digit_sum"]
+        if sums.ndim == 2 and self.n_operands == 2:
+            sums = sums[:, None].expand(-1, 2, -1)
+        if sums.ndim != 3 or sums.shape[1] != self.n_operands or sums.shape[2] < self.n_columns:
+            return None
+        return sums[..., : self.n_columns]
+
+    def fresh(self, n: int, rng: np.random.Generator, seen: set[bytes]) -> Digits:
+        """Up to ``n`` problems that were not seen, half of them rich in carries where the task has carries.
+
+        Fewer only where :data:`PATIENCE` draws in a row brought nothing new. They count as seen from here on.
+        """
+        kept: list[Tensor] = []
+        missing, idle = n, 0
+        while missing > 0 and idle < PATIENCE:
+            sample = draw(self.task, None, max(2, missing), int(rng.integers(2**31)), CARRY_RICH)
+            drawn = self.digits(sample.problems)
+            drawn = drawn[torch.from_numpy(rng.permutation(len(drawn)))]
+            kept.append(unseen(self, drawn[self.contains(drawn)], seen)[:missing])
+            seen.update(self.keys(kept[-1]))
+            missing -= len(kept[-1])
+            idle = 0 if len(kept[-1]) else idle + 1
+        return torch.cat(kept) if kept else torch.zeros(0, self.n_operands, self.n_columns, dtype=torch.int64)
+
+
+def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> OtherDigits:
+    """Those that were not seen, each once, in their order."""
+    taken: set[bytes] = set()
+    rows = []
+    for row, key in enumerate(space.keys(digits)):
+        if key not in seen and key not in taken:
+            taken.add(key)
+            rows.append(row)
+    return digits[rows]
+
+
+def problem_space(task: Task) -> ProblemSpace:
+    """The space of a task's problems.
+
+    Raises:
+        UserError: a task that does not say which problems it has, or whose sequences have no fixed places.
+    """
+    space = ProblemSpace(task, domain_of(task))
+    task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # refuses formats without fixed places
+    return space
+
+
+def batches(n: int, size: int) -> Iterator[slice]:
+    """0..n in slices of at most ``size``."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))

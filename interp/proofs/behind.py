@@ -1,0 +1,341 @@
+"""From what attention writes to the answer, for many regions at once: bounds of the right token's lead.
+
+Behind the attention, a query's stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a region of
+attention outputs (a box in some directions, and an error) :meth:`Behind.margins` bounds the margin ``min over others of
+(logit_answer - logit_other)`` from below and above over the whole region, in first-order forms (:mod:`forms`): what the
+bounds give away falls with the square of the region's radius. Both arithmetics of :mod:`balls` are enclosed, with the
+roundings of each operation as :class:`interp.proofs.decision.Decision` counts them.
+
+Steps, for d-vectors y: the MLP reads ``y C diag(w2) W_in`` (C subtracts the mean, or is the identity) times one number
+``1 / scale``; its units' activations and y itself go through ``C diag(w) (U_answer - U_other)``, each with one matrix,
+so that what coordinates have in common is kept; and the leads are multiplied by the last ``1 / scale``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp.proofs import forms
+from interp.proofs.balls import GELU_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
+from interp.proofs.forms import LEAST, UP, Forms, Matrix, centring, exactly, linear, multiply, roundings, scaled
+from interp.proofs.one_layer import OneLayerAdder
+from models.errors import UserError
+
+CHUNK = 2048  # regions at a time: what they need stays within a processor's cache
+#: Magnitudes whose squares and products stay finite in float64; beyond them there is no bound.
+LARGEST_REAL = 2.0**200
+#: ``sum_i (x_i / scale)^2 <= d`` holds up to rounding, if eps is far above what underflow can do to a square.
+NORM_SLACK, LEAST_EPS = 1 + 2.0**-10, 2.0**-60
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """n regions: attention writes ``center + coeff basis + e`` before ``b_O``, ``|coeff| <= radius``, ``|e| <= error``.
+
+    Attributes:
+        target: 0 for the units' digit and so on: the query stands at ``adder.layout.queries[target]``.
+        token: the query's own token. answer: the right one to predict.
+        basis: directions, of each region or of all.
+        error: everything else: rounding, what is written off the basis.
+    """
+
+    target: Int[np.ndarray, " n"]
+    token: Int[np.ndarray, " n"]
+    answer: Int[np.ndarray, " n"]
+    center: Float[np.ndarray, "n d"]
+    basis: Float[np.ndarray, "n r d"] | Float[np.ndarray, "r d"]
+    radius: Float[np.ndarray, "n r"]
+    error: Float[np.ndarray, "n d"]
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def take(self, rows: Int[np.ndarray, " m"]) -> Regions:
+        """Some of the regions, copied."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        shared = {"basis": self.basis} if self.basis.ndim == 2 else {}
+        return Regions(**({name: value[rows] for name, value in own.items() if name not in shared} | shared))
+
+
+@dataclass(frozen=True, eq=False)
+class _Leads:
+    """What the last norm's input is multiplied by, for one right answer, and what float32 rounds there.
+
+    Attributes:
+        matrix: ``[C; W_out C]`` beside the leads' ``[D; W_out D]``, ``D = C diag(w) (U_answer - U_other)``.
+        constant, error: what ``b_out`` makes of both.
+        bias: leads that do not depend on the stream, ``b (U_answer - U_other) + b_U,answer - b_U,other``, with error.
+        direct: ``|D|``, [d, other].
+        gained: ``|w (U_answer - U_other)|``, [d, other]: how an error of the centred stream arrives.
+        unembedded: ``|w| (|U_answer| + |U_other|)``, [d, other].
+        offset: ``|b| (|U_answer| + |U_other|)``; biases: ``|b_U,answer| + |b_U,other|``.
+    """
+
+    matrix: Matrix
+    constant: Float[np.ndarray, " found"]
+    error: Float[np.ndarray, " found"]
+    bias: Float[np.ndarray, " other"]
+    bias_error: Float[np.ndarray, " other"]
+    direct: Float[np.ndarray, "d other"]
+    gained: Float[np.ndarray, "d other"]
+    unembedded: Float[np.ndarray, "d other"]
+    offset: Float[np.ndarray, " other"]
+    biases: Float[np.ndarray, " other"]
+
+
+class Behind:
+    """Bounds of margins behind the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
+
+    Raises:
+        UserError: roundings of float32 are asked for, and the model is in another dtype.
+    """
+
+    def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
+        if arithmetic.unit and adder.model.config.dtype != "float32":
+            raise UserError(
+                f"float32 rounding is bounded for float32 models, and this one is in {adder.model.config.dtype}."
+            )
+        self.adder, self.arithmetic = adder, arithmetic
+        self.d, self.m = adder.W_in.shape
+        self.unit = arithmetic.unit
+        self.largest = LARGEST if self.unit else LARGEST_REAL
+        weights = [adder.W_E, adder.W_pos, adder.W_in, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
+        weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
+        #: No bound is stated for weights so large; every margin is then NaN.
+        self.moderate = max(float(np.abs(w).max(initial=0)) for w in weights) < (
+            LARGEST_WEIGHT if self.unit else self.largest
+        )
+        self.centre = centring(self.d) if adder.centred else exactly(np.eye(self.d))
+        self.gained_in = scaled(adder.ln2, adder.W_in)
+        self.read = self.centre @ self.gained_in
+        offset = adder.ln2_b[None] @ adder.W_in
+        self.pre_bias = offset[0] + adder.b_in
+        self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(adder.W_in))[0] * UP
+        self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(adder.b_in)) + LEAST
+        norm = np.sqrt(self.d * (self.gained_in.size**2).sum(0))
+        self.most_pre = norm * NORM_SLACK if adder.eps >= LEAST_EPS else np.full(self.m, np.inf)
+        self._leads: dict[int, _Leads] = {}
+
+    def growth(self, n: int | float) -> float:
+        """``n u / (1 - n u)`` as a float above it; 0 for the reals."""
+        return n * self.unit / (1 - n * self.unit) * UP
+
+    @property
+    def tiny(self) -> float:
+        return TINY if self.unit else 0.0
+
+    def margins(self, regions: Regions) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Lower and upper bounds of each region's margins, in logits.
+
+        Postcondition: where both are numbers, the margin of every input whose attention output (at this target, with
+        this token at the query) lies in the region is between them, as ``arithmetic`` computes it: all answered rightly
+        if lower > 0, all wrongly if upper < 0. NaN says nothing: numbers that are not finite, or too large.
+
+        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions beside
+        the results.
+
+        Raises:
+            UserError: targets, tokens or answers that the model does not have, or shapes that do not fit.
+        """
+        self._check(regions)
+        lower, upper = np.full((2, len(regions)), np.nan)
+        if not self.moderate:
+            return lower, upper
+        order = np.argsort(regions.answer, kind="stable")
+        starts = np.flatnonzero(np.diff(regions.answer[order], prepend=-1))
+        with np.errstate(all="ignore"):
+            for group in np.split(order, starts[1:]):
+                for start in range(0, len(group), CHUNK):
+                    rows = group[start : start + CHUNK]
+                    lower[rows], upper[rows] = self._chunk(regions.take(rows))
+        return lower, upper
+
+    def _check(self, regions: Regions) -> None:
+        n, d = regions.center.shape
+        r = regions.radius.shape[-1]
+        shapes = {regions.target.shape, regions.token.shape, regions.answer.shape}
+        fits = shapes == {(n,)} and d == self.d and regions.radius.shape == (n, r) and regions.error.shape == (n, d)
+        if not fits or regions.basis.shape not in ((r, d), (n, r, d)):
+            raise UserError(
+                f"Regions of a model with d_model {self.d} need n x {self.d} centers and errors, n x r radii."
+            )
+        adder = self.adder
+        limits = (("target", len(adder.layout.queries)), ("token", len(adder.W_E)), ("answer", adder.W_U.shape[1]))
+        for name, limit in limits:
+            values = getattr(regions, name)
+            if n and (values.min() < 0 or values.max() >= limit):
+                raise UserError(f"A region's {name} is from 0 to {limit - 1}, not {values.min()} to {values.max()}.")
+
+    def _chunk(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
+        """Regions of one right answer."""
+        leads = self._lead(int(regions.answer[0]))
+        y = self._stream(regions)
+        valid = (regions.error >= 0).all(1) & self._moderate(y.size())
+        stacked, valid_mlp = self._with_mlp(y)
+        return self._logits(stacked, leads, valid & valid_mlp)
+
+    def _moderate(self, *sizes: np.ndarray) -> Bool[np.ndarray, " n"]:
+        """Where nothing is too large, or not a number."""
+        return np.logical_and.reduce([(size < self.largest).all(0) for size in sizes])
+
+    def _stream(self, regions: Regions) -> Forms:
+        """``y = x + (attn_out + b_O)``."""
+        adder, symbols = self.adder, regions.radius.shape[1]
+        token, position = regions.token, np.array(adder.layout.queries)[regions.target]
+        if self.unit:
+            x = adder.W_E.astype(np.float32)[token] + adder.W_pos.astype(np.float32)[position]
+            x = x.astype(np.float64)
+        else:
+            x = adder.W_E[token] + adder.W_pos[position]
+        values = np.empty((self.d, 1 + symbols, len(regions)))
+        center = regions.center
+        values[:, 0] = (center + adder.b_O + x).T
+        values[:, 1:] = (regions.basis * regions.radius[..., None]).T
+        size = np.abs(center) + np.abs(adder.b_O) + np.abs(adder.W_E[token]) + np.abs(adder.W_pos[position])
+        rad = regions.error.T + roundings(4) * (size.T + np.abs(values[:, 1:]).sum(1))
+        y = Forms(values, rad * UP + LEAST)
+        if not self.unit:
+            return y
+        biased = self.growth(1) * ((adder.b_O != 0)[:, None] * (y.size() + np.abs(x).T)) + self.tiny
+        y = y.widened(biased)
+        return y.widened(self.growth(1) * y.size() + self.tiny)
+
+    def _centred(self, x: Forms, y: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray]:
+        """``x``, which is ``y`` less its mean (or y itself), and what float32 adds to each of its entries."""
+        if not (self.unit and self.adder.centred):
+            return x, np.zeros(1)
+        mean = size.sum(0) / self.d
+        lost = self.growth(self.d + 1) * mean + self.tiny
+        lost = (lost + self.growth(1) * (x.size() + lost) + self.tiny) * UP
+        return x.widened(lost), lost
+
+    def _inverse_scale(self, x: Forms, size: np.ndarray) -> tuple[Forms, np.ndarray, np.ndarray]:
+        """``1 / scale`` of a norm with input x as a form, and its smallest and largest value."""
+        eps, outside, grown, tiny = self.adder.eps, self.adder.eps_outside, self.growth, self.tiny
+        square, alone = forms.mean_square(x, size)
+        largest = (size**2).sum(0, keepdims=True) / self.d * UP
+        lost = grown(self.d + 3) * largest + tiny
+        least = np.zeros(1)
+        if not outside:  # eps and the sum are rounded
+            lost = lost + grown(3) * (largest + lost + eps) + 2 * tiny
+            square, alone = square.plus(np.array([eps]), np.zeros(1)), (alone + eps) * (1 - roundings(1))
+            least = np.array(eps * (1 - grown(3) - roundings(2)) - 4 * tiny)
+        square = square.widened(lost)
+        low, high = square.ends()
+        low = np.maximum(np.maximum(low, (alone - lost) * (1 - roundings(2))), np.maximum(least, 0))
+        inverse = forms.inverse_root(square, low, high, eps if outside else 0.0)
+        smallest = (1 - roundings(4)) / (np.sqrt(high) + (eps if outside else 0.0))
+        biggest = (1 + roundings(4)) / (np.sqrt(low) + (eps if outside else 0.0))
+        if self.unit:  # the root, and eps outside
+            more = grown(5) * biggest + 8 * tiny * biggest**2
+            inverse, smallest, biggest = inverse.widened(more), smallest - more, biggest + more
+        return inverse, smallest, biggest
+
+    def _with_mlp(self, y: Forms) -> tuple[Forms, np.ndarray]:
+        """The stream and the units' activations behind it, [d + m]."""
+        adder, grown = self.adder, self.growth
+        size = y.size()
+        x, lost = self._centred(linear(y, self.centre, size) if adder.centred else y, y, size)
+        x_size = x.size() if adder.centred else size
+        inverse, _, biggest = self._inverse_scale(x, x_size)
+        read = linear(y, self.read, size)
+        biased = adder.b_in != 0
+        if self.unit:  # divided (2 u), multiplied by the gain, the norm's bias added, then the product
+            extra = lost + grown(self.d + 4) * x_size
+            read = read.widened(self.gained_in.size.T @ np.broadcast_to(extra, x_size.shape))
+        pre = multiply(read, inverse)
+        error = self.pre_bias_error + grown(self.d + 4) * self.pre_offset
+        pre = pre.plus(self.pre_bias, error)
+        most = self.most_pre
+        if self.unit:
+            pre = pre.widened(UNDERFLOW)
+            rounded = grown(1) * biased[:, None] * pre.size() + self.tiny
+            pre = pre.widened(rounded)
+            most = most * (1 + grown(self.d + 8)) + grown(self.d + 8) * self.pre_offset + 2 * UNDERFLOW
+            most = most + grown(2) * (np.abs(self.pre_bias) + most) * biased
+        reach = (most + error + roundings(4) * (np.abs(self.pre_bias) + most))[:, None] * UP
+        low, high = pre.ends()
+        low = np.maximum(low, self.pre_bias[:, None] - reach)
+        high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
+        post = (forms.gelu if adder.activation == "gelu" else forms.relu)(pre, low, high)
+        if self.unit and adder.activation == "gelu":
+            post = post.widened(grown(GELU_ROUNDINGS) * np.maximum(np.abs(low), np.abs(high)) + self.tiny)
+        both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
+        pre_size = np.maximum(np.abs(low), np.abs(high))
+        return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.rad)
+
+    def _logits(self, both: Forms, leads: _Leads, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        adder, d, grown = self.adder, self.d, self.growth
+        size = both.size()
+        found = linear(both, leads.matrix, size).plus(leads.constant, leads.error)
+        x, lead = Forms(found.values[:d], found.rad[:d]), Forms(found.values[d:], found.rad[d:])
+        if self.unit:
+            # W_out, b_out and the sum; then what that does behind the mean
+            out = np.abs(adder.W_out).T @ size[d:] + np.abs(adder.b_out)[:, None]
+            after = size[:d] + out
+            lost = grown(self.m + 1) * out + self.tiny * (self.m + 1)
+            lost = lost + grown(1) * (after + lost) + self.tiny
+            x = x.widened(self.centre.size.T @ lost)
+            x, more = self._centred(x, x, after + lost)
+            x_size = x.size()
+            rounded = leads.direct.T @ lost + leads.gained.T @ np.broadcast_to(more, lost.shape)
+            lead = lead.widened(rounded + grown(d + 4) * (leads.unembedded.T @ x_size))
+        else:
+            x_size = x.size()
+        inverse, smallest, biggest = self._inverse_scale(x, x_size)
+        margin = multiply(lead, inverse)
+        low, high = margin.ends()
+        # The leads and the scale, each on its own: looser, but never wrong about the sign.
+        lead_low, lead_high = lead.ends()
+        low = np.maximum(low, lead_low * np.where(lead_low > 0, smallest, biggest) * _outwards(lead_low, -1))
+        high = np.minimum(high, lead_high * np.where(lead_high > 0, biggest, smallest) * _outwards(lead_high, 1))
+        error = leads.bias_error[:, None] + roundings(2) * (np.abs(low) + np.abs(high) + np.abs(leads.bias)[:, None])
+        if self.unit:
+            error = error + UNDERFLOW + grown(d + 4) * leads.offset[:, None]
+            if adder.b_U.any():  # adding a bias rounds both logits
+                logits = 2 * (leads.unembedded.T @ x_size) * biggest + (leads.offset + leads.biases)[:, None]
+                error = error + grown(1) * 2 * logits
+        error = error * UP + LEAST
+        low, high = (low + leads.bias[:, None] - error).min(0), (high + leads.bias[:, None] + error).min(0)
+        valid = valid & self._moderate(x_size, biggest, lead.size(), biggest * x_size.max(0))
+        valid &= np.isfinite(low) & np.isfinite(high)
+        return np.where(valid, low, np.nan), np.where(valid, high, np.nan)
+
+    def _lead(self, answer: int) -> _Leads:
+        if answer not in self._leads:
+            adder = self.adder
+            others = np.delete(np.arange(adder.W_U.shape[1]), answer)
+            own, other = adder.W_U[:, [answer]], adder.W_U[:, others]
+            unembedded = (np.abs(own) + np.abs(other)) * UP
+            gain, shift = np.abs(adder.ln_final)[:, None], np.abs(adder.ln_final_b)[:, None]
+            difference = Matrix(own - other, roundings(1) * unembedded)
+            gained = scaled(adder.ln_final, difference.value)
+            gained = Matrix(gained.value, gained.error + gain * difference.error * UP)
+            direct = self.centre @ gained
+            heads = Matrix(*(np.hstack((getattr(self.centre, k), getattr(direct, k))) for k in ("value", "error")))
+            tail = exactly(adder.W_out) @ heads
+            matrix = Matrix(*(np.vstack((getattr(heads, k), getattr(tail, k))) for k in ("value", "error")))
+            constant = exactly(adder.b_out[None]) @ heads
+            offset = (shift * unembedded).sum(0) * UP
+            biases = (np.abs(adder.b_U[answer]) + np.abs(adder.b_U[others])) * UP
+            self._leads[answer] = _Leads(
+                matrix,
+                constant.value[0],
+                constant.error[0],
+                adder.ln_final_b @ difference.value + (adder.b_U[answer] - adder.b_U[others]),
+                roundings(self.d + 4) * (offset + biases) + LEAST,
+                direct.size,
+                gained.size,
+                gain * unembedded,
+                offset,
+                biases,
+            )
+        return self._leads[answer]
+
+
+def _outwards(x: np.ndarray, sign: int) -> np.ndarray:
+    """A factor that moves x down (sign -1) or up (1) by more than a few roundings."""
+    return 1 + sign * np.sign(x) * roundings(4)

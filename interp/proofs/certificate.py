@@ -1,0 +1,345 @@
+"""What a certifier found: proved on all inputs, refuted by one of them, or neither."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.core.numerals import shown
+from interp.core.results import Provenance
+from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.proofs.one_layer import Targets
+from interp.proofs.rungs import RUNGS, ArithmeticName
+from interp.proofs.verdict import FORMAT, STATUSES, Status, Verdict, is_count, parse_verdict, read_verdict
+from models.errors import UserError
+from models.tasks.addition import DIGITS, LIMIT
+
+IN_WORDS = {
+    "float": "in floats",
+    "interval": "in interval arithmetic",
+    "float32": "in interval arithmetic incl. float32 rounding",
+}
+DOMAIN = "all pairs of numbers from 0 to 9999999999"
+#: What a class is, and what it asks for.
+CLASS = ("target", "previous", "carry", "total", "token", "answer")
+
+
+@dataclass(frozen=True)
+class WrongToken:
+    """The first token of a wrong answer that is wrong: "s3" or "EOS", what the model says there, and what is right."""
+
+    target: str
+    predicted: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class OverTheReals:
+    """What is proved of the function that the weights define over the real numbers: classes ``open`` are not."""
+
+    open: int
+    lower_bound: float
+
+    def words(self) -> str:
+        if self.open:
+            return f"over the reals {self.open:,} could not be proved either"
+        return f"over the reals all are proved, every margin above {shown(self.lower_bound)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Verdict):
+    """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
+
+    ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`) and ``end`` (low, high):
+    target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
+    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin, as its
+    only end); ``margin`` the right token's lead there: of the function that ``arithmetic`` is about, over the reals
+    ("interval", in float64) or as the model itself computes it; ``hunted`` the smallest float64 margin that was found;
+    ``proved`` a lower bound of the class's margins, NaN without one.
+
+    Attributes:
+        status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
+        targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS behind them.
+        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
+        cuts: where each class's range was cut (units of 2^-44), or which of its windows were split: with them the proof
+            is checked without search.
+        counts: of each class's problems, how many were certified, refuted and left open; None in older files.
+        counterexample: (a, b, the model's answer) if refuted; None spells no number. ``wrong_token``: where it fails.
+        obstacle: what stood in the way of a proof of any class, if something did.
+        reals: where rounding left classes open, what is proved without it.
+        accuracy: on what share of all pairs the model is right, where that was bounded.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    method: str
+    arithmetic: ArithmeticName
+    status: Status
+    classes: xr.Dataset
+    cuts: tuple[tuple[int, ...], ...]
+    seconds: float
+    versions: dict[str, str]
+    counterexample: tuple[int, int, int | None] | None = None
+    obstacle: str | None = None
+    counts: tuple[tuple[int, int, int], ...] | None = None
+    accuracy: AccuracyBounds | None = None
+    targets: Targets = "all"
+    wrong_token: WrongToken | None = None
+    reals: OverTheReals | None = None
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.status == "certified":
+            return Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[self.arithmetic])
+        return Provenance(self.classes.margin.size, None, "extreme pairs of all classes, run through the model")
+
+    @property
+    def smallest_margin(self) -> float:
+        """The smallest lead of a right token among all classes' extreme pairs, in the model's own logits."""
+        return float(self.classes.margin.min())
+
+    @property
+    def witness(self) -> tuple[int, int]:
+        """The pair that attains it."""
+        row, end = np.unravel_index(int(self.classes.margin.values.argmin()), self.classes.margin.shape)
+        return int(self.classes.a[row, end]), int(self.classes.b[row, end])
+
+    @property
+    def failing(self) -> int:
+        """Classes with an extreme pair that the model gets wrong at the class's own token."""
+        return int((~(self.classes.margin.values > 0)).any(1).sum())
+
+    @property
+    def open(self) -> int:
+        """Classes that were not proved."""
+        grid = self.arithmetic == "float" and "reach" in self.classes
+        bound = self.classes.hunted if grid else self.classes.proved
+        return int((~(bound.values > 0)).sum())
+
+    @property
+    def digits(self) -> Status:
+        """The verdict on the eleven digits alone: EOS may be wrong, or left open, behind them."""
+        own = self.classes.target.values <= DIGITS
+        if not (self.classes.margin.values[own] > 0).all():
+            return "refuted"
+        return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
+
+    def sentence(self) -> str:
+        return self.finding() if self.status == "refuted" else f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the time it took."""
+        n, words = len(self.cuts), IN_WORDS[self.arithmetic]
+        a, b = self.witness
+        where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
+        of = "all eleven digits of " if self.targets == "digits" else ""
+        if self.status == "certified":
+            return f"certified {words}: {of}all 10^20 pairs, {n:,} classes, {where}, {self._proved(self.lower_bound)}"
+        if self.status == "sampled":
+            return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
+        accuracy = f", {self.accuracy.wrong()}" if self.accuracy else ""
+        digits = ""
+        if self.targets == "all" and self.digits == "certified":
+            own = self.classes.proved.values[self.classes.target.values <= DIGITS]
+            digits = f"; all eleven digits of all 10^20 pairs are certified {words}, {self._proved(own.min())}"
+        if self.status == "refuted":
+            fail = f"{self.failing:,} of {n:,} classes fail"
+            if not self.failing:  # in the model's own precision alone
+                fail = "though no extreme pair of a class is wrong over the reals"
+            return f"refuted: {self._wrong()}, {fail}{accuracy}{digits}"
+        rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
+        share = f" ({self.share_in_words()})" if self.counts else ""
+        return (
+            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved{share}, and none of their "
+            f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
+        )
+
+    @staticmethod
+    def _proved(bound: float) -> str:
+        return f"every margin proved above {shown(float(bound))}"
+
+    def _wrong(self) -> str:
+        """The counterexample in words: what the model answers, and which token of that is wrong."""
+        assert self.counterexample is not None
+        a, b, answer = self.counterexample
+        said = f"{a} + {b} -> {'no number' if answer is None else answer} (run through the model"
+        if self.wrong_token is None:  # an older file
+            return f"{said})"
+        token = self.wrong_token
+        if token.target == "EOS":
+            return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
+        return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
+
+    def shares(self) -> pd.DataFrame:
+        """Of all pairs, the share certified, refuted and left open at each target. Raises UserError without counts."""
+        if self.counts is None:
+            raise UserError("This certificate does not say how many pairs its classes hold; make it again.")
+        total: dict[int, list[int]] = {}
+        for target, counts in zip(self.classes.target.values.tolist(), self.counts, strict=True):
+            total[target] = [a + b for a, b in zip(total.get(target, [0, 0, 0]), counts, strict=True)]
+        pairs = 10 ** (2 * DIGITS)
+        frame = pd.DataFrame.from_dict(total, orient="index", columns=["certified", "refuted", "open"]).astype(object)
+        return frame.map(lambda count: Fraction(count, pairs)).rename_axis("target")
+
+    def share_in_words(self) -> str:
+        """What is left of all pairs, without those not certified at some answer digit; rounded to the safe side."""
+        lost = self.shares()[["refuted", "open"]].sum(axis=1).sum()
+        certified = max(Fraction(0), 1 - lost)
+        percent = math.floor(certified * 10**6) / 10**4
+        return f"at least {percent:.4f}% of all pairs are certified at every answer digit"
+
+    @property
+    def lower_bound(self) -> float:
+        """A proved lower bound of all margins; NaN where a class is not proved."""
+        return float(self.classes.proved.min(skipna=False))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a class: what it is, its extreme pairs, margins there, the hunted one and the proved bound."""
+        data = self.classes
+        frame = pd.DataFrame({name: data[name].values for name in CLASS})
+        for end in data.end.values.tolist():
+            side = data.sel(end=end)
+            frame[f"margin_{end}"] = side.margin.values
+            frame[f"problem_{end}"] = [f"{a}+{b}" for a, b in zip(side.a.values, side.b.values, strict=True)]
+        frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
+        return frame
+
+    def figure(self) -> Any:
+        """Smallest margin by answer digit and position, with the worst problems."""
+        from interp.figures.proofs import figure_margins
+
+        return figure_margins(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; NaN (no bound) and infinities are null."""
+        data = self.classes
+        rows = {name: data[name].values.tolist() for name in (*CLASS, "reach", "a", "b") if name in data}
+        for name in ("margin", "hunted", "proved"):
+            values = data[name].values.astype(object)
+            values[~np.isfinite(data[name].values)] = None
+            rows[name] = values.tolist()
+        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "targets", "seconds", "versions")
+        own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle", "counts")}
+        own |= {name: None if (x := getattr(self, name)) is None else asdict(x) for name in ("wrong_token", "reals")}
+        if self.reals is not None and not math.isfinite(self.reals.lower_bound):
+            own["reals"]["lower_bound"] = None
+        smallest = self.smallest_margin
+        summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
+        accuracy = None if self.accuracy is None else self.accuracy.to_dict()
+        return {"format": FORMAT, "domain": DOMAIN} | own | summary | {
+            "accuracy": accuracy, "classes": rows, "cuts": self.cuts
+        }  # fmt: skip
+
+
+def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
+    """The classes' table, with ends labelled."""
+    kinds = {name: ("input_class",) if np.ndim(x) == 1 else ("input_class", "end") for name, x in columns.items()}
+    ends = ["low", "high"] if columns["a"].shape[1] == 2 else ["found"]
+    return xr.Dataset({name: (kinds[name], x) for name, x in columns.items()}, coords={"end": ends})
+
+
+def load_certificate(path: str | Path) -> Certificate:
+    """A certificate from its file. This checks the form only; :func:`check_certificate` checks the proof.
+
+    Raises:
+        UserError: no such file, or not a certificate.
+    """
+    return _certificate_of(read_verdict(path), path)
+
+
+def parse_certificate(data: bytes, path: object) -> Certificate:
+    """A certificate from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
+    return _certificate_of(parse_verdict(data, path), path)
+
+
+def _certificate_of(value: dict[str, Any], path: object) -> Certificate:
+    if value.get("format") != FORMAT:
+        raise UserError(f"{path} is not a certificate of format {FORMAT}.")
+    try:
+        rows = value["classes"]
+        integers = (*CLASS, *(["reach"] if "reach" in rows else []), "a", "b")
+        columns = {name: _column(rows[name], np.int64) for name in integers}
+        columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
+        accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
+        n, ends = columns["a"].shape
+        for name, column in columns.items():
+            if column.shape != ((n, ends) if name in ("reach", "a", "b", "margin") else (n,)):
+                raise ValueError(f"{name} has shape {list(column.shape)}")
+        limits = {"target": 12, "token": 2**31, "answer": 2**31, "a": LIMIT, "b": LIMIT}
+        for name, limit in limits.items():
+            if not ((columns[name] >= 0) & (columns[name] < limit)).all():
+                raise ValueError(f"{name} is out of range")
+        if ends not in (1, 2) or not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
+            raise ValueError("columns of unequal length")
+        counterexample, token = _counterexample(value["counterexample"]), value.get("wrong_token")
+        targets = value.get("targets", "all")
+        status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
+        for holds, what in (
+            (status in STATUSES and arithmetic in RUNGS and targets in get_args(Targets), "unknown status or question"),
+            ((status == "refuted") == (counterexample is not None), "a refutation and its counterexample"),
+            (arithmetic != "float" or status != "certified", "a proof in floats"),
+            (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
+            (value["domain"] == DOMAIN, "another domain"),
+        ):
+            if not holds:
+                raise ValueError(what)
+        found = Certificate(
+            **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+            arithmetic=arithmetic,
+            status=status,
+            versions=value["versions"],
+            obstacle=obstacle,
+            targets=targets,
+            classes=dataset(columns),
+            cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
+            seconds=float(value["seconds"]),
+            counterexample=counterexample,
+            counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
+            wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
+            reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
+        )
+        smallest = value["smallest_margin"]
+        if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
+            raise ValueError("its smallest margin is not that of its classes")
+        if list(found.witness) != value["witness"]:
+            raise ValueError("its witness does not have the smallest margin")
+        return found
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+
+
+def _column(rows: Any, dtype: type) -> np.ndarray:
+    """One column of the classes' table. Raises TypeError or ValueError for anything but a table of numbers."""
+    flat = [x for row in rows for x in (row if isinstance(row, list) else [row])]
+    allowed = (int,) if dtype is np.int64 else (int, float, type(None))
+    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in flat):
+        raise TypeError("a column with other things than numbers")
+    return np.array(rows, dtype=dtype)
+
+
+def _counterexample(value: Any) -> tuple[int, int, int | None] | None:
+    if value is None:
+        return None
+    a, b, answer = value
+    if not (is_count(a, LIMIT) and is_count(b, LIMIT) and (answer is None or is_count(answer, 10 * LIMIT))):
+        raise ValueError("a counterexample that is no pair")
+    return a, b, answer
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)

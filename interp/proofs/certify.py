@@ -1,0 +1,385 @@
+"""``interp.certify``: is a one-layer adder right on all 10^20 pairs? A proof, a counterexample, or neither."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.core.numerals import shown
+from interp.core.sites import model_name
+from interp.proofs.balls import REAL
+from interp.proofs.certificate import CLASS, Certificate, OverTheReals, WrongToken, dataset
+from interp.proofs.columns import Classes, numbers_of_problems
+from interp.proofs.decision import Proof, lead_of
+from interp.proofs.exact_accuracy import WIDTH, bounds_of, check_width
+from interp.proofs.methods import UNPROVED, Case, NotApplicable, choose, rung_of
+from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
+from interp.proofs.rungs import ArithmeticName
+from interp.proofs.verdict import Status, require_claim, versions
+from interp.proofs.watch import TimeUp, time_limit, watched
+from models.errors import UserError
+from models.evaluation import predict
+from models.tasks.addition import DIGITS
+
+#: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
+SHARES = (0.5, 0.25, 0.1, 0.0)
+SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
+_AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
+_ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
+
+
+def certify(
+    model: Any,
+    arithmetic: ArithmeticName = "float32",
+    task: Any = None,
+    width: float | None = WIDTH,
+    targets: Targets = "all",
+    minutes: float | None = None,
+) -> Certificate:
+    """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
+
+    The rungs: "float" looks at margins in float64, on a grid or (branch and bound) at one hunted problem a class, and
+    proves nothing about all others; "interval" proves
+    in ball arithmetic what the stored weights define over the real numbers; "float32" also encloses the rounding of
+    every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
+    and, every token being right, greedily decoded). What is assumed of the machine stands in
+    :mod:`interp.proofs.balls`.
+
+    Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are made once. Post-
+    condition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model itself,
+    run on it, gets wrong. Where EOS alone is wrong, the digits before it are judged all the same. What stays undecided
+    with rounding is also judged over the reals.
+
+    Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding. What is not
+    certified also gets bounds on the share of wrong pairs, in another 2 to 4 s, or up to a minute where attention
+    depends on tokens ("float" can give none).
+
+    Args:
+        model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
+        arithmetic: "float", "interval" or "float32".
+        task: the task, if the model does not carry it.
+        width: how far apart the bounds on the accuracy may be; None computes none.
+        targets: "all" tokens of the answer, or its eleven "digits" alone, as AdderBoard scores.
+        minutes: how long to try: what is not proved by then stays open.
+
+    Raises:
+        UserError: a model that no method can judge, or that computes something else than its weights say; an option
+            that is none.
+    """
+    if width is not None:
+        check_width(width)
+    with time_limit(minutes):
+        return _certify(model, arithmetic, task, width, targets)
+
+
+def _certify(model: Any, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets) -> Certificate:
+    start = time.perf_counter()
+    adder = read_adder(model, task, targets)
+    rung = rung_of(arithmetic, model, adder)
+    method, case = choose(adder, rung)
+    leads = replay(adder, case.classes, arithmetic)
+    wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
+    failing = ~(leads.own > 0).all(1)
+    status: Status = "undecided" if wrong is None else "refuted"
+    if arithmetic == "float":
+        if wrong is None and min(float(case.hunted.min()), float(leads.margins.min())) > 0:
+            status = "sampled"
+    elif not (failing & (case.classes.target <= DIGITS)).any():
+        try:
+            prove_all(case, proofs, smallest_of(case, leads.margins[~failing]))
+        except TimeUp:
+            obstacle = "the time that was given was not enough"
+        require_bounds(adder, case.classes, leads, proofs)
+        if wrong is None and all(proof.proved for proof in proofs):
+            status = "certified"
+        for pair in {proof.wrong for proof in proofs if proof.wrong}:
+            if wrong is None and (wrong := wrong_answer(adder, torch.tensor([pair]))):
+                status = "refuted"
+    accuracy = reals = None
+    with suppress(NotApplicable, TimeUp):
+        if status == "undecided" and arithmetic == "float32":
+            reals = _over_the_reals(adder)
+        if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
+            accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
+    require_unchanged(adder)
+    return Certificate(
+        model=model_name(model),
+        fingerprint=adder.fingerprint,
+        task=adder.model.task.name,
+        method=method,
+        arithmetic=arithmetic,
+        status=status,
+        targets=targets,
+        classes=_table(case, leads.margins, proofs),
+        cuts=tuple(proof.cuts for proof in proofs),
+        counts=_counts(case, proofs),
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=wrong[0] if wrong else None,
+        wrong_token=wrong[1] if wrong else None,
+        obstacle=obstacle if status == "undecided" else None,
+        accuracy=accuracy,
+        reals=reals,
+    )
+
+
+def smallest_of(case: Case, margins: Float[np.ndarray, "..."]) -> float:
+    """The smallest positive margin that was met: what proofs are aimed at a share of."""
+    met = np.concatenate((case.hunted, margins.reshape(-1)))
+    return float(met[met > 0].min(initial=np.inf))
+
+
+def prove_all(case: Case, proofs: list[Proof], smallest: float) -> None:
+    """Fill in a proof of each class, above the first of ``SHARES`` of a margin where that can be done.
+
+    None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
+    Raises TimeUp, with the proofs found until then.
+    """
+    for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
+        if case.obstacle is None and hunted > 0:
+            for level in dict.fromkeys(share * smallest for share in SHARES):
+                proofs[index] = case.prove(index, level)
+                if proofs[index].proved:
+                    break
+
+
+def _over_the_reals(adder: OneLayerAdder) -> OverTheReals | None:
+    _, case = choose(adder, REAL)
+    proofs = [UNPROVED] * len(case.classes)
+    prove_all(case, proofs, smallest_of(case, np.zeros(0)))
+    bound = min(proof.lowest for proof in proofs) if all(proof.proved for proof in proofs) else float("nan")
+    return OverTheReals(sum(not proof.proved for proof in proofs), bound)
+
+
+@dataclass(frozen=True, eq=False)
+class Leads:
+    """Margins of the classes' witnesses: a right token's logit less the best other one's, at the class's target.
+
+    Attributes:
+        own: as the model computes them. margins: of the function that is judged, which over the reals is run in
+            float64. A NaN does not count as a lead.
+        size: the largest logit beside each.
+    """
+
+    own: Float[np.ndarray, "n witness"]
+    margins: Float[np.ndarray, "n witness"]
+    size: Float[np.ndarray, "n witness"]
+
+    def wrong(self, adder: OneLayerAdder, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
+        """The worst witness that the model answers wrongly when it decodes greedily; one with a wrong digit first."""
+        rows, ends = np.nonzero(~(self.own > 0))
+        found = np.nan_to_num(self.own[rows, ends], nan=-np.inf)
+        for at in np.lexsort((found, classes.target[rows] > DIGITS)):
+            pair = torch.from_numpy(classes.witnesses[rows[at], ends[at]][None].copy())
+            if (answer := wrong_answer(adder, pair)) is not None:
+                return answer
+        return None
+
+    def failing_pairs(self, classes: Classes) -> dict[int, list[tuple[int, int]]]:
+        """By target, the witnesses that the function that is judged gets wrong there."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for row, end in np.argwhere(~(self.margins > 0)).tolist():
+            a, b = classes.witnesses[row, end].tolist()
+            found.setdefault(int(classes.target[row]), []).append((a, b))
+        return found
+
+
+@torch.inference_mode()
+def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -> Leads:
+    """Run all extreme pairs through the model, with the weights as they were read."""
+    model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
+    each = classes.witnesses.shape[1]
+    queries, answers = np.array(adder.layout.queries)[np.repeat(classes.target, each)], np.repeat(classes.answer, each)
+
+    def run(weights: dict[str, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        leads, sizes, batches = [], [], torch.arange(len(problems)).split(_AT_ONCE)
+        for chosen in watched(batches, "running extreme pairs", "batch", limited=False):
+            logits = model(model.task.encode(problems[chosen]).to(model.device), weights=weights).double().cpu().numpy()
+            at, index = np.arange(len(chosen)), chosen.numpy()
+            rows = logits[at, queries[index]]
+            leads.append(lead_of(rows, answers[index]))
+            sizes.append(np.abs(rows).max(1))
+        return tuple(np.concatenate(x).reshape(-1, each) for x in (leads, sizes))  # pyright: ignore[reportReturnType]
+
+    own, size = run(adder.stored)
+    if arithmetic != "interval" or adder.model.dtype == torch.float64:
+        return Leads(own, own, size)
+    margins, size = run({name: value.double() for name, value in adder.stored.items()})
+    return Leads(own, margins, size)
+
+
+def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[Proof]) -> None:
+    """Every margin that was run must reach what was proved of its class; over the reals up to float64's rounding.
+
+    Raises:
+        UserError: one does not: the model does something that the certifier does not know of.
+    """
+    bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])[:, None]
+    exact = leads.margins is leads.own and adder.model.dtype != torch.float64
+    short = leads.margins < bounds - (0 if exact else _ROUNDING * (1 + leads.size))
+    if short.any():
+        row, end = np.argwhere(short)[0].tolist()
+        a, b = classes.witnesses[row, end].tolist()
+        raise UserError(
+            f"{model_name(adder.model)} does not compute what its weights say: a token of {a} + {b} leads by "
+            f"{leads.margins[row, end]:.3g}, and by the weights by more than {shown(bounds[row, 0])}."
+        )
+
+
+@torch.inference_mode()
+def wrong_answer(
+    adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]
+) -> tuple[tuple[int, int, int | None], WrongToken] | None:
+    """A problem with the model's own answer to it, greedily decoded (None spells no number), if that is wrong."""
+    task, asked = adder.model.task, len(adder.layout.queries)
+    answer, right = predict(adder.model, pair, method="greedy").cpu(), task.targets(pair)
+    if torch.equal(answer[:, :asked], right[:, :asked]):
+        return None
+    first = int((answer != right)[0, :asked].long().argmax())
+    said, expected = (_token_text(adder, int(row[0, first])) for row in (answer, right))
+    token = WrongToken("EOS" if first > DIGITS else f"s{first}", said, expected)
+    a, b = pair[0].tolist()
+    decoded = task.decode(answer)[0]
+    return (a, b, None if decoded < 0 else decoded), token
+
+
+def _token_text(adder: OneLayerAdder, token: int) -> str:
+    return "NaN" if token < 0 else adder.model.task.token_text(token)
+
+
+def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
+    classes = case.classes
+    columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
+        name: getattr(classes, name) for name in CLASS
+    }
+    if classes.ends.size:
+        columns["reach"] = classes.ends
+    columns |= {"a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
+    columns |= {"margin": margins, "hunted": case.hunted, "proved": np.array([proof.lowest for proof in proofs])}
+    return dataset(columns)
+
+
+def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]:
+    """Of each class's problems, how many were certified, refuted and left open."""
+    numbers = numbers_of_problems(case.classes)
+    return tuple(
+        p.counts or ((number, 0, 0) if p.proved else (0, 0, number)) for p, number in zip(proofs, numbers, strict=True)
+    )
+
+
+def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> Certificate:
+    """Verify a certificate against a model, without searching; returns it as it was derived again.
+
+    Nothing in the file is believed. The method's terms and errors, and the classes with their ranges, are read from the
+    weights again. The file's own ranges must cover those, its pieces must cover its ranges, and every piece must be
+    enclosed above the bound that it claims. Its extreme pairs must be problems of their classes; run through the model
+    again, they must have the margins that it says, as far as another order of summation lets them, and the smallest
+    margin found again must not be smaller. A refutation is run through the model, and must fail as it says; the numbers
+    of problems are counted, and bounds on the accuracy are proved again.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    start = time.perf_counter()
+    adder = read_adder(model, task, certificate.targets)
+    require_claim(certificate, adder.fingerprint, model_name(model))
+    rung = rung_of(certificate.arithmetic, model, adder)
+    method, case = choose(adder, rung)
+    classes, reach = _same_classes(certificate, method, case)
+    data = certificate.classes
+    leads = replay(adder, replace(case.classes, witnesses=classes.witnesses), certificate.arithmetic)
+    if not np.allclose(leads.margins, data.margin.values, rtol=SAME_MARGIN, atol=SAME_MARGIN, equal_nan=True):
+        raise _broken("the model has other margins on its extreme pairs")
+    found = replay(adder, case.classes, certificate.arithmetic)
+    smallest = float(np.nan_to_num(found.margins, nan=-np.inf).min())
+    if certificate.smallest_margin > smallest + SAME_MARGIN * (1 + abs(smallest)):
+        raise _broken("some pair has a smaller margin than the smallest that it names")
+    accuracy = wrong = None
+    if certificate.status == "refuted":
+        assert certificate.counterexample is not None
+        wrong = wrong_answer(adder, torch.tensor([certificate.counterexample[:2]]))
+        if wrong is None:
+            raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
+        if wrong != (certificate.counterexample, certificate.wrong_token or wrong[1]):
+            raise _broken("the model answers its counterexample otherwise")
+        failing = leads.failing_pairs(case.classes)
+        if (accuracy := certificate.accuracy) is not None:
+            own = rung_of(accuracy.arithmetic, model, adder)
+            again = bounds_of(adder, own, accuracy.arithmetic, accuracy.requested, failing)
+            names = ("model", "fingerprint", "arithmetic", "method")
+            if any(getattr(accuracy, name) != getattr(again, name) for name in names) or not accuracy.encloses(again):
+                raise _broken("its bounds on the accuracy do not follow")
+    elif not (leads.own > 0).all() or not (case.hunted > 0).all():
+        raise _broken("the model gets an extreme pair wrong")
+    proofs = _proved_again(certificate, adder, case, classes, reach, leads)
+    require_unchanged(adder)
+    computed = {"margin": (data.margin.dims, leads.margins), "hunted": (data.hunted.dims, case.hunted)}
+    return replace(
+        certificate,
+        classes=data.assign(computed),
+        counts=_counts(case, proofs),
+        wrong_token=wrong[1] if wrong else None,
+        obstacle=None,
+        reals=None,
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+    )
+
+
+def _broken(why: str) -> UserError:
+    return UserError(f"This certificate does not hold: {why}.")
+
+
+def _same_classes(certificate: Certificate, method: str, case: Case) -> tuple[Classes, Int[np.ndarray, "n end"]]:
+    """The certificate's classes, with its own witnesses, and its ranges; both held against the model and the task."""
+    data, classes = certificate.classes, case.classes
+    if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):
+        raise _broken("it was made by another method, or has other classes")
+    if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in CLASS):
+        raise _broken("its classes are not those of the task")
+    reach = data.reach.values if "reach" in data else np.zeros((len(classes), 0), dtype=np.int64)
+    witnesses = np.stack((data.a.values, data.b.values), -1)
+    if reach.shape != classes.ends.shape or witnesses.shape != classes.witnesses.shape:
+        raise _broken("it has ranges of another method")
+    if reach.size and ((reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any()):
+        raise _broken("some inputs lie outside its ranges")
+    if not classes.hold(witnesses).all():
+        raise _broken("an extreme pair is not of its class")
+    return replace(classes, witnesses=witnesses), reach
+
+
+def _proved_again(
+    certificate: Certificate,
+    adder: OneLayerAdder,
+    case: Case,
+    classes: Classes,
+    reach: Int[np.ndarray, "n end"],
+    leads: Leads,
+) -> list[Proof]:
+    """The proofs that the certificate claims, by its own cuts; its bounds and its numbers of problems must follow."""
+    proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
+    if status == "certified" and not (proved > 0).all():
+        raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")
+    counts = np.array(certificate.counts or [(0, 0, 0)] * n, dtype=object).reshape(n, 3)
+    chosen = (proved > 0) | (counts[:, :2] > 0).any(1)
+    if certificate.arithmetic == "float":
+        if chosen.any():
+            raise _broken("nothing is proved in floats")
+        return [UNPROVED] * n
+    proofs = case.verify(certificate.cuts, reach, proved.tolist(), chosen)
+    for index in np.flatnonzero(chosen).tolist():
+        proof = proofs[index]
+        if proved[index] > 0 and not (proof.proved and proof.lowest >= proved[index]):
+            raise _broken(f"class {index} is not proved by its pieces")
+    own = np.array(_counts(case, proofs), dtype=object)
+    if certificate.counts is not None and ((counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any()):
+        raise _broken("it counts other problems than its proofs do")
+    claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
+    require_bounds(adder, classes, leads, claimed)
+    return proofs

@@ -1,0 +1,376 @@
+"""Small domains: every problem there is, run through the model. No proof, and none needed: there is no other input.
+
+The verdict is about the model as it runs, in its own arithmetic: teacher-forced in batches, which is right on a whole
+answer exactly if greedy decoding is. Floating-point sums depend on the order of their terms, and the order on how many
+rows a batch has, so a logit is known up to some *noise*. It is measured (problems run again, alone), and every problem
+whose verdict hangs on a margin within ``near`` (:data:`NEAR`, or ten times the noise if that is more) of a tie is
+decoded alone, greedily. Answers that come out differently alone and in the batch are *open*, and leave the verdict
+undecided where nothing is wrong. Another machine may round otherwise: the smallest margin beside the noise says how
+much that could matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.numerals import shown
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from interp.proofs.counterexamples import WrongAnswer, identify, shape_of, wrong_answer
+from interp.proofs.verdict import (
+    FORMAT,
+    STATUSES,
+    Status,
+    Verdict,
+    is_count,
+    is_number,
+    read_verdict,
+    require_claim,
+    versions,
+)
+from interp.proofs.watch import watched
+from models.errors import UserError
+from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
+from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
+from models.tasks.sequences import SequenceTask
+
+METHOD = "exhaustive"
+LARGEST_SPACE = 2**20  # problems: 20 bits, six digits
+NEAR = 1e-3  # logits
+NOISE_FACTOR = 10.0
+RUN_ALONE = 32  # problems that the noise is measured on, and as many of the smallest margins
+CHECK_BATCH = 384  # another batch than the search's, so that sums come in another order
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExhaustiveCertificate(Verdict):
+    """What a model answers on all problems of a small domain.
+
+    Attributes:
+        shape: the task's shape, where it has several.
+        score: exact counts: of whole answers, by carry-chain length, and of tokens (given the right ones before).
+        smallest: over ``target`` and ``token`` (the right one): ``n`` problems, the smallest ``margin`` (the right
+            token's logit less the best other one's; -inf where a logit is NaN, NaN without a problem), the ``problem``.
+        noise: the largest change of a margin when problems were run alone, in logits.
+        near: problems with a margin this near a tie were decoded alone; ``near_ties`` of them.
+        open: near ties whose answer depends on the batch they are in.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    shape: tuple[int, ...]
+    what: str
+    status: Status
+    score: Score
+    smallest: xr.Dataset
+    noise: float
+    near: float
+    near_ties: int
+    open: int
+    seconds: float
+    versions: dict[str, str]
+    counterexample: WrongAnswer | None = None
+    method: str = METHOD
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Provenance(self.score.n, None, self.what, "exhaustive")
+
+    @property
+    def smallest_margin(self) -> float:
+        return float(self.smallest.margin.min())
+
+    @property
+    def witness(self) -> str:
+        """The problem that attains it."""
+        margin = self.smallest.margin.values
+        return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
+
+    def sentence(self) -> str:
+        n, took = f"{self.score.n:,} {self.what}", f"({self.seconds:.1f} s)"
+        where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
+        if self.status == "certified":
+            noise = f"run alone, margins differ by up to {shown(self.noise, 1, up=True)}"
+            return f"certified exhaustively: all {n}, {where} ({noise})   {took}"
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            one, wrong = self.counterexample, self.score.n - self.score.correct
+            return (
+                f"refuted: {one.problem} -> {one.predicted} (run through the model), "
+                f"wrong on {wrong:,} of {n} (exhaustive)   {took}"
+            )
+        if self.open:
+            return f"undecided: {self.open:,} of {n} are right or wrong by the order of summation; {where}   {took}"
+        noise = shown(self.noise, 1, up=True)
+        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}   {took}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Exact counts: a row for all problems, one a target, and one a carry-chain length."""
+        rows: list[dict[str, Any]] = [{"by": "all", "group": "", "rate": self.score}]
+        rows += [{"by": "target", "group": key, "rate": rate} for key, rate in self.score.per_target.items()]
+        chain = self.score.by_chain_length.items()
+        rows += [{"by": "chain length", "group": str(key), "rate": rate} for key, rate in chain]
+        table = pd.DataFrame([{"by": row["by"], "group": row["group"]} for row in rows])
+        for name in ("n", "correct", "accuracy"):
+            table[name] = [getattr(row["rate"], name) for row in rows]
+        return table
+
+    def figure(self) -> Any:
+        """Smallest margin by right token and target."""
+        from interp.figures.exhaustive import figure_exhaustive
+
+        return figure_exhaustive(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; infinite margins are null."""
+        names = ("method", "model", "fingerprint", "task", "shape", "what", "status", "noise", "near", "near_ties")
+        own = {name: getattr(self, name) for name in (*names, "open", "seconds", "versions")}
+        rows = self.smallest.to_dataframe().reset_index()
+        rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
+        found = None if self.counterexample is None else asdict(self.counterexample)
+        table = {
+            "tokens": self.smallest.token.values.tolist(),
+            "rows": rows.where(rows.notna(), None).to_dict("records"),
+        }
+        return {"format": FORMAT} | own | {"counterexample": found, "score": self.score.to_dict(), "smallest": table}
+
+
+def problem_space(task: Task) -> ProblemSpace:
+    """The problems of the task's shape. Raises UserError if they are too many to run, or the task does not say."""
+    space = ProblemSpace.of(task)
+    if space.size > LARGEST_SPACE:
+        size = f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
+        raise UserError(
+            f"{task.name} has {size} {space.what}, and at most {LARGEST_SPACE:,} are run one by one"
+            + ("; a smaller shape may do" if isinstance(task, SequenceTask) else "")
+            + "."
+        )
+    return space
+
+
+def certify_exhaustively(model: Any, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:
+    """Run all problems of a small domain through a model: right on each, or wrong on which.
+
+    Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
+    problem that the model, decoding it alone, gets wrong. ``score`` counts near ties as they came out alone.
+
+    Cost: a forward pass a problem: seconds for 10^4 of four layers of width 128, minutes to hours for 10^6.
+
+    Args:
+        model: one of this project's models, or a TransformerLens one (which is run itself; its copy is hashed).
+        task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
+
+    Raises:
+        UserError: more than 2^20 problems, or a model that does not fit the task.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    space = problem_space(task)
+    identity = identify(model, task)
+    found = _Run(model, task, space, batch_size)
+    found.run()
+    wrong, status = found.replayed(), "certified"
+    if wrong is not None:
+        status = "refuted"
+    elif found.open or found.noise > found.near or found.tally.correct < space.size:
+        status = "undecided"
+    return ExhaustiveCertificate(
+        model=model_name(model),
+        fingerprint=identity,
+        task=task.name,
+        shape=shape_of(task),
+        what=space.what,
+        status=status,  # pyright: ignore[reportArgumentType]
+        score=found.tally.score(model, space.what, "teacher_forced", "exhaustive"),
+        smallest=found.table(),
+        noise=found.noise,
+        near=found.near,
+        near_ties=found.near_ties,
+        open=found.open,
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=wrong,
+    )
+
+
+class _Run:
+    """One pass over a problem space. What it finds stands in its attributes."""
+
+    def __init__(self, model: Any, task: Task, space: ProblemSpace, batch_size: int):
+        self.model, self.task, self.space = model, task, space
+        self.rows = rows_at_once(model, task, batch_size)
+        self.tally, self.near_ties, self.open = Tally(task), 0, 0
+        self.noise, self.near = 0.0, NEAR
+        self.wrong: list[tuple[float, int]] = []  # margin at the first wrong token, number of the problem
+        n_targets = len(task.target_roles)
+        self.counts = np.zeros((n_targets, task.d_vocab), dtype=np.int64)
+        self.least = np.full(self.counts.shape, np.inf)
+        self.where = np.zeros(self.counts.shape, dtype=np.int64)
+
+    def run(self) -> None:
+        size = self.space.size
+        with teacher_forcing(self.model, self.task) as logits:
+            self.logits = logits
+            self._measure(torch.linspace(0, size - 1, min(size, RUN_ALONE), dtype=torch.float64).long().unique())
+            self.near = max(NEAR, NOISE_FACTOR * self.noise)
+            chunks = torch.arange(size).split(self.rows)
+            for chunk in watched(chunks, "running all problems", "batch"):
+                self._chunk(chunk)
+            hardest = np.unique(self.where.flat[np.argsort(self.least, axis=None)[:RUN_ALONE]])
+            self._measure(torch.from_numpy(hardest))
+
+    def _leads(self, index: Int[Tensor, " n"]) -> tuple[Tensor, Tensor, Float[Tensor, "n target"], Tensor]:
+        """(problems, right tokens, margins, most likely tokens) of problems run in one batch."""
+        problems = self.space.problems(index)
+        targets, logits = self.task.targets(problems), self.logits(problems).cpu()
+        return problems, targets, margins(logits, targets), most_likely(logits)
+
+    def _measure(self, index: Int[Tensor, " n"]) -> None:
+        """How much margins of these problems change when each is run alone."""
+        together = self._leads(index)[2]
+        alone = torch.cat([self._leads(one)[2] for one in index.split(1)])
+        # Where both are -inf (NaN logits) nothing changed.
+        change = torch.where(alone == together, 0.0, (alone - together).abs())
+        self.noise = max(self.noise, float(change.max()))
+
+    def _chunk(self, index: Int[Tensor, " n"]) -> None:
+        problems, targets, lead, predicted = self._leads(index)
+        self._keep_smallest(index, targets, lead)
+        sure = lead > self.near
+        first = (~sure).long().argmax(1)
+        hangs_on = lead.gather(1, first[:, None])[:, 0]
+        for row in (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten().tolist():
+            alone = predict(self.model, problems[row : row + 1], "greedy", 1, self.task).cpu()
+            self.near_ties += 1
+            self.open += bool((alone[0] == targets[row]).all() != (predicted[row] == targets[row]).all())
+            predicted[row] = alone[0]
+        self.tally.add(problems, predicted)
+        failed = (predicted != targets).any(1)
+        self.wrong += zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
+
+    def _keep_smallest(self, index: Tensor, targets: Int[Tensor, "n target"], lead: Float[Tensor, "n target"]) -> None:
+        number, value = index.numpy(), lead.numpy()
+        for target, tokens in enumerate(targets.T.numpy()):
+            self.counts[target] += np.bincount(tokens, minlength=self.task.d_vocab)
+            for token in np.unique(tokens):
+                rows = np.flatnonzero(tokens == token)
+                best = rows[value[rows, target].argmin()]
+                if value[best, target] < self.least[target, token]:
+                    self.least[target, token], self.where[target, token] = value[best, target], number[best]
+
+    def replayed(self) -> WrongAnswer | None:
+        """The problem that is most clearly wrong, decoded alone; None if none is wrong then."""
+        for _, index in sorted(self.wrong):
+            problem = self.space.problems(torch.tensor([index]))
+            found = wrong_answer(self.model, self.task, problem)
+            if found is not None:
+                return found
+        return None
+
+    def table(self) -> xr.Dataset:
+        kept = self.counts.any(0)
+        columns = np.flatnonzero(kept)
+        problem = np.full(self.counts.shape, "", dtype=object)
+        for at in np.argwhere(self.counts > 0):
+            index = torch.tensor([self.where[tuple(at)]])
+            problem[tuple(at)] = self.space.text(self.space.problems(index))
+        margin = np.where(self.counts > 0, self.least, np.nan)
+        axes = ("target", "token")
+        data = {"n": self.counts, "margin": margin, "problem": problem}
+        return xr.Dataset(
+            {name: (axes, value[:, columns]) for name, value in data.items()},
+            coords={
+                "target": [role.label for role in self.task.target_roles],
+                "token": [self.task.token_text(int(token)) for token in columns],
+            },
+        )
+
+
+def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
+    """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
+    value = read_verdict(path)
+    try:
+        if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
+            raise ValueError("another format, method or status")
+        found = value["counterexample"]
+        names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
+        score = Score.from_dict(value["score"])
+        numbers = all(is_number(value[name]) for name in ("noise", "near"))
+        if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
+            raise ValueError("numbers that are none")
+        if not isinstance(value["what"], str) or not all(is_count(size) for size in value["shape"]):
+            raise ValueError("a shape that is none")
+        if score.n < 1 or (value["status"] == "refuted") != (found is not None):
+            raise ValueError("no problems, or no counterexample")
+        return ExhaustiveCertificate(
+            **{name: value[name] for name in (*names, "versions")},
+            shape=tuple(value["shape"]),
+            score=score,
+            smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
+            counterexample=None if found is None else WrongAnswer.from_dict(found),
+        )
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+
+
+def _table_of(rows: Iterable[dict[str, Any]], targets: list[str], tokens: list[str]) -> xr.Dataset:
+    shape = len(targets), len(tokens)
+    n, margin, problem = np.zeros(shape, np.int64), np.full(shape, np.nan), np.full(shape, "", dtype=object)
+    for row in rows:
+        at = targets.index(row["target"]), tokens.index(row["token"])
+        n[at], problem[at] = row["n"], row["problem"]
+        margin[at] = -np.inf if row["margin"] is None else row["margin"]
+    axes = ("target", "token")
+    data = {"n": (axes, n), "margin": (axes, margin), "problem": (axes, problem)}
+    return xr.Dataset(data, coords={"target": targets, "token": tokens})
+
+
+def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any = None) -> ExhaustiveCertificate:
+    """Hold a certificate against the model: everything is run again in other batches; returns what was found.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    task = resolve_task(model, task)
+    if isinstance(task, SequenceTask) and certificate.shape:
+        task = task.at(*certificate.shape)
+    identity = identify(model, task)
+    require_claim(certificate, identity, model_name(model))
+    if certificate.status == "refuted":
+        assert certificate.counterexample is not None
+        problem = certificate.counterexample.problem
+        found = wrong_answer(model, task, problem_space(task).find(problem))
+        if found is None:
+            raise UserError(f"This certificate does not hold: the model answers {problem} rightly.")
+        if certificate.score.correct >= certificate.score.n:
+            raise UserError("This certificate does not hold: it counts no wrong answer.")
+    again = certify_exhaustively(model, task, CHECK_BATCH)
+    if again.status != certificate.status or (again.score.n, again.score.correct) != (
+        certificate.score.n,
+        certificate.score.correct,
+    ):
+        raise UserError(f"This certificate does not hold: run again, {again.sentence()}.")
+    if again.score.by_chain_length != certificate.score.by_chain_length:
+        raise UserError("This certificate does not hold: other carry-chain lengths are answered wrongly.")
+    tolerance = certificate.near + again.near
+    stored, computed = certificate.smallest, again.smallest
+    same = stored.margin.shape == computed.margin.shape and np.array_equal(stored.n, computed.n)
+    if not same or not np.allclose(stored.margin, computed.margin, rtol=0, atol=tolerance, equal_nan=True):
+        raise UserError("This certificate does not hold: the model has other margins.")
+    if certificate.counterexample is not None and found != certificate.counterexample:
+        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    return again

@@ -1,0 +1,250 @@
+"""First-order forms of many quantities at once: float64 arrays whose rounding is accounted for.
+
+A form is ``c + sum_s a_s e_s + rest`` with noise symbols ``e_s`` in [-1, 1] that all quantities of a region share, and
+``|rest| <= rad``, of which nothing else is known. Linear maps keep what quantities have in common; a nonlinear function
+is replaced by a line, with what it strays from the line added to ``rad``: an error that falls with the square of the
+region's size. Regions stand along the last axis, so that every operation runs over contiguous memory.
+
+What is assumed of numpy and scipy in float64 (``tests/interp/certificates/test_behind.py`` holds this environment
+against it): ``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
+``n u / (1 - n u)`` with u = 2^-53; ``exp`` and ``erf`` are off by at most ``ULPS`` units in the last place. Radii are
+sums of non-negative numbers, whose own rounding the factor ``UP`` covers; the error of n roundings is taken four times
+over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Nothing here looks for overflow: callers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import erf
+
+from interp.proofs.balls import GELU_LEAST, GELU_TURN
+
+ULPS = 4
+UP = 1 + 2.0**-40
+LEAST = 2.0**-960
+CELLS = 4  # pieces of a range on which gelu is held against its chord
+#: |computed - exact| <= GELU_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products
+GELU_ERROR = 2.0**-48
+
+
+def roundings(n: int) -> float:
+    """A relative bound for n roundings one after the other, or for a sum of n products: four times ``n u`` and more."""
+    return 4 * (n + 4) * 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A real matrix within ``error`` of ``value``, entry by entry."""
+
+    value: Float[np.ndarray, "k m"]
+    error: Float[np.ndarray, "k m"]
+
+    @property
+    def size(self) -> Float[np.ndarray, "k m"]:
+        return np.abs(self.value) + self.error
+
+    def __matmul__(self, other: Matrix) -> Matrix:
+        size = np.abs(self.value) @ np.abs(other.value)
+        error = self.size @ other.error + self.error @ other.size + roundings(self.value.shape[1]) * size
+        return Matrix(self.value @ other.value, error * UP + LEAST)
+
+
+def exactly(value: Float[np.ndarray, "k m"]) -> Matrix:
+    return Matrix(value, np.zeros_like(value))
+
+
+def scaled(gain: Float[np.ndarray, " k"], value: Float[np.ndarray, "k m"]) -> Matrix:
+    """``diag(gain) value``."""
+    product = gain[:, None] * value
+    return Matrix(product, roundings(1) * np.abs(product) + LEAST)
+
+
+def centring(d: int) -> Matrix:
+    """What subtracting the mean does to a stream."""
+    value = np.eye(d) - 1 / d
+    return Matrix(value, np.full((d, d), roundings(2)))
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """k quantities of n regions: rows of ``values`` are the centre, then each symbol's coefficients."""
+
+    values: Float[np.ndarray, "k row n"]
+    rad: Float[np.ndarray, "k n"]
+
+    def spread(self) -> Float[np.ndarray, "k n"]:
+        """How far the symbols take a quantity from its centre, ``rad`` left out."""
+        return np.abs(self.values[:, 1:]).sum(1)
+
+    def size(self) -> Float[np.ndarray, "k n"]:
+        """Upper bounds of magnitudes."""
+        return (np.abs(self.values).sum(1) + self.rad) * UP
+
+    def ends(self) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]:
+        centre, reach = self.values[:, 0], self.spread() + self.rad
+        reach = reach * UP + roundings(1) * np.abs(centre)
+        return centre - reach, centre + reach
+
+    def plus(self, constant: Float[np.ndarray, " k"], error: Float[np.ndarray, " k"]) -> Forms:
+        """Add constants that are known up to an error."""
+        values = self.values.copy()
+        values[:, 0] += constant[:, None]
+        lost = error + roundings(1) * np.abs(constant)
+        return Forms(values, (self.rad + lost[:, None] + roundings(1) * np.abs(self.values[:, 0])) * UP)
+
+    def widened(self, by: Float[np.ndarray, "k n"] | float) -> Forms:
+        return Forms(self.values, (self.rad + by) * UP)
+
+
+def linear(x: Forms, matrix: Matrix, size: Float[np.ndarray, "k n"] | None = None) -> Forms:
+    """``matrix^T x``; ``size`` is ``x.size()`` where that is known. Cost: k m (3 + s) n multiplications."""
+    k, symbols, n = x.values.shape
+    values = (matrix.value.T @ x.values.reshape(k, -1)).reshape(-1, symbols, n)
+    lost = roundings(k) * matrix.size + matrix.error
+    rad = np.abs(matrix.value).T @ x.rad + lost.T @ (x.size() if size is None else size)
+    return Forms(values, rad * UP + LEAST)
+
+
+def multiply(x: Forms, y: Forms) -> Forms:
+    """k forms times one (``y`` has k = 1): coefficients of the product's linear part, and its quadratic part enclosed.
+
+    ``e_s^2`` lies in [0, 1], so that half of it is a shift of the centre; ``e_s e_t`` in [-1, 1].
+    """
+    centre, other = x.values[:, :1], y.values[:, :1]
+    values = x.values * other
+    values[:, 1:] += centre * y.values[:, 1:]
+    quadratic = np.zeros_like(x.rad)
+    for s in range(1, x.values.shape[1]):
+        half = x.values[:, s] * y.values[:, s] / 2
+        values[:, 0] += half
+        quadratic += np.abs(half)
+    for s, t in _pairs(x):
+        quadratic += np.abs(x.values[:, s] * y.values[:, t] + x.values[:, t] * y.values[:, s])
+    known, other_known = np.abs(x.values).sum(1), np.abs(y.values).sum(1)
+    lost = roundings(x.values.shape[1] + 4) * known * other_known
+    rad = quadratic + known * y.rad + x.rad * (other_known + y.rad) + lost
+    return Forms(values, rad * UP + LEAST)
+
+
+def _pairs(x: Forms) -> Iterator[tuple[int, int]]:
+    return combinations(range(1, x.values.shape[1]), 2)
+
+
+def mean_square(x: Forms, size: Float[np.ndarray, "k n"]) -> tuple[Forms, Float[np.ndarray, "1 n"]]:
+    """``mean_i x_i^2`` as one form, and a lower bound of it that looks at every x_i alone; ``size`` is ``x.size()``."""
+    k, symbols, n = x.values.shape
+    centre, spread = x.values[:, 0], x.spread()
+    values = np.empty((1, symbols, n))
+    values[0, 0] = (centre**2).sum(0)
+    quadratic = np.zeros(n)
+    for s in range(1, symbols):
+        values[0, s] = 2 * (centre * x.values[:, s]).sum(0)
+        half = (x.values[:, s] ** 2).sum(0) / 2
+        values[0, 0] += half
+        quadratic += half
+    for s, t in _pairs(x):
+        quadratic += 2 * np.abs((x.values[:, s] * x.values[:, t]).sum(0))
+    largest = (size**2).sum(0)
+    unknown = (x.rad * (2 * (np.abs(centre) + spread) + x.rad)).sum(0)
+    rad = quadratic + unknown + roundings(k + symbols + 4) * largest
+    nearest = np.maximum(np.abs(centre) - (spread + x.rad) * UP - roundings(1) * np.abs(centre), 0)
+    alone = (nearest**2).sum(0) / k * (1 - roundings(k + 2))
+    return Forms(values / k, (rad / k * UP + LEAST)[None]), alone[None]
+
+
+def inverse_root(t: Forms, low: Float[np.ndarray, "1 n"], high: Float[np.ndarray, "1 n"], outside: float) -> Forms:
+    """``g(t) = 1 / (sqrt(t) + outside)`` on [low, high], which t is known to lie in, by its chord.
+
+    Lemma: g is convex (the reciprocal of a positive concave function), so that ``g - slope t`` is largest at an end,
+    and above its tangent at any point. Where low or the whole range is 0 the result may be infinite or NaN.
+    """
+    root_low, root_high = np.sqrt(low), np.sqrt(high)
+    at_low, at_high = 1 / (root_low + outside), 1 / (root_high + outside)
+    slope = -at_low * at_high / (root_low + root_high)
+    root = (root_low + root_high) / 2
+    touch, at_touch = root**2, 1 / (root + outside)
+    tangent = -(at_touch**2) / (2 * root)
+    lost = roundings(16) * (at_low + np.abs(slope) * high + np.abs(tangent) * high)
+    above = np.maximum(at_low - slope * low, at_high - slope * high) + lost
+    below = at_touch - slope * touch - np.abs(tangent - slope) * np.maximum(high - touch, touch - low) - lost
+    return _on_line(t, slope, below, above)
+
+
+def gelu(x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
+    """``x / 2 (1 + erf(x / sqrt 2))`` on [low, high], which x is known to lie in, by its chord, or by its plain range.
+
+    Lemma: gelu'' = phi(x) (2 - x^2) has its extremes at 0 (2 phi(0)) and at 2 and -2 (-2 phi(2)), and otherwise at the
+    ends of a range. Between two points at a distance w, a function leaves its chord by at most w^2 / 8 max |f''|,
+    downwards where f'' > 0 and upwards where f'' < 0. The chord's slope may be any number: it is only a choice.
+    """
+    shares = np.linspace(0.0, 1.0, CELLS + 1)[:, None, None]
+    points = low + (high - low) * shares
+    points[-1] = high
+    found = points / 2 * (1 + erf(points / np.sqrt(2)))
+    magnitude = np.maximum(np.abs(low), np.abs(high))
+    width = high - low
+    # Points so close together that the quotient is noise: the slope in the middle, at its simplest.
+    middle = points[CELLS // 2]
+    near = width <= 2.0**-18 * (1 + magnitude)
+    slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
+    if near.any():
+        m = middle[near]
+        slope[near] = (1 + erf(m / np.sqrt(2))) / 2 + m * np.exp(-(m**2) / 2) / np.sqrt(2 * np.pi)
+    strayed = found - slope * points
+    lost = (GELU_ERROR + roundings(4) * np.abs(slope)) * magnitude + LEAST
+    curved, arched = _curvature(low, high)
+    sagitta = (width / CELLS + 2.0**-50 * magnitude) ** 2 / 8 * UP
+    line = _on_line(x, slope, strayed.min(0) - sagitta * curved - lost, strayed.max(0) + sagitta * arched + lost)
+    error = GELU_ERROR * magnitude + LEAST
+    turns = (low < GELU_TURN[1]) & (high > GELU_TURN[0])
+    least = np.where(turns, GELU_LEAST, np.minimum(found[0], found[-1]) - error)
+    return _clipped(line, least, np.maximum(found[0], found[-1]) + error)
+
+
+def _curvature(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds of gelu'' and of -gelu'' on a range, both at least 0."""
+    second = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (2 - x**2)  # noqa: E731
+    # (2 - x^2) loses digits near sqrt 2: an absolute slack far above that
+    ends = np.maximum(np.maximum(second(low), second(high)), 0), np.maximum(-np.minimum(second(low), second(high)), 0)
+    over_top = (low < 0) & (high > 0)
+    over_dip = ((low < 2) & (high > 2)) | ((low < -2) & (high > -2))
+    most, least = 2 / np.sqrt(2 * np.pi), 2 * np.exp(-2) / np.sqrt(2 * np.pi)
+    return np.where(over_top, most, ends[0]) * UP + 2.0**-48, np.where(over_dip, least, ends[1]) * UP + 2.0**-48
+
+
+def relu(x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
+    """``max(x, 0)`` on [low, high], which x is known to lie in: 0, x, or between its chord and the kink."""
+    slope = np.where(high <= 0, 0.0, np.where(low >= 0, 1.0, high / np.where(high > low, high - low, 1.0)))
+    slope = np.clip(slope, 0.0, 1.0)
+    # max(x, 0) - slope x is convex: largest at an end, 0 at the kink
+    ends = np.maximum(low, 0) - slope * low, np.maximum(high, 0) - slope * high
+    kink = (low < 0) & (high > 0)
+    least = np.where(kink, 0.0, np.minimum(*ends))
+    lost = roundings(2) * np.where(kink, np.maximum(-low, high), 0.0)
+    line = _on_line(x, slope, least - lost, np.maximum(*ends) + lost)
+    return _clipped(line, np.maximum(low, 0), np.maximum(high, 0))
+
+
+def _on_line(x: Forms, slope: np.ndarray, below: np.ndarray, above: np.ndarray) -> Forms:
+    """``slope x + [below, above]``."""
+    values = x.values * slope[:, None]
+    middle = (below + above) / 2
+    lost = roundings(2) * (np.abs(values).sum(1) + np.abs(below) + np.abs(above))
+    values[:, 0] += middle
+    return Forms(values, (np.abs(slope) * x.rad + (above - below) / 2 + lost) * UP + LEAST)
+
+
+def _clipped(x: Forms, low: np.ndarray, high: np.ndarray) -> Forms:
+    """The constant [low, high] where that is narrower than what the form does not know."""
+    half = (high - low) / 2
+    plain = half < x.rad
+    if not plain.any():
+        return x
+    values = np.where(plain[:, None], 0.0, x.values)
+    values[:, 0] = np.where(plain, (low + high) / 2, values[:, 0])
+    return Forms(values, np.where(plain, (half + roundings(2) * (np.abs(low) + np.abs(high))) * UP + LEAST, x.rad))

@@ -1,0 +1,309 @@
+"""Pairs counted by one linear functional of what attention writes, where windows of columns leave too many open.
+
+Attention with one head writes N / D with sums over positions (:mod:`interp.proofs.ratio_attention`). In a class,
+let all points x of its box with ``u . x >= level`` be answered rightly. Then a pair is right if
+
+    sum_j w_j(t_j) (u . c_j(t_j) - level) >= 0,
+
+a sum over columns, whatever columns attention looks at: an automaton over columns, with the sum so far in bins, tells
+such pairs apart (:class:`interp.proofs.counting.Diagram`). Windows cannot do that where far columns matter. In
+the same way ``u . x < level`` may hold wrong answers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.proofs.branching import Search
+from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, symbols
+from interp.proofs.hunting import gradient_at
+from interp.proofs.leaves import EOS_TARGET, Query
+from interp.proofs.watch import check_time
+from models.tasks.addition import DIGITS
+
+#: How often the cells of a class's box are cut, how many are looked at, and how finely a level is looked for (as a
+#: share of the functional's range).
+ROUNDS, MOST_CELLS, FINE = 24, 2000, 2.0**-11
+#: Up to so many windows of one column are looked at one by one.
+MOST_APART = 60
+#: Nodes of one level of a diagram, before their sums are gathered in bins.
+MOST_NODES, ABOVE = 1000, 24  # (above the target's own column)
+_BITS = 50
+_SYMBOLS = symbols(10)
+_N = len(_SYMBOLS.x)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kind:
+    """Windows of one column, with one token at the query, that are not proved as a whole: the column's symbols."""
+
+    token: int
+    symbols: Int[np.ndarray, " n"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """What decides the problems of one kind: a sum over columns.
+
+    Attributes:
+        fixed: what delimiters and the query's own token add.
+        added: by column and symbol.
+        least, most: what the columns below each one may add, by the carry out of the last of them.
+    """
+
+    fixed: int
+    added: Int[np.ndarray, "column symbol"]
+    least: Int[np.ndarray, "column carry"]
+    most: Int[np.ndarray, "column carry"]
+
+
+def half_space_diagrams(search: Search, target: int, apart: bool = False) -> list[Diagram] | None:
+    """Two diagrams of a target, to be counted together: RIGHT or OPEN, and WRONG or RIGHT (which there says nothing).
+
+    With ``apart`` every window of one column has a half-space of its own, and not every class; None if these are more
+    than ``MOST_APART``. Neither is always the better one.
+
+    Precondition: one head. Postcondition: where the first says RIGHT, and where the second says WRONG, the pair is, in
+    the search's arithmetic, at this target. Cost: some 10^4 cells of boxes a class, 1 to 5 s a target.
+    """
+    kinds: list[_Kind] = []
+    sums: tuple[list[_Sum], list[_Sum]] = [], []
+    found = []
+    for query in search.queries(target):
+        check_time()
+        roots = query.roots()
+        lower, _ = search.judge(query, roots)
+        found.append((query, roots[~(lower > 0)]))
+    if apart and sum(len(leaves) for _, leaves in found) > MOST_APART:
+        return None
+    for query, leaves in found:
+        carry, total = query.class_of(leaves)
+        low, high = query.box(leaves)
+        key = np.arange(len(leaves)) if apart else carry * 20 + total
+        for one in np.unique(key):
+            rows = np.flatnonzero(key == one)
+            box, answer = (low[rows].min(0), high[rows].max(0)), int(query.answer(leaves[rows[:1]])[0])
+            u = _direction(search, query, leaves[rows[:1]], *box)
+            kinds.append(_Kind(query.token, leaves.carry[rows] * 100 + leaves.pairs[rows, 0]))
+            sums[0].append(_sums(query, u, _level(search, query, answer, *box, u), 1))
+            sums[1].append(_sums(query, u, -_level(search, query, answer, *box, -u, wrong=True), -1))
+    ends = ((RIGHT, OPEN), (RIGHT, WRONG))
+    return [_Growth(target, kinds, own, *end).grow() for own, end in zip(sums, ends, strict=True)]
+
+
+def _direction(
+    search: Search, query: Query, leaf: object, low: np.ndarray, high: np.ndarray
+) -> Float[np.ndarray, " r"]:
+    """The margin's gradient where it is smallest on the box, to first order; any direction gives a valid bound."""
+    centre, radius = (low + high)[None] / 2, (high - low)[None] / 2
+    first = gradient_at(search.adder, query, leaf, centre, radius)  # pyright: ignore[reportArgumentType]
+    found = gradient_at(search.adder, query, leaf, centre - radius * np.sign(first), radius)[0]  # pyright: ignore
+    found = found if np.isfinite(found).all() and found.any() else first[0]
+    size = float(np.abs(found).max())
+    return found / size if np.isfinite(size) and size > 0 else np.eye(len(found))[0]
+
+
+def _level(
+    search: Search,
+    query: Query,
+    answer: int,
+    low: Float[np.ndarray, " r"],
+    high: Float[np.ndarray, " r"],
+    u: Float[np.ndarray, " r"],
+    wrong: bool = False,
+) -> float:
+    """The smallest level that was found such that all points of the box with ``u . x >= level`` are answered rightly
+    (``wrong``: wrongly).
+
+    The box is cut into cells, those that may be the highest first; what is not proved of a cell lies below its top.
+    """
+    lows, highs = low[None], high[None]
+    fine = FINE * float(np.abs(u) @ (high - low))
+    known, left = -np.inf, -np.inf  # points that are not so reach up to here; cells that are not looked at, to there
+    for _ in range(ROUNDS):
+        check_time()
+        middle = (lows + highs) / 2
+        below, above = search.margins(query, np.full(len(lows), answer), lows, highs)
+        keep = ~(above < 0 if wrong else below > 0)
+        lows, highs, middle = lows[keep], highs[keep], middle[keep]
+        if not len(lows):
+            break
+        at_below, at_above = search.margins(query, np.full(len(lows), answer), middle, middle)
+        bad = ~(at_above < 0 if wrong else at_below > 0)
+        known = max(known, float((middle[bad] @ u).max(initial=-np.inf)))
+        tops = np.maximum(lows * u, highs * u).sum(1)
+        order = np.argsort(-tops)
+        chosen = order[:MOST_CELLS]
+        left = max(left, float(tops[order[MOST_CELLS:]].max(initial=-np.inf)))
+        chosen = chosen[tops[chosen] > max(known, left) + fine]
+        rest = np.setdiff1d(order[:MOST_CELLS], chosen)
+        left = max(left, float(tops[rest].max(initial=-np.inf)))
+        lows, highs = lows[chosen], highs[chosen]
+        if not len(lows):
+            break
+        side = (np.abs(u) * (highs - lows) + 2.0**-6 * (highs - lows)).argmax(1)[:, None]
+        cut = np.take_along_axis((lows + highs) / 2, side, 1)
+        first, second = highs.copy(), lows.copy()
+        np.put_along_axis(first, side, cut, 1)
+        np.put_along_axis(second, side, cut, 1)
+        lows, highs = np.concatenate((lows, second)), np.concatenate((first, highs))
+    if len(lows):
+        left = max(left, float(np.maximum(lows * u, highs * u).sum(1).max()))
+    # Outside the box there is nothing.
+    left = max(left, float(np.minimum(low * u, high * u).sum()) - fine)
+    return left + 2.0**-40 * (abs(left) + float(np.abs(u) @ np.maximum(np.abs(low), np.abs(high))))
+
+
+def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
+    """``w (u . c - level)`` in whole numbers, too small (``sign`` 1) or too large (-1) by all that rounding may do."""
+    r, weights, coords = len(u), query.weights[0], query.coords[0]
+    strayed = query.sides[0, ..., 2 * r :]
+    value = coords @ u - level
+    if strayed.shape[-1]:
+        value = value - sign * (strayed @ np.abs(u))
+    value = weights * value
+    size = float((weights * (np.abs(coords) @ np.abs(u) + abs(level) + strayed.sum(-1))).max())
+    slack = 4 * (2 * r + 8)
+    f = np.floor(value * (2.0**_BITS / size)).astype(np.int64) - sign * slack
+    f[weights == 0] = 0
+    layout, position = query.layout, query.layout.queries[query.target]
+    fixed = sum(int(f[j, allowed[0]]) for j, allowed in enumerate(layout.tokens[:position]) if len(allowed) == 1)
+    added = np.zeros((DIGITS, _N), dtype=np.int64)
+    for column in range(DIGITS):
+        x, y = layout.operands[:, column]
+        added[column] = f[x, _SYMBOLS.x] + f[y, _SYMBOLS.y]
+        if query.shows(column):
+            added[column] += f[layout.answers[column], _SYMBOLS.written]
+    ends = []
+    for better, worst in ((np.minimum, 2**62), (np.maximum, -(2**62))):
+        reach = np.full((DIGITS + 1, 2), worst)
+        reach[0, 0] = 0
+        for column in range(query.top + 1):
+            allowed = _SYMBOLS.possible(column)
+            for carry in (0, 1):
+                here = np.flatnonzero(
+                    allowed & (_SYMBOLS.carry_out == carry) & (reach[column][_SYMBOLS.carry_in] != worst)
+                )
+                if len(here):
+                    reach[column + 1, carry] = better.reduce(
+                        added[column, here] + reach[column][_SYMBOLS.carry_in[here]]
+                    )
+        ends.append(reach)
+    return _Sum(fixed + int(f[position, query.token]), added, *ends)
+
+
+class _Growth:
+    """One target's diagram, from the highest column down: a sum of at least 0 is one verdict, a smaller one another."""
+
+    def __init__(self, target: int, kinds: list[_Kind], sums: list[_Sum], high: int, low: int):
+        self.target, self.high, self.low, self.sums = target, high, low, sums
+        tokens = max((kind.token for kind in kinds), default=0) + 1
+        self.numbers = np.full((max(tokens, 10), _N), -1)  # of kinds, by token and symbol; -1 is a proved one
+        for index, kind in enumerate(kinds):
+            self.numbers[kind.token, kind.symbols] = index
+        self.only = kinds[0].token if kinds else 0
+        self.added = np.array([one.added for one in self.sums])  # [kind, column, symbol]
+        self.least, self.most = (np.array([getattr(one, end) for one in self.sums]) for end in ("least", "most"))
+        #: What is said of a pair whose sum is in no bin that decides.
+        self.unknown = OPEN if low == OPEN else RIGHT
+
+    def grow(self) -> Diagram:
+        if not self.sums:
+            return Diagram(RIGHT, tuple(np.zeros((0, _N), dtype=np.int32) for _ in range(DIGITS)))
+        levels: list[np.ndarray] = []
+        column = min(self.target, DIGITS - 1)
+        low, high = (np.array([[one.fixed for one in self.sums]]) for _ in range(2))  # [node, kind]
+        for above in reversed(range(column + 1, DIGITS)):
+            low, high = self._above(levels, low, high, above)
+        node, symbol, own = np.repeat(np.arange(len(low)), _N), np.tile(np.arange(_N), len(low)), None
+        if 0 < self.target < DIGITS:  # the own column; the one below says what token stands at the query
+            open_ = (self.numbers >= 0).any(0)
+            level = np.full((len(low), _N), RIGHT, dtype=np.int32)
+            level[:, open_] = NODES + np.arange(len(low) * open_.sum()).reshape(len(low), -1)
+            levels.insert(0, level)
+            own, column = np.tile(np.flatnonzero(open_), len(low)), column - 1
+            low, high = (np.repeat(x, open_.sum(), 0) for x in (low, high))
+            node, symbol = np.nonzero(_SYMBOLS.carry_in[own][:, None] == _SYMBOLS.carry_out)
+        kept = _SYMBOLS.possible(column)[symbol]
+        node, symbol = node[kept], symbol[kept]
+        index = self._kind(symbol) if own is None else self._kind(symbol, own[node])
+        level = np.full((len(low), _N), -1, dtype=np.int32)
+        level[node, symbol] = RIGHT  # windows that are proved
+        node, symbol, index = (x[index >= 0] for x in (node, symbol, index))
+        more = self.added[index, column, symbol]
+        if own is not None:
+            more = more + self.added[index, self.target, own[node]]
+        nodes = self._gather(level, node, symbol, index, low[node, index] + more, high[node, index] + more, column)
+        levels.insert(0, level)
+        for below in reversed(range(column)):
+            kind, least, most, needed = nodes
+            level = np.full((len(kind), _N), -1, dtype=np.int32)
+            node, symbol = np.nonzero(_SYMBOLS.possible(below) & (needed[:, None] == _SYMBOLS.carry_out))
+            more = self.added[kind[node], below, symbol]
+            nodes = self._gather(level, node, symbol, kind[node], least[node] + more, most[node] + more, below)
+            levels.insert(0, level)
+        return reduced(NODES, levels)
+
+    def _above(
+        self,
+        levels: list[np.ndarray],
+        low: Int[np.ndarray, "node kind"],
+        high: Int[np.ndarray, "node kind"],
+        column: int,
+    ) -> tuple[Int[np.ndarray, "node kind"], Int[np.ndarray, "node kind"]]:
+        """A column above the target's own, before the kind is known: what it adds, kind by kind, in a few bins."""
+        more = self.added[:, column].T  # [symbol, kind]
+        lows, highs = ((x[:, None] + more).reshape(-1, len(self.sums)) for x in (low, high))
+        spread = np.ptp(lows, axis=0)
+        mean = (lows / np.maximum(spread, 1)).mean(1)
+        mean -= mean.min()
+        bins = np.floor(mean / max(float(mean.max()), 1e-9) * (ABOVE - 1e-6)).astype(int)
+        _, number = np.unique(bins, return_inverse=True)
+        number = number.reshape(-1)
+        below = np.full((number.max() + 1, len(self.sums)), np.iinfo(np.int64).max)
+        above = np.full_like(below, np.iinfo(np.int64).min)
+        np.minimum.at(below, number, lows)
+        np.maximum.at(above, number, highs)
+        levels.insert(0, (NODES + number).reshape(len(low), _N).astype(np.int32))
+        return below, above
+
+    def _kind(self, symbol: Int[np.ndarray, " n"], own: Int[np.ndarray, " n"] | None = None) -> Int[np.ndarray, " n"]:
+        """The kind's number by the symbol of the lowest column that tells it; -1 for one that is proved."""
+        if own is not None:
+            return self.numbers[_SYMBOLS.written[symbol], own]
+        tokens = {0: self.only, EOS_TARGET: _SYMBOLS.carry_out[symbol]}.get(self.target, _SYMBOLS.written[symbol])
+        return self.numbers[tokens, symbol]
+
+    def _gather(
+        self,
+        level: Int[np.ndarray, "node symbol"],
+        node: Int[np.ndarray, " n"],
+        symbol: Int[np.ndarray, " n"],
+        index: Int[np.ndarray, " n"],
+        low: Int[np.ndarray, " n"],
+        high: Int[np.ndarray, " n"],
+        column: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Fill in where each symbol leads from each node; returns the nodes below: kind, ends of the sum, carry."""
+        check_time()
+        needed = _SYMBOLS.carry_in[symbol]
+        least, most = low + self.least[index, column, needed], high + self.most[index, column, needed]
+        verdict = np.where(least >= 0, self.high, np.where(most < 0, self.low, self.unknown))
+        going = np.flatnonzero((least < 0) & (most >= 0)) if column else np.zeros(0, dtype=int)
+        level[node, symbol] = verdict
+        if not len(going):
+            return (np.zeros(0, dtype=np.int64),) * 4  # pyright: ignore[reportReturnType]
+        kind = index[going] * 2 + needed[going]
+        bins, width = low[going], 1
+        while len(np.unique(np.stack((kind, bins // width), 1), axis=0)) > MOST_NODES:
+            width = max(4 * width, int(np.ptp(bins)) >> 16)
+        _, first, number = np.unique(np.stack((kind, bins // width), 1), axis=0, return_index=True, return_inverse=True)
+        number = number.reshape(-1)
+        below, above = low[going][first].copy(), high[going][first].copy()
+        np.minimum.at(below, number, low[going])
+        np.maximum.at(above, number, high[going])
+        level[node[going], symbol[going]] = NODES + number
+        return index[going][first], below, above, needed[going][first]

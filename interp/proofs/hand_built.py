@@ -1,0 +1,371 @@
+"""Verdicts on hand-built models: right on every problem of every length up to their limits, or wrong on one.
+
+    position-coupling-hand-built    :mod:`interp.proofs.coupled_addition`, one proof a shape
+    parity-hand-built               :mod:`interp.proofs.hand_built_parity`, one induction for all lengths
+
+What is equality or inequality between weights and scores is decided exactly (floats are rationals); what is not
+rational, the softmax' exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every
+operation. Neither tries problems: a problem is run only to refute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.core.numerals import shown
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.counterexamples import WrongAnswer, identify, wrong_answer
+from interp.proofs.coupled_addition import certify_shapes
+from interp.proofs.hand_built_parity import ParityProof
+from interp.proofs.rungs import RUNGS, ArithmeticName
+from interp.proofs.sink_heads import NotSeparated
+from interp.proofs.verdict import (
+    FORMAT,
+    STATUSES,
+    Status,
+    Verdict,
+    is_count,
+    is_number,
+    read_verdict,
+    require_claim,
+    versions,
+)
+from models.errors import UserError
+from models.evaluation import predict
+from models.hand_built import HandBuiltOptions
+from models.hand_built_parity import HandBuiltParityOptions
+from models.tasks.base import Task
+
+METHOD = "hand-built"
+SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
+TRIED = 32  # random strings tried at each length where a step is not proved
+_IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a proof: a shape, or a step of an induction. ``margin`` is a lower bound of the right token's lead,
+    None if there is none."""
+
+    name: str
+    margin: float | None
+    obstacle: str | None = None
+
+    @property
+    def proved(self) -> bool:
+        return self.margin is not None and self.margin > 0 and self.obstacle is None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HandBuiltCertificate(Verdict):
+    """A verdict on a hand-built model over ``domain``, part by part.
+
+    ``shape`` is the one shape (addition) or greatest length (parity) that was asked about; () for all up to the
+    model's limits. ``arithmetic``: "interval" is about the function that the stored weights define, "float32" about
+    the model as it runs.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    domain: str
+    shape: tuple[int, ...]
+    arithmetic: ArithmeticName
+    status: Status
+    parts: tuple[Part, ...]
+    seconds: float
+    versions: dict[str, str]
+    counterexample: WrongAnswer | None = None
+    method: str = METHOD
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.status == "certified":
+            return Provenance(len(self.parts), None, f"parts of a proof for {self.domain}", RUNGS[self.arithmetic])
+        return Provenance(len(self.parts), None, "parts of a proof that does not close")
+
+    @property
+    def smallest(self) -> Part:
+        """The part with the smallest bound; those without one come first."""
+        return min(self.parts, key=lambda part: -np.inf if part.margin is None else part.margin)
+
+    @property
+    def smallest_margin(self) -> float:
+        """A lower bound of the right token's lead on all of the domain; NaN without one."""
+        margin = self.smallest.margin
+        return float("nan") if margin is None else margin
+
+    @property
+    def open(self) -> int:
+        """Parts that were not proved."""
+        return sum(not part.proved for part in self.parts)
+
+    def sentence(self) -> str:
+        took, words = f"({self.seconds:.1f} s)", _IN_WORDS[self.arithmetic]
+        if self.status == "certified":
+            where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
+            return f"certified {words}: {self.domain}, {where}   {took}"
+        of = f"{self.open:,} of {len(self.parts):,} parts of the proof"
+        first = next(part for part in self.parts if not part.proved)
+        reason = first.obstacle or "leakage and rounding may cost more than the margin"
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            one = self.counterexample
+            return (
+                f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
+                f"wrong), {of} fail: {reason}   {took}"
+            )
+        return f"undecided {words}: {of} do not close, first {first.name} ({reason})   {took}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row a part: its name, the bound, whether it is proved."""
+        return pd.DataFrame(
+            [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
+        ).astype({"margin": float})
+
+    def figure(self) -> Any:
+        """The bound of every part."""
+        from interp.figures.hand_built import figure_parts
+
+        return figure_parts(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("method", "model", "fingerprint", "task", "domain", "shape", "arithmetic", "status", "seconds")
+        own = {name: getattr(self, name) for name in (*names, "versions")}
+        found = None if self.counterexample is None else asdict(self.counterexample)
+        smallest = {"smallest_margin": self.smallest.margin}
+        return {"format": FORMAT} | own | smallest | {"counterexample": found, "parts": [asdict(p) for p in self.parts]}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:28]}...{text[-28:]}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The domain in words, the parts, and problems where the model may be wrong, likely ones first."""
+
+    domain: str
+    parts: tuple[Part, ...]
+    wrong: Callable[[], WrongAnswer | None]
+
+
+def certify_hand_built(
+    model: Any, arithmetic: ArithmeticName | None = None, task: Task | None = None
+) -> HandBuiltCertificate:
+    """Prove a hand-built model right on every problem up to its limits, or find one that it gets wrong.
+
+    Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model, decoding
+    alone, gets wrong.
+
+    Cost: about half a second for the largest shape of 30 operands of 30 digits and a minute or two for all 900; a few
+    seconds for 100 bits.
+
+    Args:
+        arithmetic: "interval" or "float32" (the default).
+        task: the model's own in another shape, to ask about that one alone (of a parity: about strings up to it).
+
+    Raises:
+        UserError: no such model, a shape beyond its limits, or another arithmetic.
+    """
+    start = time.perf_counter()
+    arithmetic = "float32" if arithmetic is None else arithmetic
+    if arithmetic not in _IN_WORDS:
+        raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    task = resolve_task(model, task)
+    identity = identify(model, task)
+    shape = () if task is model.task else tuple(task.shape)  # type: ignore[attr-defined]
+    found = _proof_of(model)(model, shape, arithmetic)
+    status: Status = "certified"
+    wrong = None
+    if not all(part.proved for part in found.parts):
+        wrong = found.wrong()
+        status = "undecided" if wrong is None else "refuted"
+    return HandBuiltCertificate(
+        model=model_name(model),
+        fingerprint=identity,
+        task=task.name,
+        domain=found.domain,
+        shape=shape,
+        arithmetic=arithmetic,
+        status=status,
+        parts=found.parts,
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=wrong,
+    )
+
+
+def is_hand_built(model: Any) -> bool:
+    """Whether a proof is known for this model's weight map."""
+    return isinstance(_options(model), tuple(_PROOFS))
+
+
+def _options(model: Any) -> Any:
+    return getattr(getattr(model, "weight_map", None), "options", None)
+
+
+def _proof_of(model: Any) -> Callable[[Any, tuple[int, ...], ArithmeticName], Proof]:
+    try:
+        return next(proof for kind, proof in _PROOFS.items() if isinstance(_options(model), kind))
+    except StopIteration:
+        raise UserError(f"{model_name(model)} is none of the hand-built models that there is a proof for.") from None
+
+
+# ---- addition
+
+
+def _addition(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
+    options = model.weight_map.options
+    most = options.max_operands, options.max_digits
+    shapes = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
+    found = certify_shapes(model, shapes, "real" if arithmetic == "interval" else "rounded", search=0)  # pyright: ignore
+    parts = tuple(
+        Part(f"{m} x {n} digits", c.margin if np.isfinite(c.margin) else None, c.obstacle)
+        for (m, n), c in zip(shapes, found, strict=True)
+    )
+    domain = (
+        "all problems of {} operand{} of up to {} digit{}"
+        if shape
+        else ("all problems of up to {} operand{} of up to {} digit{}")
+    )
+    size = shape or most
+    words = domain.format(size[0], "s" * (size[0] > 1), size[1], "s" * (size[1] > 1))
+
+    def wrong() -> WrongAnswer | None:
+        from interp.papers.position_coupling.hand_built_grid import grid_problems
+
+        failing = [one for one, part in zip(shapes, parts, strict=True) if not part.proved]
+        for m, n in failing:
+            task = model.task.at(m, n)
+            answer = _first_wrong(model, task, grid_problems(m, n, TRIED, 0))
+            if answer is not None:
+                return answer
+        return None
+
+    return Proof(words, parts, wrong)
+
+
+# ---- parity
+
+
+def _parity(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
+    longest = shape[0] if shape else model.weight_map.options.max_bits
+    if arithmetic == "float32" and model.dtype != torch.float32:
+        raise UserError(f"Rounding is bounded for float32 models, and this one is in {model.dtype}; try 'interval'.")
+    domain = f"all strings of up to {longest} bit{'s' * (longest > 1)}"
+    try:
+        steps = ParityProof(model, longest, FLOAT32 if arithmetic == "float32" else REAL).steps()
+        parts = tuple(Part(step.name, None if np.isnan(step.margin) else step.margin) for step in steps)
+    except NotSeparated as error:
+        parts = (Part("the separation of positions and bits", None, str(error)),)
+
+    def wrong() -> WrongAnswer | None:
+        for bits in _lengths(longest):
+            answer = _first_wrong(model, model.task.at(bits), _strings(bits))
+            if answer is not None:
+                return answer
+        return None
+
+    return Proof(domain, parts, wrong)
+
+
+def _lengths(longest: int) -> Iterator[int]:
+    """1, 2, 3, ... while short, then in steps, and the longest."""
+    yield from sorted({*range(1, min(longest, 16) + 1), *np.linspace(1, longest, 16).astype(int).tolist()})
+
+
+def _strings(bits: int) -> torch.Tensor:
+    """Random strings, all zeros, all ones, alternating ones."""
+    drawn = torch.randint(2, (TRIED, 1, bits), generator=torch.Generator().manual_seed(bits))
+    place = torch.arange(bits)
+    return torch.cat((torch.stack((0 * place, 0 * place + 1, place % 2, 1 - place % 2))[:, None], drawn))
+
+
+def _first_wrong(model: Any, task: Any, problems: torch.Tensor) -> WrongAnswer | None:
+    """The first of these problems that the model gets wrong when it decodes it alone."""
+    bad = (predict(model, problems, task=task).cpu() != task.targets(problems).cpu()).any(1)
+    for row in bad.nonzero().flatten().tolist():
+        found = wrong_answer(model, task, problems[row : row + 1])
+        if found is not None:
+            return found
+    return None
+
+
+_PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
+    HandBuiltOptions: _addition,
+    HandBuiltParityOptions: _parity,
+}
+
+
+# ---- files
+
+
+def load_hand_built(path: str | Path) -> HandBuiltCertificate:
+    """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
+    value = read_verdict(path)
+    try:
+        if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
+            raise ValueError("another format, method or status")
+        if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
+            raise ValueError("unknown arithmetic, or no parts")
+        found = value["counterexample"]
+        if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
+            raise ValueError("a domain that is none")
+        for part in value["parts"]:
+            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
+                raise ValueError("a part that is none")
+        if (value["status"] == "refuted") != (found is not None):
+            raise ValueError("a refutation and its counterexample belong together")
+        names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
+        return HandBuiltCertificate(
+            **{name: value[name] for name in names},
+            shape=tuple(value["shape"]),
+            parts=tuple(Part(**part) for part in value["parts"]),
+            counterexample=None if found is None else WrongAnswer.from_dict(found),
+        )
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+
+
+def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task | None = None) -> HandBuiltCertificate:
+    """Prove it again (there is nothing to search for); returns what was found, with the counterexample of the file.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    if not is_hand_built(model):
+        raise UserError(f"This certificate is about a hand-built model, and {model_name(model)} is none.")
+    own = model.task if not certificate.shape else model.task.at(*certificate.shape)
+    identity = identify(model, own)
+    require_claim(certificate, identity, model_name(model))
+    found = certificate.counterexample
+    if found is not None:
+        of_it = model.task.at(*found.shape)
+        answer = wrong_answer(model, of_it, of_it.as_problems([found.problem]))
+        if answer is None:
+            raise UserError(f"This certificate does not hold: the model answers {_short(found.problem)} rightly.")
+        if answer != found:
+            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    again = certify_hand_built(model, certificate.arithmetic, own)
+    if again.status != certificate.status or again.domain != certificate.domain:
+        raise UserError(f"This certificate does not hold: proved again, {again.sentence()}")
+    if [part.name for part in certificate.parts] != [part.name for part in again.parts]:
+        raise UserError("This certificate does not hold: it has other parts.")
+    for stored, computed in zip(certificate.parts, again.parts, strict=True):
+        if stored.proved and not (computed.proved and stored.margin <= computed.margin + SAME_MARGIN):  # pyright: ignore
+            raise UserError(f"This certificate does not hold: {stored.name} is not proved with that margin.")
+        if stored.proved != computed.proved or stored.obstacle != computed.obstacle:
+            raise UserError(f"This certificate does not hold: {stored.name} comes out otherwise.")
+    return replace(again, counterexample=found)

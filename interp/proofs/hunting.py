@@ -1,0 +1,164 @@
+"""Where margins are smallest, by gradient and dynamic programme: problems to try, and no bound.
+
+In each class the leaf whose box holds the smallest margin in float64 is looked at: the margin's gradient there makes
+the attention ratio one number, which is linearised and made least over the leaf's problems, column by column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.proofs.columns import Classes, all_classes
+from interp.proofs.decision import lead_of, logits_behind
+from interp.proofs.leaves import COLUMNS, Leaves, Query, may_stand
+from interp.proofs.one_layer import OneLayerAdder
+from interp.proofs.ratio_attention import RatioAttention
+from models.tasks.addition import DIGITS
+
+STEPS = 3  # linearisations
+_DIFFERENCE = 1e-3  # of a box's radius, between the points of a gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Hunt:
+    """Every class with one problem (``classes.witnesses``, [n, 1, 2]) and its margin in float64."""
+
+    classes: Classes
+    margins: Float[np.ndarray, " n"]
+
+
+def hunt(adder: OneLayerAdder, attention: RatioAttention) -> Hunt:
+    """A problem of each class with a small margin. Cost: one box a leaf and some hundred points, 3 s."""
+    none = np.zeros((len(adder.layout.queries), adder.layout.n_positions, attention.coords.shape[2]), dtype=np.int64)
+    classes = all_classes(adder.layout, none)
+    names = (classes.target, classes.token, classes.carry, classes.total)
+    index = {key: row for row, key in enumerate(zip(*(x.tolist() for x in names), strict=True))}
+    margins, witnesses = np.full(len(classes), np.inf), np.zeros((len(classes), 1, 2), dtype=np.int64)
+    for target, tokens in enumerate(attention.tokens):
+        for token in tokens:
+            query = Query(attention, adder.layout, target, token)
+            leaves, digits, found = _hunt(adder, query)
+            carry, total = query.class_of(leaves)
+            rows = [index[target, token, *key] for key in zip(carry.tolist(), total.tolist(), strict=True)]
+            margins[rows], witnesses[rows, 0] = found, digits @ 10 ** np.arange(DIGITS)
+    return Hunt(replace(classes, ends=np.zeros((len(classes), 0), dtype=np.int64), witnesses=witnesses), margins)
+
+
+def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 10"], Float[np.ndarray, " n"]]:
+    """One leaf a class, the digits of a problem of it, and its margin."""
+    leaves = query.roots()
+    low, high = query.box(leaves)
+    center, radius = (low + high) / 2, (high - low) / 2
+    gradient = gradient_at(adder, query, leaves, center, radius)
+    share = np.array([0.0, 0.5, 1.0])[:, None, None]
+    corners = center - share * radius * np.sign(gradient)
+    least = np.min([_margins(adder, query, leaves, corner) for corner in corners], 0)
+    carry, total = query.class_of(leaves)
+    order = np.lexsort((least, total, carry))
+    first = np.flatnonzero(np.diff(carry[order] * 20 + total[order] + 1, prepend=-1))
+    chosen = order[first]
+    leaves, gradient, radius = leaves[chosen], gradient[chosen], radius[chosen]
+
+    n = len(leaves)
+    weights = np.ones((n, len(query.weights)))
+    written = np.broadcast_to((center[chosen] / len(query.weights))[:, None], (n, len(query.weights), center.shape[1]))
+    best, digits = np.full(n, np.inf), np.zeros((n, 2, DIGITS), dtype=np.int64)
+    for _ in range(STEPS):
+        level = np.einsum("nhr,nr->nh", written, gradient)[..., None, None]
+        along = np.einsum("hptr,nr->nhpt", query.coords, gradient) - level
+        terms = np.einsum("hpt,nhpt,nh->npt", query.weights, along, 1 / weights)
+        tried = least_problems(query, leaves, terms)
+        weights, written = attention_of(query, tried)
+        point = written.sum(1)
+        margins = _margins(adder, query, leaves, point)
+        better = margins < best
+        best, digits = np.where(better, margins, best), np.where(better[:, None, None], tried, digits)
+        gradient = gradient_at(adder, query, leaves, point, radius)
+    return leaves, digits, best
+
+
+def _margins(
+    adder: OneLayerAdder, query: Query, leaves: Leaves, coords: Float[np.ndarray, "n r"]
+) -> Float[np.ndarray, " n"]:
+    x = adder.W_E[query.token] + adder.W_pos[adder.layout.queries[query.target]] + adder.b_O
+    return lead_of(logits_behind(adder, x + coords @ query.basis), query.answer(leaves))
+
+
+def gradient_at(
+    adder: OneLayerAdder, query: Query, leaves: Leaves, at: Float[np.ndarray, "n r"], radius: Float[np.ndarray, "n r"]
+) -> Float[np.ndarray, "n r"]:
+    """By central differences."""
+    found = np.empty_like(at)
+    for k in range(at.shape[1]):
+        step = np.zeros_like(at)
+        step[:, k] = _DIFFERENCE * radius[:, k] + 1e-9
+        ends = [_margins(adder, query, leaves, at + sign * step) for sign in (1, -1)]
+        found[:, k] = (ends[0] - ends[1]) / (2 * step[:, k])
+    return found
+
+
+def least_problems(
+    query: Query, leaves: Leaves, terms: Float[np.ndarray, "n pos token"]
+) -> Int[np.ndarray, "n operand column"]:
+    """The digits of a problem in each leaf with the least sum of terms over the positions that the query sees.
+
+    As :func:`interp.proofs.columns.all_classes`, with terms of each leaf's own, and columns that are fixed. Cost:
+    200 additions a column and leaf.
+    """
+    layout, n = query.layout, len(leaves)
+    rows = np.arange(n)
+    pair, carry, out, written = COLUMNS
+    value = np.stack((np.zeros(n), np.full(n, np.inf)))  # [carry into the column, leaf]
+    carries = leaves.carries()
+    choices = np.zeros((DIGITS, 2, n), dtype=np.int64)
+    for column in range(query.top + 1):
+        x, y = layout.operands[:, column]
+        cost = terms[:, x, pair // 10] + terms[:, y, pair % 10]
+        if query.shows(column):
+            cost = cost + terms[:, layout.answers[column], written]
+        cost = np.where(may_stand(query.target, query.token, column), cost + value[carry].T, np.inf)
+        if leaves.low <= column <= leaves.high:
+            fixed = (pair == leaves.pairs[:, [column - leaves.low]]) & (carry == carries[:, [column - leaves.low]])
+            cost = np.where(fixed, cost, np.inf)
+        for c in (0, 1):
+            choices[column, c] = np.where(out == c, cost, np.inf).argmin(1)
+        value = np.stack([np.where(out[best] == c, cost[rows, best], np.inf) for c, best in enumerate(choices[column])])
+    digits = np.zeros((n, 2, DIGITS), dtype=np.int64)
+    state = value.argmin(0)
+    for column in reversed(range(query.top + 1)):
+        chosen = choices[column, state, rows]
+        digits[:, 0, column], digits[:, 1, column] = pair[chosen] // 10, pair[chosen] % 10
+        state = carry[chosen]
+    for column in range(query.top + 1, DIGITS):
+        for operand, position in enumerate(layout.operands[:, column]):
+            digits[:, operand, column] = terms[:, position, :10].argmin(1)
+        if column <= leaves.high:
+            fixed = leaves.pairs[:, column - leaves.low]
+            digits[:, 0, column], digits[:, 1, column] = fixed // 10, fixed % 10
+    return digits
+
+
+def attention_of(
+    query: Query, digits: Int[np.ndarray, "n operand column"]
+) -> tuple[Float[np.ndarray, "n head"], Float[np.ndarray, "n head r"]]:
+    """D_h, and the coordinates of N_h / D_h, of problems of the query."""
+    layout, position = query.layout, query.layout.queries[query.target]
+    tokens = np.array([allowed[0] for allowed in layout.tokens[: position + 1]])[None].repeat(len(digits), 0)
+    carry = np.zeros(len(digits), dtype=int)
+    for column in range(DIGITS):
+        total = digits[:, 0, column] + digits[:, 1, column] + carry
+        carry = total // 10
+        for operand in (0, 1):
+            if layout.operands[operand, column] <= position:
+                tokens[:, layout.operands[operand, column]] = digits[:, operand, column]
+        if column < len(layout.answers) and layout.answers[column] <= position:
+            tokens[:, layout.answers[column]] = total % 10
+    tokens[:, position] = query.token
+    at = np.arange(position + 1)
+    weights = query.weights[:, at, tokens]  # [head, n, pos]
+    total = weights.sum(-1)
+    written = np.einsum("hnp,hnpr->nhr", weights, query.coords[:, at, tokens]) / total.T[..., None]
+    return total.T, written

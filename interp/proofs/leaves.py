@@ -1,0 +1,261 @@
+"""Windows of columns as leaves of a search: which problems they hold, and what attention can write on them.
+
+A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs
+of these columns. The columns below are bounded by a dynamic programme with the carry as its state, those above are
+free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp.proofs.one_layer import Layout
+from interp.proofs.ratio_attention import QueryTerms, RatioAttention
+from models.tasks.addition import DIGITS
+
+LEVELS = 64  # values of a coordinate at which the sums are bounded
+EOS_TARGET = DIGITS + 1
+_PAIR, _CARRY = (x.reshape(-1) for x in np.meshgrid(range(100), range(2), indexing="ij"))  # 200 columns
+_TOTAL = _PAIR // 10 + _PAIR % 10 + _CARRY
+_OUT, _WRITTEN = _TOTAL // 10, _TOTAL % 10
+#: All 200 columns: 10 x + y, the carry in, the carry out, the digit written.
+COLUMNS = (_PAIR, _CARRY, _OUT, _WRITTEN)
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """n leaves of one query, all with a window of the same columns ``low .. high``.
+
+    Attributes:
+        carry: into the lowest column.
+        pairs: 10 x + y of each column, lowest first.
+    """
+
+    low: int
+    carry: Int[np.ndarray, " n"]
+    pairs: Int[np.ndarray, "n column"]
+
+    def __len__(self) -> int:
+        return len(self.carry)
+
+    @property
+    def high(self) -> int:
+        return self.low + self.pairs.shape[1] - 1
+
+    def __getitem__(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"] | slice) -> Leaves:
+        return Leaves(self.low, self.carry[rows], self.pairs[rows])
+
+    def carries(self) -> Int[np.ndarray, "n carry"]:
+        """The carry into each column of the window, and out of the last."""
+        found = [self.carry]
+        for pair in self.pairs.T:
+            found.append((pair // 10 + pair % 10 + found[-1]) // 10)
+        return np.stack(found, 1)
+
+    def written(self) -> Int[np.ndarray, "n column"]:
+        """The answer digit of each column."""
+        return (self.pairs // 10 + self.pairs % 10 + self.carries()[:, :-1]) % 10
+
+    def codes(self) -> Int[np.ndarray, " n"]:
+        """One number a leaf: low, columns, carry, pairs (a decimal digit each, the pairs two)."""
+        code = (self.low * 10 + self.pairs.shape[1] % 10) * 10 + self.carry.astype(np.int64)
+        for pair in self.pairs.T:
+            code = code * 100 + pair
+        return code
+
+
+def may_stand(target: int, token: int, column: int) -> Bool[np.ndarray, " 200"]:
+    """Which digit pairs and carries (pair-major) a column can have if ``token`` stands at the target's query."""
+    if target == EOS_TARGET and column == DIGITS - 1:
+        return np.equal(_OUT, token)
+    return np.equal(_WRITTEN, token) if column == target - 1 else np.ones(200, dtype=bool)
+
+
+class Query:
+    """All leaves of one target and the token at its query: their numbers of problems, and the extremes of attention.
+
+    Lemma (Dinkelbach): for every coordinate k of the basis and both signs, ``f(level) = max over a leaf's problems of
+    sum_j w_j (+-coords_jk - level)`` is convex and falls, and its root is the largest ``+-coordinate`` of N / D. The
+    chord between two levels where f changes its sign lies above f, so that its root is an upper bound. What columns
+    outside the window add to f is tabulated once, by level and carry; a leaf adds its own terms.
+
+    Cost: building, heads x 2 r x LEVELS x 200 additions a column; bounding, about 0.2 us a leaf, coordinate and level.
+    """
+
+    def __init__(self, attention: RatioAttention, layout: Layout, target: int, token: int):
+        self.layout, self.target, self.token = layout, target, token
+        self.top = min(target, DIGITS - 1)
+        terms = attention.queries[target, token]
+        self.weights, self.coords, self.error = terms.weights, attention.coords, terms.error
+        self.basis = attention.basis
+        heads = len(self.weights)
+        self.count = self._count()
+        stands = self.weights > 0
+        self.sides = np.concatenate((self.coords, -self.coords, *self._apart(terms)), -1)  # [head, pos, token, side]
+        n_sides = self.sides.shape[-1]
+        #: Rounding of f, in units of 2^-53: up to 35 terms, each rounded twice and summed, and two sums: 128 is ample.
+        self.slack = np.empty(heads)
+        self.levels = np.empty((heads, n_sides, LEVELS))
+        self.below = np.full((heads, DIGITS + 1, 2, n_sides, LEVELS), -np.inf)
+        self.above = np.zeros((heads, DIGITS + 1, n_sides, LEVELS))
+        for h in range(heads):
+            reached = self.sides[h][stands[h]]
+            # The first and last level are themselves bounds: N / D is a mean of coordinates.
+            least, most = reached.min(0), reached.max(0)
+            self.levels[h] = np.linspace(least, most, LEVELS, axis=-1)
+            self.levels[h, :, 0], self.levels[h, :, -1] = least, most
+            largest = float(np.abs(reached).max())
+            self.slack[h] = 2.0**-46 * self.weights[h].max(-1).sum() * largest
+            self._tabulate(h, self.weights[h][..., None, None] * (self.sides[h][..., None] - self.levels[h]))
+
+    def _apart(self, terms: QueryTerms) -> list[Float[np.ndarray, "head pos token r"]]:
+        """``spread |coords - r|``, whose mean bounds what rounding does to a coordinate; nothing where nothing is left.
+
+        r, which may be any number, is a mean of the coordinates.
+        """
+        if terms.spread is None:
+            return []
+        weights = self.weights[..., None]
+        mean = (weights * self.coords).sum((1, 2)) / weights.sum((1, 2))
+        distance = np.abs(self.coords - mean[:, None, None])
+        return [terms.spread[..., None] * distance * (1 + 2.0**-50)]  # three roundings
+
+    def _tabulate(self, h: int, f: Float[np.ndarray, "pos token dir level"]) -> None:
+        layout, query = self.layout, self.layout.queries[self.target]
+        fixed = [(j, allowed[0]) for j, allowed in enumerate(layout.tokens[:query]) if len(allowed) == 1]
+        self.below[h, 0, 0] = sum((f[j, t] for j, t in fixed), f[query, self.token])
+        for column in range(self.top + 1):
+            x, y = layout.operands[:, column]
+            cost = f[x, _PAIR // 10] + f[y, _PAIR % 10]
+            if self.shows(column):
+                cost = cost + f[layout.answers[column], _WRITTEN]
+            stands = may_stand(self.target, self.token, column)
+            for out in (0, 1):
+                chosen = np.flatnonzero(stands & (out == _OUT))
+                if len(chosen):
+                    self.below[h, column + 1, out] = (cost[chosen] + self.below[h, column, _CARRY[chosen]]).max(0)
+        for column in reversed(range(self.top + 1, DIGITS)):
+            x, y = layout.operands[:, column]
+            self.above[h, column] = self.above[h, column + 1] + f[x, :10].max(0) + f[y, :10].max(0)
+
+    def shows(self, column: int) -> bool:
+        """Whether a column's answer digit stands before the query."""
+        return column <= self.target - 2
+
+    def _count(self) -> list[list[int]]:
+        """How many digits of the columns below one give each carry into it, [column][carry], exact."""
+        counts = [[1, 0]]
+        for column in range(self.top + 1):
+            stands = may_stand(self.target, self.token, column)
+            ways = np.zeros((2, 2), dtype=int)
+            np.add.at(ways, (_OUT[stands], _CARRY[stands]), 1)
+            counts.append([sum(int(ways[out, c]) * counts[-1][c] for c in (0, 1)) for out in (0, 1)])
+        return counts
+
+    def problems(self, leaves: Leaves) -> tuple[int, int]:
+        """How many problems a leaf with carry 0, and one with carry 1, holds."""
+        free = 100 ** (DIGITS - 1 - leaves.high)
+        return self.count[leaves.low][0] * free, self.count[leaves.low][1] * free
+
+    # ---- leaves
+
+    def roots(self) -> Leaves:
+        """Windows of one column, the target's own (the last one for the targets behind it)."""
+        empty = Leaves(self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
+        if self.target >= DIGITS:
+            return self.below_of(empty)
+        pairs, carry = np.tile(np.arange(100), 2), np.repeat([0, 1], 100)
+        return self._possible(Leaves(self.top, carry, pairs[:, None]))
+
+    def below_of(self, leaves: Leaves) -> Leaves:
+        """Each leaf, with one column more below its window: about 100 leaves for one."""
+        column = leaves.low - 1
+        stands = may_stand(self.target, self.token, column)
+        row, choice = np.nonzero(stands & (leaves.carry[:, None] == _OUT))
+        pairs = np.concatenate((_PAIR[choice, None], leaves.pairs[row]), 1)
+        return self._possible(Leaves(column, _CARRY[choice], pairs))
+
+    def above_of(self, leaves: Leaves) -> Leaves:
+        """Each leaf, with one column more above its window: 100 leaves for one."""
+        pairs = np.tile(np.arange(100), len(leaves))[:, None]
+        return Leaves(leaves.low, np.repeat(leaves.carry, 100), np.hstack((np.repeat(leaves.pairs, 100, 0), pairs)))
+
+    def holds(self, leaves: Leaves) -> Bool[np.ndarray, " n"]:
+        """Which leaves hold a problem with this token at the query."""
+        found = np.array(self.count[leaves.low])[leaves.carry] > 0
+        carries = leaves.carries()
+        for index, pair in enumerate(leaves.pairs.T):
+            found &= may_stand(self.target, self.token, leaves.low + index)[pair * 2 + carries[:, index]]
+        return found
+
+    def _possible(self, leaves: Leaves) -> Leaves:
+        return leaves[np.array(self.count[leaves.low])[leaves.carry] > 0]
+
+    def answer(self, leaves: Leaves) -> Int[np.ndarray, " n"]:
+        """The right token at the target."""
+        if self.target == EOS_TARGET:
+            assert self.layout.eos is not None
+            return np.full(len(leaves), self.layout.eos)
+        own = self.target - leaves.low
+        return leaves.carries()[:, own] if self.target == DIGITS else leaves.written()[:, own]
+
+    def class_of(self, leaves: Leaves) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """Carry and total, as :class:`interp.proofs.columns.Classes` has them."""
+        carries = leaves.carries()
+        if self.target >= DIGITS:
+            return carries[:, DIGITS - leaves.low], np.full(len(leaves), -1)
+        own = self.target - leaves.low
+        return carries[:, own], leaves.pairs[:, own] // 10 + leaves.pairs[:, own] % 10
+
+    # ---- what attention writes
+
+    def box(self, leaves: Leaves) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n r"]]:
+        """Least and largest coordinates of what attention writes on the basis, over each leaf's problems.
+
+        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` lies between them, of stored terms, and with
+        what rounding may do to each weight (``spread``). Several heads add up each one's own extremes: what
+        they have in common is lost, and has to be found by longer windows.
+        """
+        total = np.zeros((len(leaves), self.levels.shape[1]))
+        for h in range(len(self.weights)):
+            total += self._head(h, leaves)
+        r = self.coords.shape[-1]
+        strayed = np.zeros(r) if total.shape[1] == 2 * r else np.maximum(total[:, 2 * r :], 0) * (1 + 2.0**-40)
+        return -total[:, r : 2 * r] - strayed, total[:, :r] + strayed
+
+    def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n side"]:
+        layout, n = self.layout, len(leaves)
+        weight, sums = np.zeros(n), np.zeros((n, self.sides.shape[-1]))
+        weighted = self.weights[h][..., None] * self.sides[h]
+        for index, column in enumerate(range(leaves.low, leaves.high + 1)):
+            x, y = layout.operands[:, column]
+            standing = [(x, leaves.pairs[:, index] // 10), (y, leaves.pairs[:, index] % 10)]
+            if self.shows(column):
+                standing.append((layout.answers[column], leaves.written()[:, index]))
+            for position, token in standing:
+                weight += self.weights[h, position, token]
+                sums += weighted[position, token]
+        outside = self.below[h, leaves.low] + self.above[h, leaves.high + 1]  # [carry, side, level]
+        found = np.empty_like(sums)
+        for k, levels in enumerate(self.levels[h]):
+
+            def f(level: Int[np.ndarray, " n"], k: int = k, levels: np.ndarray = levels) -> Float[np.ndarray, " n"]:
+                rest = outside[leaves.carry, k, level]
+                return sums[:, k] - levels[level] * weight + rest + self.slack[h]
+
+            low, high = np.zeros(n, dtype=int), np.full(n, LEVELS - 1)
+            for _ in range(LEVELS.bit_length()):
+                middle = (low + high) // 2
+                positive = f(middle) > 0
+                low, high = np.where(positive, middle, low), np.where(positive, high, middle)
+            at_low, at_high = f(low), f(high)
+            changes = (at_low > 0) & (at_high <= 0)
+            share = np.where(changes, at_low / np.where(changes, at_low - at_high, 1.0), 1.0)
+            root = levels[low] + (levels[high] - levels[low]) * share
+            root = root + 2.0**-48 * np.abs(levels[[0, -1]]).max()
+            # Neither end of the levels needs f; below the first one there is nothing.
+            found[:, k] = np.where(at_low > 0, np.minimum(root, levels[high]), levels[low])
+        return found

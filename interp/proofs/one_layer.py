@@ -1,0 +1,269 @@
+"""What a certifier of one-layer adders reads: effective weights and the layout of the task, and nothing else.
+
+No architecture is named here. A model is taken by its weights ``W_E ... W_U`` and the switches of its config, so that
+a user's own weight map, a rounded copy and a stock TransformerLens model are all judged by the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.core.problems import resolve_task
+from interp.core.sites import model_name
+from models.errors import UserError, unknown_name
+from models.importers.stock import from_transformer_lens
+from models.tasks.addition import ANSWER, DIGITS, EQUALS, LIMIT, PLUS, FixedWidthAddition
+from models.transformer import ArithmeticTransformer
+from models.unaltered import alterations
+
+ACTIVATIONS = ("gelu", "relu")
+#: What is asked of an answer: all of its tokens, or its digits without the EOS behind them.
+Targets = Literal["all", "digits"]
+_CHECKED = 16  # random problems that a layout is held against
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which token stands where in ``a + b = s0 .. s10``.
+
+    Attributes:
+        operands: position of each operand's digit, by column (0 is units).
+        answers: position of each answer digit that is read (the last one only if something is predicted behind it).
+        queries: position that predicts answer digit 0, 1, ..., 10 and, where the task has it, EOS.
+        tokens: the tokens that can stand at each position.
+        eos: the token to predict last, None without one.
+    """
+
+    operands: Int[np.ndarray, "2 column"]
+    answers: tuple[int, ...]
+    queries: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]
+    eos: int | None
+
+    @property
+    def n_positions(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class OneLayerAdder:
+    """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
+
+    A missing bias is an array of zeros. ``model`` is what refutations are replayed through, with the weights ``stored``
+    as they were read. The norms are RMS norms, or (``centred``) LayerNorms.
+    """
+
+    model: ArithmeticTransformer
+    layout: Layout
+    fingerprint: str
+    stored: dict[str, torch.Tensor]
+    W_E: Float[np.ndarray, "vocab d"]
+    W_pos: Float[np.ndarray, "pos d"]
+    ln1: Float[np.ndarray, " d"]
+    W_Q: Float[np.ndarray, "head d e"]
+    W_K: Float[np.ndarray, "head d e"]
+    W_V: Float[np.ndarray, "head d e"]
+    W_O: Float[np.ndarray, "head e d"]
+    b_Q: Float[np.ndarray, "head e"]
+    b_K: Float[np.ndarray, "head e"]
+    b_V: Float[np.ndarray, "head e"]
+    b_O: Float[np.ndarray, " d"]
+    ln2: Float[np.ndarray, " d"]
+    W_in: Float[np.ndarray, "d m"]
+    b_in: Float[np.ndarray, " m"]
+    W_out: Float[np.ndarray, "m d"]
+    b_out: Float[np.ndarray, " d"]
+    ln_final: Float[np.ndarray, " d"]
+    W_U: Float[np.ndarray, "d vocab"]
+    b_U: Float[np.ndarray, " vocab"]
+    ln1_b: Float[np.ndarray, " d"]
+    ln2_b: Float[np.ndarray, " d"]
+    ln_final_b: Float[np.ndarray, " d"]
+
+    @property
+    def centred(self) -> bool:
+        """Whether the norms subtract the mean (LayerNorm)."""
+        return self.model.config.normalization_type == "LN"
+
+    @property
+    def eps(self) -> float:
+        return self.model.config.eps
+
+    @property
+    def eps_outside(self) -> bool:
+        return self.model.config.norm_eps_outside
+
+    @property
+    def score_scale(self) -> float:
+        return self.model.config.score_scale
+
+    @property
+    def activation(self) -> str:
+        return self.model.config.act_fn
+
+    def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """A norm of vectors (the last axis) in float64."""
+        if self.centred:
+            x = x - x.mean(-1, keepdims=True)
+        square = (x**2).mean(-1, keepdims=True)
+        return x / (np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)) * gain + bias
+
+    def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
+        """``W_E[token] + W_pos[position]``, rounded once to the model's dtype: as IEEE addition defines it."""
+        if self.model.config.dtype == "float32":
+            summed = self.W_E[token].astype(np.float32) + self.W_pos[position].astype(np.float32)
+            return summed.astype(np.float64)
+        return self.W_E[token] + self.W_pos[position]
+
+
+def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] | None = None) -> str:
+    """SHA-256 of everything a certificate is about: task, config, and every effective weight, bit for bit."""
+    digest = hashlib.sha256()
+    config = model.config.to_dict() | {"task": model.task.name}
+    digest.update(json.dumps(config, sort_keys=True).encode())
+    if weights is None:
+        with torch.no_grad():
+            weights = model.effective_weights()
+    for name in sorted(set(weights) & set(model.weight_shapes)):
+        value = weights[name].detach().cpu()
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def require_plain(model: Any) -> None:
+    """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
+    if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
+        raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
+    if isinstance(model, ArithmeticTransformer):
+        found = list(alterations(model))
+    else:  # a bridge has hooks of its own on its modules; what is judged is a copy of the weights
+        hooked = [name for name, point in getattr(model, "hook_dict", {}).items() if point._forward_hooks]
+        found = [f"{name} has a hook" for name in hooked]
+        found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
+    if model.training:
+        found.append("the model is in training mode")
+    if (precision := torch.get_float32_matmul_precision()) != "highest":
+        found.append(f"torch's float32 matmul precision is {precision!r}, and the certifier needs 'highest'")
+    if found:
+        raise UserError(
+            f"{model_name(model)} may compute something else than its weights say, which is what a certificate is "
+            f"about: {'; '.join(found[:3])}{'; ...' if len(found) > 3 else ''}."
+        )
+
+
+def require_unchanged(adder: OneLayerAdder) -> None:
+    """Raise UserError if the model makes other weights now than when it was read."""
+    if fingerprint(adder.model) != adder.fingerprint:
+        raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
+
+
+def read_adder(model: Any, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
+    """The weights and the layout of a one-layer adder of two ten-digit numbers.
+
+    ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are made
+    once, and once more to see that they stay what they are.
+
+    Raises:
+        UserError: in one sentence, what about this model the certifier cannot judge.
+    """
+    task = resolve_task(model, task)
+    if not isinstance(task, FixedWidthAddition):
+        raise UserError(f"The certifier judges the addition of two ten-digit numbers, and this model does {task.name}.")
+    layers = model.cfg.n_layers
+    if layers != 1:
+        raise UserError(
+            f"The certifier judges ten-digit adders of one layer, and {model_name(model)} has {layers}; "
+            "`interp attack` may find a pair that it gets wrong."
+        )
+    if targets not in get_args(Targets):
+        raise unknown_name("choice of targets", targets, get_args(Targets))
+    require_plain(model)
+    if not isinstance(model, ArithmeticTransformer):
+        model = from_transformer_lens(model, task)
+    elif model.task is not task and model.task.name != task.name:
+        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
+    config = model.config
+    if config.normalization_type is None:
+        raise UserError(f"The certifier needs norms, RMS or LN, and {model_name(model)} has none.")
+    for switch, wanted in (
+        ("norm_placement", "pre"),
+        ("final_norm", True),
+        ("positional_embedding_type", "standard"),
+        ("attn_scores", "dot"),
+        ("attn_top_k", None),
+        ("gated_mlp", False),
+    ):
+        if getattr(config, switch) != wanted:
+            raise UserError(
+                f"The certifier knows {switch}={wanted!r}, and {model_name(model)} has {getattr(config, switch)!r}."
+            )
+    if config.act_fn not in ACTIVATIONS or not config.d_mlp:
+        raise UserError(f"The certifier needs an MLP with {' or '.join(ACTIVATIONS)}, not {config.act_fn}.")
+    with torch.no_grad():
+        stored = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+    weights: dict[str, np.ndarray] = {}
+    for name, shape in model.weight_shapes.items():
+        value = stored.get(name)
+        weights[name] = np.zeros(shape) if value is None else value.detach().cpu().double().numpy()
+        if weights[name].shape != tuple(shape):
+            raise UserError(f"{name} has shape {list(weights[name].shape)}, and the config says {list(shape)}.")
+        if not np.isfinite(weights[name]).all():
+            raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
+    norms = {f"{norm}_b": np.zeros(config.d_model) for norm in ("ln1", "ln2", "ln_final")}
+    named: dict[str, np.ndarray] = {}
+    for name, value in weights.items():
+        *_, part, last = name.split(".")
+        if last in ("w", "b"):
+            norms[part if last == "w" else f"{part}_b"] = value
+        else:
+            named[last] = value
+    layout, identity = read_layout(task), fingerprint(model, stored)
+    if targets == "digits":
+        layout = replace(layout, queries=layout.queries[: DIGITS + 1], eos=None)
+    adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **named, **norms)
+    require_unchanged(adder)
+    return adder
+
+
+def read_layout(task: FixedWidthAddition) -> Layout:
+    """Where a task puts its tokens, held against what it encodes.
+
+    Raises:
+        UserError: the task's sequences are not laid out as its class says.
+    """
+    last = task.input_length
+    tokens: list[tuple[int, ...]] = [tuple(range(10))] * last
+    tokens[PLUS], tokens[EQUALS] = (task.plus_token,), (task.equals_token,)
+    answers = tuple(ANSWER + i for i in range(DIGITS + 1) if ANSWER + i < last)
+    if len(answers) > DIGITS:
+        tokens[answers[DIGITS]] = (0, 1)
+    has_eos = len(task.query_positions) == DIGITS + 2
+    operands = np.array([[task.operand_position(k, i) for i in range(DIGITS)] for k in (0, 1)])
+    layout = Layout(operands, answers, tuple(task.query_positions), tuple(tokens), task.eos_token if has_eos else None)
+
+    # A subclass may encode as it likes: what it does must be what is assumed here.
+    pairs = torch.randint(LIMIT, (_CHECKED, 2), generator=torch.Generator().manual_seed(0))
+    encoded, wanted = task.encode(pairs).numpy(), task.targets(pairs).numpy()
+    for row, target, (a, b) in zip(encoded, wanted, pairs.tolist(), strict=True):
+        expected, answer = sequence_of(layout, a, b)
+        if not (np.array_equal(row, expected) and np.array_equal(target, answer)):
+            raise UserError(f"{task.name} writes its problems in another way than the certifier knows.")
+    return layout
+
+
+def sequence_of(layout: Layout, a: int, b: int) -> tuple[Int[np.ndarray, " pos"], Int[np.ndarray, " target"]]:
+    """Input tokens and targets of one problem, from the layout alone."""
+    row = np.array([allowed[0] for allowed in layout.tokens])
+    for positions, number in zip(layout.operands, (a, b), strict=True):
+        row[positions] = [number // 10**i % 10 for i in range(DIGITS)]
+    answer = [(a + b) // 10**i % 10 for i in range(DIGITS + 1)]
+    row[list(layout.answers)] = answer[: len(layout.answers)]
+    return row, np.array(answer + ([] if layout.eos is None else [layout.eos]))

@@ -1,0 +1,241 @@
+"""Methods 2 to 4: attention that depends on digits, as a ratio of two sums over positions.
+
+Fix a target, and the token at its query. Then the query's vector is fixed, and in a model of one layer the scores, keys
+and values at another position depend on the token there alone. With ``w_hj(t) = exp(score_hj(t) - shift_h)`` and
+``c_hj(t) = v_hj(t) W_O`` attention writes
+
+    sum_h N_h / D_h,    N_h = sum_j w_hj(t_j) c_hj(t_j),    D_h = sum_j w_hj(t_j),
+
+whatever token and position embeddings are made of: N and D are additive over positions, and a dynamic programme over
+columns finds the extremes of ``u . N - level D`` for any direction u (see :mod:`interp.proofs.leaves`).
+
+Here the terms are read off the weights: stored floats that stand for themselves, exactly, and one error for all else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import flint
+import numpy as np
+from flint import arb
+from jaxtyping import Float
+
+from interp.proofs.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
+from interp.proofs.constant_attention import UNDERFLOW_OF_WEIGHTS, attention_rounding, matrices, project
+from interp.proofs.normed_stream import normed_stream
+from interp.proofs.one_layer import OneLayerAdder
+
+#: Directions that attention writes along by less than this share of the first one's are left to the error.
+OFF_BASIS = 2.0**-16
+#: Scores of one query further apart than this leave weights that float64 cannot hold beside each other.
+MOST_SPREAD = 600.0
+#: Relative errors of weights that need no bound of their own on every window.
+NO_SPREAD = 2.0**-40
+_PRECISION = 80  # bits, while terms are enclosed
+
+
+@dataclass(frozen=True, eq=False)
+class QueryTerms:
+    """One query, with the token at it.
+
+    Attributes:
+        weights: positive, at most about 1; zero where masked.
+        spread: how far rounding may take each weight beside the others, twice, as a share of it: see
+            :func:`read_ratio_attention`. None where that is in ``error``.
+        error: everything else, component by component.
+    """
+
+    weights: Float[np.ndarray, "head pos token"]
+    spread: Float[np.ndarray, "head pos token"] | None
+    error: Float[np.ndarray, " d"]
+
+
+@dataclass(frozen=True, eq=False)
+class RatioAttention:
+    """``attn_out = sum_h (sum_j w_hj(t_j) coords_hj(t_j)) / (sum_j w_hj(t_j)) @ basis + e``, ``|e| <= error``.
+
+    Before ``b_O``. ``w``, ``spread`` and ``error`` are those of the query and its token, ``queries[target, token]``;
+    all numbers are exact as stored. With a ``spread`` the ratio's coordinate k is off by at most
+    ``sum_j w_j spread_j |coords_jk - r| / sum_j w_j`` for every number r, head by head.
+
+    Attributes:
+        basis: r vectors, nearly orthonormal.
+        coords: zero for tokens that cannot stand at a position.
+        tokens: the tokens that can stand at the query of each target.
+        obstacle: why there are no terms, in words; None if there are.
+    """
+
+    basis: Float[np.ndarray, "r d"]
+    coords: Float[np.ndarray, "head pos token r"]
+    queries: dict[tuple[int, int], QueryTerms]
+    tokens: tuple[tuple[int, ...], ...]
+    obstacle: str | None = None
+
+
+def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
+    """Terms of every query and token at it, and what they leave out.
+
+    Precondition: finite weights. Postcondition: for every problem and every target, what ``arithmetic`` makes of the
+    attention output (before ``b_O``) at the query is the ratio of the stored terms on ``basis``, and e within the
+    error.
+
+    Lemma: what all keys of a query have in common leaves the softmax unchanged: a shift of the scores, such as what an
+    error of the query's own vector does along one fixed key vector, and a factor of all exponentials, such as their
+    sum's rounding. So let the pattern's weight of key j be ``C w_j (1 + eta_j) (1 + kappa_j)`` with stored weights w,
+    ``p = w / sum w`` and ``C = 1 / sum_j w_j (1 + eta_j)``, where
+
+    * ``|eta_j| <= (1 + rho_j) exp(u spread_j) (1 + g) - 1``: rho_j is how far ``exp(score_j - shift)`` may be from
+      w_j, the scores' balls being up to a common shift; a score less the largest is off by u times their distance, an
+      exponential by EXP_ULPS (2 u each);
+    * ``|kappa_j| <= h`` for the sum, one rounding a key, and the quotient, at most two more.
+
+    Then ``sum_j C w_j (1 + eta_j) c_j = m + sum_j p_j eta_j (c_j - m) / (1 + sum_j p_j eta_j)`` with ``m = sum_j p_j
+    c_j``, and for every r, with eta the largest of all,
+    ``|sum_j p_j eta_j (c_j - m)| <= sum_j p_j |eta_j| |c_j - r| + |m - r| eta <= sum_j p_j (|eta_j| + eta) |c_j - r|``:
+    with weights that all grow alike, or values that are all alike, nothing changes. ``spread_j`` is
+    ``(|eta_j| + eta) / (1 - eta)``; where eta is below ``NO_SPREAD`` that bound is taken at its largest and is part of
+    the error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
+    ``pattern @ values`` and of ``W_O``. For the reals u, g, h and nu are zero.
+
+    Cost: some 10^5 scores in balls, 1 to 2 s.
+    """
+    with flint.ctx.workprec(_PRECISION):
+        return _read(adder, arithmetic)
+
+
+def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
+    layout = adder.layout
+    heads, d, width = adder.W_V.shape
+    n_tokens = max(max(allowed) for allowed in layout.tokens) + 1
+    normed = [
+        {token: normed_stream(adder, arithmetic, token, j) for token in allowed}
+        for j, allowed in enumerate(layout.tokens)
+    ]
+    w_q, w_k, w_v, w_o = (matrices(w) for w in (adder.W_Q, adder.W_K, adder.W_V, adder.W_O))
+    basis, coords = _basis(adder, n_tokens)
+    exact_basis = [[arb(x) for x in row] for row in basis.tolist()]
+
+    keys: list[list[dict[int, list[Ball]]]] = []  # [head][pos][token]
+    # Largest values, written vectors and parts of these off the basis, over tokens at each position: [pos][head][..]
+    size, written, off = ([[[arb(0)] * n for _ in range(heads)] for _ in normed] for n in (width, d, d))
+    for h in range(heads):
+        keys.append([{t: project(arithmetic, x, w_k[h], adder.b_K[h]) for t, x in xs.items()} for xs in normed])
+        for j, xs in enumerate(normed):
+            for token, x in xs.items():
+                value = project(arithmetic, x, w_v[h], adder.b_V[h])
+                c = [sum((v * row[i] for v, row in zip(value, w_o[h], strict=True)), arb(0)) for i in range(d)]
+                stored = [arb(y) for y in coords[h, j, token].tolist()]
+                rest = [
+                    x - sum((y * b[i] for y, b in zip(stored, exact_basis, strict=True)), arb(0))
+                    for i, x in enumerate(c)
+                ]
+                for largest, new in ((size, value), (written, c), (off, rest)):
+                    largest[j][h] = [old.max(upper(x)) for old, x in zip(largest[j][h], new, strict=True)]
+
+    tokens = tuple(layout.tokens[query] for query in layout.queries)
+    flat_w_o = [row for head in w_o for row in head]
+    queries: dict[tuple[int, int], QueryTerms] = {}
+    for target, query in enumerate(layout.queries):
+        seen = range(query + 1)
+        most = [[_columnwise(part[j][h] for j in seen) for h in range(heads)] for part in (size, written, off)]
+        for token in tokens[target]:
+            weights, spread = np.zeros((2, heads, layout.n_positions, n_tokens))
+            error, sizes, spreads = [arb(0)] * d, [], False
+            for h in range(heads):
+                own = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
+                standing = [{token: keys[h][query][token]} if j == query else keys[h][j] for j in seen]
+                eta = _weights(arithmetic, own, standing, adder.score_scale, weights[h], spread[h])
+                if eta is None:
+                    return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
+                spreads |= not eta < NO_SPREAD
+                left = len(seen) * arb(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else arb(0)
+                left = upper(left + arithmetic.growth(len(seen) + 2) + (2 * eta if eta < NO_SPREAD else arb(0)))
+                error = [e + o + left * c for e, o, c in zip(error, most[2][h], most[1][h], strict=True)]
+                sizes += [(1 + left) * v for v in most[0][h]]
+            error = [
+                upper(e + attention_rounding(arithmetic, sizes, flat_w_o, i, len(seen))) for i, e in enumerate(error)
+            ]
+            queries[target, token] = QueryTerms(
+                weights, spread if spreads else None, np.array([above(e) for e in error])
+            )
+            if not np.isfinite(queries[target, token].error).all():
+                return RatioAttention(basis, coords, {}, tokens, "attention may overflow")
+    return RatioAttention(basis, coords, queries, tokens)
+
+
+def _weights(
+    arithmetic: Arithmetic,
+    query: list[Ball],
+    keys: list[dict[int, list[Ball]]],
+    scale: float,
+    weights: Float[np.ndarray, "pos token"],
+    spread: Float[np.ndarray, "pos token"],
+) -> Ball | None:
+    """Fill in one head's weights and spreads; returns the lemma's largest eta, None where scores are too far apart."""
+    vectors = [key for at in keys for key in at.values()]
+    middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
+    scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
+    everything = hull([s for at in scores for s in at.values()])
+    if not upper(2 * everything.rad()) < MOST_SPREAD:
+        return None
+    shift, unit, exponential = everything.upper(), arithmetic.growth(1), 1 + arithmetic.growth(2 * EXP_ULPS)
+    etas: dict[tuple[int, int], Ball] = {}
+    for j, at in enumerate(scores):
+        for t, score in at.items():
+            weights[j, t] = math.exp(float((score - shift).mid()))
+            rho = upper((score - shift).exp() / arb(weights[j, t]) - 1)
+            etas[j, t] = upper((1 + rho) * (unit * upper(shift - score)).exp() * exponential - 1)
+    largest = arb(0)
+    for eta in etas.values():
+        largest = largest.max(eta)
+    if not largest < 0.25:
+        return None
+    for (j, t), eta in etas.items():
+        spread[j, t] = above(upper((eta + largest) / (1 - largest)))
+    return largest
+
+
+def _dot(x: list[Ball], y: list[Ball]) -> Ball:
+    return sum((a * b for a, b in zip(x, y, strict=True)), arb(0))
+
+
+def _score(arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float) -> Ball:
+    """The computed score, less ``query . middle / scale``, which is the same for all keys whatever the query's error.
+
+    ``q . k`` in the arithmetic's dot product, divided by the scale (three roundings).
+    """
+    apart = _dot(query, [k - m for k, m in zip(key, middle, strict=True)])
+    if arithmetic.unit:
+        size = _dot([upper(q) for q in query], [upper(k) for k in key])
+        apart = apart + around_zero(arithmetic.dot_error(size, len(key) + 1, 3))
+    return apart / arb(scale)
+
+
+def _columnwise(rows: object) -> list[Ball]:
+    """The largest of each entry."""
+    first, *rest = rows  # pyright: ignore[reportGeneralTypeIssues]
+    for row in rest:
+        first = [a.max(b) for a, b in zip(first, row, strict=True)]
+    return first
+
+
+def _basis(adder: OneLayerAdder, n_tokens: int) -> tuple[Float[np.ndarray, "r d"], np.ndarray]:
+    """Directions that attention writes along, and coordinates [head, pos, token, r]: in float64, any would be valid."""
+    heads, d, _ = adder.W_V.shape
+    allowed = [(j, t) for j, tokens in enumerate(adder.layout.tokens) for t in tokens]
+    streams = np.array([adder.W_E[t] + adder.W_pos[j] for j, t in allowed])
+    x = adder.normed(streams, adder.ln1, adder.ln1_b)
+    c = np.einsum("nhe,hed->hnd", np.einsum("nd,hde->nhe", x, adder.W_V) + adder.b_V, adder.W_O)
+    _, sizes, directions = np.linalg.svd(c.reshape(-1, d), full_matrices=False)
+    basis = directions[: max(1, int((sizes > OFF_BASIS * sizes[0]).sum()))]
+    coords = np.zeros((heads, len(adder.layout.tokens), n_tokens, len(basis)))
+    for n, (j, t) in enumerate(allowed):
+        coords[:, j, t] = c[:, n] @ basis.T
+    return basis, coords
+
+
+def above(x: Ball) -> float:
+    """A float that is at least an exact ball; NaN stays NaN."""
+    return math.nextafter(float(x), math.inf)

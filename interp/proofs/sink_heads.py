@@ -1,0 +1,154 @@
+"""Heads of hand-built models, exactly: scores that see positions and BOS alone, and BOS as the sink of every pattern.
+
+Weights are exact rationals here (floats are dyadic), and so are scores. What is not rational, a softmax' exponentials,
+is enclosed in ball arithmetic, around the hard-max limit in which a matching key has exactly BOS' weight and all others
+none. With :data:`~interp.proofs.balls.FLOAT32` the enclosures also hold what the forward pass rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import arb, fmpq
+
+from interp.proofs.balls import Arithmetic, Ball, around_zero, hull, upper
+
+EXP_ERROR = 8  # of exp and of the rescaling in fused kernels, in units of u; as in coupled_values
+
+
+class NotSeparated(Exception):
+    """A weight couples what the proof needs apart; the message says which."""
+
+
+def exact(values: Any) -> np.ndarray:
+    """Floats as Fractions, entry by entry: nothing is rounded."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.array([Fraction(x) for x in array.flat], dtype=object).reshape(array.shape)
+
+
+def ball(x: Fraction) -> Ball:
+    """The number, enclosed."""
+    return arb(fmpq(x.numerator, x.denominator))
+
+
+@dataclass(frozen=True, eq=False)
+class SinkHead:
+    """A head of which ``x W_Q`` and ``x W_K`` do not depend on digits, nor ``x W_V`` on positions.
+
+    Attributes:
+        gap: [query id, key id], the key's score less that of BOS, exactly.
+        size: [query id, key id], a bound of the magnitudes that the two scores are summed from.
+        writes: [token, d_model], ``W_E[token] W_V W_O``, exactly.
+        written_size: [token, d_model], a bound of the magnitudes that this is summed from, at any position.
+        terms: how many roundings they see at most.
+    """
+
+    gap: np.ndarray
+    size: np.ndarray
+    writes: np.ndarray
+    written_size: np.ndarray
+    terms: int
+
+    @classmethod
+    def read(cls, weights: Mapping[str, np.ndarray], head: int, ids: int, bos: int, scale: float) -> SinkHead:
+        """The head of a one-level model. Precondition: id 0 is that of BOS and of no other token.
+
+        Raises:
+            NotSeparated: the weights couple digits and positions.
+        """
+        W_E, W_pos = exact(weights["embed.W_E"]), exact(weights["pos_embed.W_pos"][0][:ids])
+        W_Q, W_K, W_V, W_O = (exact(weights[f"blocks.0.attn.W_{letter}"][head]) for letter in "QKVO")
+        others = np.arange(len(W_E)) != bos
+        query, key = W_E @ W_Q, W_E @ W_K
+        for holds, what in (
+            (not W_pos[0].any(), "BOS has a position code"),
+            ((query[others] == query[others][0]).all(), "queries depend on the token"),
+            ((key[others] == key[others][0]).all(), "keys depend on the digit"),
+            (not (W_pos @ W_V).any(), "values depend on the position"),
+        ):
+            if not holds:
+                raise NotSeparated(what)
+        q, k = query[others][0] + W_pos @ W_Q, key[others][0] + W_pos @ W_K
+        score, at_bos = q @ k.T, q @ key[bos]
+        magnitude = lambda tokens, W: abs(W_E[tokens]).max(0) @ abs(W) + abs(W_pos) @ abs(W)  # noqa: E731
+        of_query, of_key = magnitude(others, W_Q), magnitude(others, W_K)
+        of_bos = abs(W_E[bos]) @ abs(W_K)
+        size = of_query @ of_key.T + (of_query @ of_bos)[:, None]
+        divisor = Fraction(scale)
+        written_size = (abs(W_E) + abs(W_pos).max(0)) @ abs(W_V) @ abs(W_O)
+        terms = W_V.shape[0] + W_V.shape[1] + 4
+        return cls((score - at_bos[:, None]) / divisor, size / divisor, W_E @ W_V @ W_O, written_size, terms)
+
+    def weights(self, arithmetic: Arithmetic, widths: int) -> np.ndarray:
+        """[query id, key id] balls: a key's weight as computed, before normalisation, that of BOS being 1.
+
+        ``widths`` is the number of roundings that a score of magnitude 1 sees: those of x, q, k and their product.
+        """
+        found = np.empty(self.gap.shape, dtype=object)
+        known: dict[tuple[Fraction, Fraction], Ball] = {}
+        for at, gap in np.ndenumerate(self.gap):
+            key = gap, self.size.item(at)
+            if key not in known:
+                error = arithmetic.growth(widths) * ball(key[1]) + arithmetic.growth(2) * abs(ball(gap))
+                known[key] = (ball(gap) + around_zero(upper(error))).exp()
+            found[at] = known[key]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """What one query attends to: balls for BOS' share and the match's, and a bound of all other keys' together."""
+
+    bos: Ball
+    match: Ball
+    rest: Ball
+
+    @classmethod
+    def of(cls, match: Ball | None, rest: Ball, n_keys: int, arithmetic: Arithmetic) -> Pattern:
+        """From unnormalised weights; ``match`` None where the query has none."""
+        near = arb(0) if match is None else match
+        leak = rest.upper()
+        total = (1 + near).union(1 + near + leak)
+        # exp, the sum over keys, the quotient, and the products with values summed over keys
+        relative = arithmetic.growth(2 * EXP_ERROR + 2 * n_keys + 6)
+        spread = 1 + around_zero(relative)
+        return cls(1 / total * spread, near / total * spread, (leak / (1 + near) * spread).upper())
+
+    def writes(self, head: SinkHead, bos: int, match: int | None, arithmetic: Arithmetic) -> list[Ball]:
+        """What the head adds to the stream, the match being this token and the rest any that are not BOS."""
+        others = [token for token in range(len(head.writes)) if token != bos]
+        found = []
+        for column in range(head.writes.shape[1]):
+            values, sizes = head.writes[:, column], head.written_size[:, column]
+            if not sizes.any():
+                found.append(arb(0))
+                continue
+            total, size = self.bos * ball(values[bos]), upper(self.bos) * ball(sizes[bos])
+            if match is not None:
+                total += self.match * ball(values[match])
+                size += upper(self.match) * ball(sizes[match])
+            # All other keys: some mixture of tokens, of this weight.
+            total += hull([arb(0), *(ball(values[token]) * self.rest for token in others)])
+            size += self.rest * ball(max(sizes[token] for token in others))
+            found.append(total + around_zero(upper(arithmetic.growth(head.terms) * size)))
+        return found
+
+
+def times(x: list[Ball], matrix: np.ndarray, arithmetic: Arithmetic, bias: np.ndarray | None = None) -> list[Ball]:
+    """``x @ matrix + bias`` as computed, the matrix being exact. Lemma: adding an exact zero rounds nothing."""
+    found = []
+    for column in range(matrix.shape[1]):
+        terms = [x[row] * ball(matrix[row, column]) for row in np.flatnonzero(matrix[:, column])]
+        if bias is not None and bias[column]:
+            terms.append(ball(bias[column]))
+        found.append(arithmetic.dot(terms) if terms else arb(0))
+    return found
+
+
+def add(x: list[Ball], y: list[Ball], arithmetic: Arithmetic) -> list[Ball]:
+    """``x + y`` as computed."""
+    return [a if b == 0 else arithmetic.rounded(a + b) for a, b in zip(x, y, strict=True)]

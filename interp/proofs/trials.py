@@ -1,0 +1,178 @@
+"""Is a certificate ever wrong? Many models near certified ones are judged, and each verdict is held against the model.
+
+    python -m interp.proofs.trials --n 2000 --out trials.jsonl
+
+Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
+five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
+on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
+get its counterexample wrong. Finished trials are kept in the file, and the same command goes on behind them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.core.problems import carry_rich
+from interp.proofs.certify import certify
+from interp.proofs.rungs import ArithmeticName
+from models.errors import UserError
+from models.evaluation import predict
+from models.fast_forward import logits_from
+from models.tasks.addition import DIGITS
+
+MODELS = ("microadder-57", "microadder-67", "microadder-74")
+ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
+NOISE = (1e-4, 1e-2)
+PAIRS = 100_000
+_AT_ONCE = 512
+_CLOSE = 100.0  # times the difference of two forwards: leads that either decides alike
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One verdict and what the model itself says: ``wrong`` of ``pairs`` tried ones, and whether both agree."""
+
+    index: int
+    model: str
+    noise: float
+    rounding: str
+    status: str
+    smallest_margin: float | None
+    seconds: float
+    pairs: int
+    wrong: int
+    agrees: bool
+
+
+def rounded(values: torch.Tensor, how: str) -> torch.Tensor:
+    """Numbers stored in fewer bits or digits, as float32 again. Raises UserError for another name."""
+    if how in ("bfloat16", "float16"):
+        return values.to(getattr(torch, how)).to(values.dtype)
+    if how in ("3 digits", "4 digits"):
+        text = np.vectorize(lambda x: float(f"{x:.{int(how[0]) - 1}e}"), otypes=[float])
+        return torch.from_numpy(text(values.double().numpy())).to(values.dtype).reshape(values.shape)
+    if how != "none":
+        raise UserError(f"There is no rounding {how!r}; there is {', '.join(ROUNDINGS)}.")
+    return values
+
+
+def perturb(model: Any, noise: float, rounding: str, seed: int) -> None:
+    """Change a model's free parameters in place: each times 1 + N(0, noise^2), then rounded."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            factor = 1 + noise * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(rounded(parameter.detach() * factor, rounding))
+
+
+def random_pairs(n: int, seed: int) -> torch.Tensor:
+    """Half uniform, half rich in carry chains."""
+    rng = np.random.default_rng(seed)
+    uniform = rng.integers(10**DIGITS, size=(n - n // 2, 2))
+    return torch.from_numpy(np.concatenate((uniform, carry_rich(DIGITS, n // 2, rng))))
+
+
+@torch.inference_mode()
+def wrong_answers(model: Any, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+    """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
+
+    The forward without hooks (:mod:`models.fast_forward`) sees all pairs. It may differ from the model's own in the
+    last bits: pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference between the two on
+    the first 512 are run through the model itself.
+    """
+    task, weights = model.task, model.effective_weights()
+    first, queries = task.query_positions[0], list(task.query_positions)
+    doubtful, slack = [], 0.0
+    for at, batch in enumerate(pairs.split(_AT_ONCE)):
+        tokens, targets = task.encode(batch), task.targets(batch)[..., None]
+        logits = logits_from(model, tokens, first, weights)[:, [query - first for query in queries]]
+        if at == 0:
+            slack = _CLOSE * float((logits - model(tokens, weights=weights)[:, queries]).abs().max())
+        right = logits.gather(-1, targets)
+        others = logits.scatter(-1, targets, float("-inf")).amax(-1, keepdim=True)
+        doubtful.append(~(right - others > slack).squeeze(-1).all(1))
+    wrong = torch.cat(doubtful)
+    rows = wrong.nonzero().flatten()
+    if len(rows):
+        wrong[rows] = (predict(model, pairs[rows]) != task.targets(pairs[rows])).any(1)
+    return wrong
+
+
+def trial(
+    index: int, arithmetic: ArithmeticName = "float32", pairs: int = PAIRS, names: Sequence[str] = MODELS
+) -> Trial:
+    """Judge model number ``index``, and hold the verdict against the model."""
+    import models
+
+    rng = np.random.default_rng(index)
+    name, rounding = names[index % len(names)], ROUNDINGS[index // len(names) % len(ROUNDINGS)]
+    noise = float(np.exp(rng.uniform(*np.log(NOISE))))
+    model = models.load(name)
+    perturb(model, noise, rounding, seed=index)
+    verdict = certify(model, arithmetic, width=None)
+    if verdict.status == "refuted":
+        assert verdict.counterexample is not None
+        tried = torch.tensor([verdict.counterexample[:2]])
+    else:
+        extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
+        tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
+    wrong = int(wrong_answers(model, tried).sum())
+    agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
+    smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
+    return Trial(
+        index, name, noise, rounding, verdict.status, smallest, verdict.seconds, len(tried), wrong, agrees
+    )  # fmt: skip
+
+
+def summary(trials: Sequence[Trial]) -> str:
+    counts = Counter(t.status for t in trials)
+    shown = ", ".join(f"{counts[status]:,} {status}" for status in ("certified", "refuted", "undecided"))
+    pairs = sum(t.pairs for t in trials if t.status == "certified")
+    contradicted = sum(not t.agrees for t in trials)
+    return (
+        f"{len(trials):,} models: {shown}; the certified ones were right on all of {pairs:,} tried pairs, the refuted "
+        f"ones wrong on their counterexamples, with {contradicted} exceptions"
+    )
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Judge many models near certified ones, and hold each verdict against the model."""
+
+    n: int = 2000
+    """Models."""
+    out: Path = Path("trials.jsonl")
+    """Where finished trials are kept."""
+    arithmetic: ArithmeticName = "float32"
+    pairs: int = PAIRS
+    """Random pairs a certified model is tried on."""
+    models: tuple[str, ...] = MODELS
+    """The certified models that others are made from, in turn."""
+
+    def run(self) -> None:
+        assert self.arithmetic in get_args(ArithmeticName)
+        done = []
+        if self.out.exists():
+            done = [Trial(**json.loads(line)) for line in self.out.read_text().splitlines()]
+        with self.out.open("a") as file:
+            for index in range(len(done), self.n):
+                done.append(trial(index, self.arithmetic, self.pairs, self.models))
+                file.write(json.dumps(asdict(done[-1])) + "\n")
+                file.flush()
+        print(summary(done))
+
+
+if __name__ == "__main__":
+    import tyro
+
+    tyro.cli(Trials).run()

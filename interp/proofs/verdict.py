@@ -1,0 +1,143 @@
+"""What all certificates share, however a model was judged: a status, what they are about, a sentence, a file."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import io
+import json
+import math
+import platform
+import zlib
+from abc import abstractmethod
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from interp.core.results import Result
+from models.checkpoint import parse_json, read_bytes, write_bytes_atomic, write_json_atomic
+from models.errors import UserError
+
+FORMAT = 1
+#: "sampled": nothing is wrong among the inputs that were looked at, and nothing is proved.
+Status = Literal["certified", "refuted", "undecided", "sampled"]
+STATUSES = get_args(Status)
+EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sampled": 4}
+LARGEST_FILE = 2**26  # bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
+
+
+class Verdict(Result):
+    """A verdict on all inputs of a domain. Subclasses are frozen dataclasses with at least these fields.
+
+    Attributes:
+        fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
+        method: how the model was judged; it tells the kinds of files apart.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    method: str
+    status: Status
+    seconds: float
+    versions: dict[str, str]
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, with ``format`` and ``method``."""
+
+    def to_bytes(self) -> bytes:
+        """As gzipped JSON without spaces, a sixth of the file that :meth:`save` writes; equal contents, equal bytes."""
+        text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+        return gzip.compress(text.encode(), mtime=0)
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, gzipped if the name ends in .gz."""
+        if Path(path).suffix == ".gz":
+            write_bytes_atomic(path, self.to_bytes())
+        else:
+            write_json_atomic(path, self.to_dict())
+
+    @property
+    def exit_status(self) -> int:
+        """0 certified, 1 refuted, 3 undecided, 4 looked at in samples."""
+        return EXIT_STATUS[self.status]
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.sentence())}</p>"
+
+    def __repr__(self) -> str:
+        return self.sentence()
+
+
+def read_verdict(path: str | Path) -> dict[str, Any]:
+    """What :meth:`Verdict.to_dict` gave, from its file. Raises UserError: no file, too large a one, no JSON object."""
+    path = Path(path)
+    if path.is_file() and path.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
+    return parse_verdict(read_bytes(path), path)
+
+
+def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
+    """What :meth:`Verdict.to_dict` gave, from a file's bytes, JSON or gzipped JSON.
+
+    Raises:
+        UserError: damaged, no JSON object, or one that unpacks to more than a certificate can have.
+    """
+    if data[:2] == b"\x1f\x8b":
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(LARGEST_FILE + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path} is damaged ({error}); restore it from where it came from.") from None
+    if len(data) > LARGEST_FILE:
+        raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
+    value = parse_json(data, path)
+    texts = ("model", "fingerprint", "task", "method", "status")
+    versions, seconds = value.get("versions", {}), value.get("seconds", 0.0)
+    if (
+        not all(isinstance(value.get(name, ""), str) for name in texts)
+        or not isinstance(versions, dict)
+        or not all(isinstance(version, str) for version in versions.values())
+        or not is_number(seconds)
+    ):
+        raise UserError(f"{path} is not a complete certificate: a field has another type than a certificate's.")
+    return value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_count(value: Any, limit: int | None = None) -> bool:
+    """Whether a JSON value is a whole number from 0 on, below ``limit``."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
+
+
+def require_claim(verdict: Verdict, identity: str, model: str) -> None:
+    """A verdict must be about the model of that name, whose fingerprint is ``identity``, and claim something.
+
+    Raises:
+        UserError: another model's, or undecided.
+    """
+    if identity != verdict.fingerprint:
+        raise UserError(
+            f"This certificate is about other weights (SHA-256 {verdict.fingerprint[:12]}...) than "
+            f"{model}'s ({identity[:12]}...)."
+        )
+    if verdict.model != model:
+        raise UserError(f"This certificate does not hold: it names {verdict.model!r}, and this model is {model!r}.")
+    if verdict.status == "undecided":
+        raise UserError("This certificate claims nothing: it is undecided.")
+
+
+def versions() -> dict[str, str]:
+    """What computed a certificate."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("torch", "numpy", "scipy", "python-flint", "carrylens"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout
+            found[package] = "not installed"
+    return found

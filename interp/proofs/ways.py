@@ -1,0 +1,204 @@
+"""``interp.certify``: the ways a model can be judged, and which of them a model is for.
+
+    hand-built       a construction that is known by its weight map: a proof for every length up to its limits
+    one layer        ten-digit adders, by their effective weights: a proof over all 10^20 pairs
+    exhaustive       any model whose task's shape has at most 2^20 problems: all of them, run through the model
+
+The first way without an ``obstacle`` judges the model, and says itself what else it cannot judge about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp.core.problems import resolve_task
+from interp.core.sites import model_name
+from interp.proofs import certify as one_layer
+from interp.proofs import exhaustive, hand_built
+from interp.proofs.certificate import load_certificate
+from interp.proofs.exact_accuracy import WIDTH
+from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
+from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built, load_hand_built
+from interp.proofs.one_layer import Targets
+from interp.proofs.rungs import ArithmeticName
+from interp.proofs.verdict import Verdict, read_verdict
+from interp.proofs.watch import TimeUp, time_limit
+from models.errors import UserError
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.base import Task
+from models.tasks.sequences import SequenceTask
+
+MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary ones are too many problems to run already
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What :func:`certify` was asked for beside the model and the task."""
+
+    arithmetic: ArithmeticName | None = None
+    width: float | None = WIDTH
+    targets: Targets = "all"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of judging.
+
+    Attributes:
+        method: what ``method`` says in a certificate's file; None for all names that no other way has.
+        obstacle: (model, task) -> why such models and tasks are not judged this way, None if they are.
+        certify: (model, task, what was asked) -> a verdict.
+        check: (verdict, model, task) -> the verdict as it was derived again, raising UserError unless it holds.
+        load: a verdict from its file.
+    """
+
+    name: str
+    method: str | None
+    obstacle: Callable[[Any, Task], str | None]
+    certify: Callable[[Any, Task, Asked], Verdict]
+    check: Callable[[Any, Any, Task], Verdict]
+    load: Callable[[Path], Verdict]
+
+
+def _no_ten_digits(model: Any, task: Task) -> str | None:
+    return None if isinstance(task, FixedWidthAddition) else f"{task.name} is no addition of ten-digit numbers"
+
+
+def _too_many(model: Any, task: Task) -> str | None:
+    try:
+        problem_space(task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _run_all(model: Any, task: Task, asked: Asked) -> Verdict:
+    _all_targets(task, asked)
+    if asked.arithmetic not in (None, "float32"):
+        raise UserError(
+            f"All problems of {task.name} are run through the model in its own floating point; "
+            f"{asked.arithmetic!r} arithmetic is for proofs over domains too large for that."
+        )
+    return certify_exhaustively(model, task)
+
+
+def _all_targets(task: Task, asked: Asked) -> None:
+    if asked.targets != "all":
+        raise UserError(
+            f"Digits are judged apart from EOS for ten-digit adders; of {task.name} every token is asked for."
+        )
+
+
+def _hand_built(model: Any, task: Task, asked: Asked) -> Verdict:
+    _all_targets(task, asked)
+    return certify_hand_built(model, asked.arithmetic, task)
+
+
+def _one_layer(model: Any, task: Task, asked: Asked) -> Verdict:
+    return one_layer.certify(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
+
+
+def _not_built(model: Any, task: Task) -> str | None:
+    return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
+
+
+WAYS = (
+    Way(
+        "hand-built",
+        hand_built.METHOD,
+        _not_built,
+        _hand_built,
+        check_hand_built,
+        load_hand_built,
+    ),
+    Way(
+        "one layer",
+        None,
+        _no_ten_digits,
+        _one_layer,
+        one_layer.check_certificate,
+        load_certificate,
+    ),
+    Way("exhaustive", exhaustive.METHOD, _too_many, _run_all, check_exhaustive, load_exhaustive),
+)
+
+
+def certify(
+    model: Any,
+    arithmetic: ArithmeticName | None = None,
+    task: Any = None,
+    width: float | None = WIDTH,
+    targets: Targets = "all",
+    minutes: float | None = None,
+) -> Any:
+    """Is a model right on every input of a domain? Certified, refuted by an input that it gets wrong, or undecided.
+
+    Args:
+        model: one of this project's models; with ``task``, where the way allows it, a stock TransformerLens one.
+        arithmetic: "float", "interval" or "float32", for proofs (by default "float32"); what is run exhaustively is
+            run in the model's own arithmetic. See :func:`interp.proofs.certify.certify`.
+        task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
+        width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
+        targets: "all", or for ten-digit adders the answer's "digits" without the EOS behind them.
+        minutes: how long to try. A ten-digit adder of which something is not proved by then is undecided.
+
+    Returns:
+        a :class:`~interp.proofs.verdict.Verdict` of the way's own kind, such as
+        :class:`~interp.proofs.certificate.Certificate` for ten-digit adders.
+
+    Raises:
+        UserError: a model or a domain that no way judges, in one sentence; not all problems run, or not all parts
+            proved, in the time.
+    """
+    _require_short(model, getattr(model, "task", None) if task is None else task)
+    task = resolve_task(model, task)
+    with time_limit(minutes):
+        try:
+            return way_for(model, task).certify(model, task, Asked(arithmetic, width, targets))
+        except TimeUp:
+            raise UserError(f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}.") from None
+
+
+def _require_short(model: Any, task: Any) -> None:
+    """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
+    if isinstance(task, SequenceTask) and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
+        raise UserError(
+            f"Problems of {task.name} with {task.n_operands * task.n_digits:,} symbols are more than can be run one by "
+            "one; a smaller shape may do."
+        )
+
+
+def way_for(model: Any, task: Task) -> Way:
+    """The way that judges such a model. Raises UserError if there is none."""
+    for way in WAYS:
+        if (reason := way.obstacle(model, task)) is None:
+            return way
+    raise UserError(  # the last way is the widest, and its reason the one to give
+        f"The certifier cannot judge {model_name(model)}: {reason}. It knows hand-built models, ten-digit adders of "
+        "one layer and small domains; `interp attack` may find a problem that it gets wrong."
+    )
+
+
+def load_verdict(path: str | Path) -> Any:
+    """A certificate of any way from its file, checked in form only. Raises UserError if it is none."""
+    return _way_of(read_verdict(path).get("method")).load(Path(path))
+
+
+def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> Any:
+    """Verify a certificate against a model, without believing what the file says; see the way's own check.
+
+    Returns:
+        the verdict as it was derived again: all that it prints was compared, or found again.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    return _way_of(verdict.method).check(verdict, model, resolve_task(model, task))
+
+
+def _way_of(method: Any) -> Way:
+    named = [way for way in WAYS if way.method == method]
+    return named[0] if named else next(way for way in WAYS if way.method is None)

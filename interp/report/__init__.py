@@ -1,5 +1,0 @@
-"""One self-contained HTML page on trained adders; opens without a network."""
-
-from interp.report.write import write_report
-
-__all__ = ["write_report"]

@@ -1,0 +1,1 @@
+"""HTML: pages, the gallery, the report, the explorer."""

@@ -1,0 +1,119 @@
+"""What a gallery's folder holds, and which of it is up to date."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from models.checkpoint import read_json, sha256, write_bytes_atomic, write_json_atomic
+from models.errors import UserError
+
+FILE = "gallery.json"
+FORMAT = 1
+_PACKAGES = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A page as it was made: digests of what went in and of the file, and what the index says of it."""
+
+    inputs: str
+    sha256: str
+    row: dict[str, Any] | None = None
+
+
+@dataclass
+class Manifest:
+    """``gallery.json`` of a folder; it is rewritten after every page, so that a build can be stopped anywhere."""
+
+    folder: Path
+    pages: dict[str, Record] = field(default_factory=dict)
+
+    def is_current(self, path: str, inputs: str) -> bool:
+        """Whether the page was made from these inputs, and nobody has touched it."""
+        record, file = self.pages.get(path), self.folder / path
+        return (
+            record is not None
+            and record.inputs == inputs
+            and file.is_file()
+            and sha256(file.read_bytes()) == record.sha256
+        )
+
+    def put(self, path: str, data: bytes, inputs: str, row: dict[str, Any] | None = None) -> None:
+        """Write a page and note it."""
+        write_bytes_atomic(self.folder / path, data)
+        self.pages[path] = Record(inputs, sha256(data), row)
+        self.save()
+
+    def drop(self, path: str) -> None:
+        """Remove a page that is no longer part of the site."""
+        (self.folder / path).unlink(missing_ok=True)
+        del self.pages[path]
+        self.save()
+
+    def save(self) -> None:
+        pages = {path: asdict(record) for path, record in sorted(self.pages.items())}
+        write_json_atomic(self.folder / FILE, {"format": FORMAT, "gallery": "carrylens", "pages": pages})
+
+    def size(self) -> int:
+        """Bytes of all files of the site."""
+        return sum((self.folder / path).stat().st_size for path in (*self.pages, FILE))
+
+
+def open_folder(folder: Path) -> Manifest:
+    """The gallery in a folder, or the beginning of one in an empty or new folder. Writes nothing.
+
+    Raises:
+        UserError: a file, or a folder that holds something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; give --out the name of a folder.")
+    if not (folder / FILE).is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UserError(f"{folder} holds other files and no gallery; give --out an empty or new folder.")
+        return Manifest(folder)
+    value = read_json(folder / FILE)
+    try:
+        if value["gallery"] != "carrylens" or value["format"] != FORMAT:
+            raise KeyError("format")
+        pages = {path: Record(**record) for path, record in value["pages"].items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / FILE} is not a gallery's ({error}); give --out an empty or new folder.") from None
+    if not all(_inside(folder, path) for path in pages):
+        raise UserError(f"{folder / FILE} names a page outside its folder.")
+    return Manifest(folder, pages)
+
+
+def _inside(folder: Path, path: str) -> bool:
+    return (folder / path).resolve().is_relative_to(folder.resolve())
+
+
+def digest(parts: Iterable[str]) -> str:
+    """One digest of several texts in order."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(f"{len(part)}:".encode() + part.encode())
+    return whole.hexdigest()
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """One digest of the names and contents of files, in order of their names."""
+    return digest(f"{path.name}={sha256(path.read_bytes())}" for path in sorted(paths))
+
+
+@cache
+def code_digest() -> str:
+    """Of this project's code, templates and the libraries that numbers and figures come from."""
+    files = [
+        path
+        for package in ("interp", "models")
+        for suffix in ("py", "j2", "css", "js", "c", "h")
+        for path in (_PACKAGES / package).rglob(f"*.{suffix}")
+    ]
+    sources = (f"{path.relative_to(_PACKAGES)}={sha256(path.read_bytes())}" for path in sorted(files))
+    return digest([*sources, *(version(name) for name in ("plotly", "torch", "numpy", "markdown-it-py"))])

@@ -1,0 +1,234 @@
+"""The page of one model: facts, accuracy, certificate, training, probes, numbers, card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+import models
+from interp.figures.hand_built import certified_margins
+from interp.papers.microadder.hand_set import certified_at_best
+from interp.papers.position_coupling.hand_built_grid import load_grid
+from interp.probes.dynamics import grokking_curves, run_curves
+from interp.probes.shape_scores import shape_scores
+from interp.proofs.certificate import Certificate
+from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.stored import FILE, stored_certificate
+from interp.proofs.ways import certify
+from interp.site.gallery import facts as say
+from interp.site.gallery.papers import PAPERS as PAGES
+from interp.site.gallery.pictures import attention_pattern, attention_svg
+from interp.site.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
+from interp.site.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
+from interp.site.pages import figure_data
+from models.evaluation import Rate, Score, score
+from models.hand_built import NAME as HAND_BUILT
+from models.registry import PAPERS, get_spec
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.parity import Parity
+from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
+
+TRIED = 200  # problems of a constructed model's shape
+
+
+@dataclass(frozen=True)
+class Made:
+    """A page, and what the index says of it."""
+
+    html: bytes
+    row: dict[str, Any] | None = None
+
+
+def path_of(name: str) -> str:
+    return f"model/{name}.html"
+
+
+def paper_of(name: str) -> str:
+    """The paper that a model belongs to. Models of somewhere else are this project's own, after MicroAdder."""
+    return get_spec(name).paper or PAPERS[0]
+
+
+def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> Made:
+    """The page of a zoo entry or of a constructed model, and its row. ``views``: the site's views that show it.
+
+    Raises:
+        UserError: no such model, or a file of its entry that was changed.
+    """
+    spec, trained = get_spec(name), name in models.zoo_names()
+    model = models.load(name) if trained else models.build(name)
+    n = sum(p.numel() for p in model.parameters())
+    pattern, pictured = attention_pattern(model)
+    row = say.Row(
+        name, path_of(name), paper_of(name), "trained" if trained else "constructed", model.task.name, n,
+        str(attention_svg(pattern)),
+    )  # fmt: skip
+    entry = models.zoo.read_entry(name) if trained else None
+    numbers = [parameter_part(model)] if 0 < n <= SMALL else []
+    if entry is not None:
+        row, sentence, facts, parts = _trained(name, model, entry, row)
+    else:
+        row, sentence, facts, parts = _constructed(model, row)
+    facts = [
+        ("Parameters", f"{n:,}" if n else "none: every weight is constructed"),
+        ("Task", model.task.name),
+        ("Architecture", say.architecture(model.config)),
+        ("Source", spec.source),
+        *facts,
+        *([("Step by step", _linked(views))] if views else []),
+        ("In Python", code(f'models.{"load" if trained else "build"}("{name}")')),
+    ]
+    learned = spec.recipe is not None
+    parts = [*parts, *probe_parts(model, learned), *numbers]
+    if entry is not None and "card.md" in entry["sha256"]:
+        card = markdown(models.zoo.entry_file(name, "card.md").decode())
+        parts.append(Part("card", "Card", [Markup("<div class='card'>{}</div>").format(card)]))
+    html = page(
+        "model.html.j2", path_of(name), name, links, name=name, sentence=sentence, svg=row.svg, parts=parts,
+        pictured=f"Attention on {pictured}", facts=facts,
+    )  # fmt: skip
+    return Made(html, row.to_dict())
+
+
+def _linked(views: Sequence[Link]) -> Markup:
+    """Links from a model's page."""
+    return Markup(", ").join(Markup("<a href='../{}'>{}</a>").format(link.path, link.label) for link in views)
+
+
+# ---- trained models
+
+Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
+
+
+def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Found:
+    certificate = stored_certificate(name)
+    rung = certificate.provenance.rung if certificate is not None else ""
+    fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
+    row = replace(row, **(fields | ({"rung": rung} if rung else {})))
+    parts = [_accuracy(name, model, entry)]
+    if certificate is not None:
+        parts.append(_certificate(name, certificate))
+    parts.append(_training(name, entry))
+    start = entry["training"].get("start")
+    begun = "from a random start" if start is None else f"from a start near {start['origin'].partition(',')[0]}"
+    sentence = (
+        f"{row.parameters:,} free parameters, trained {begun} on {model.task.name}: {say.score_words(entry['score'])}."
+    )
+    judged = [
+        ("Right of those tried", say.score_words(entry["score"])),
+        ("On all inputs", certificate_sentence(certificate) if certificate else _uncertified(entry)),
+    ]
+    facts = [
+        *([("Score", say.score_words(entry["score"]))] if "loss" in entry["score"] else judged),
+        *say.training_facts(entry["training"]),
+        ("Files", say.files(entry, name)),
+    ]
+    return row, sentence, facts, [part for part in parts if part.items]
+
+
+def certificate_sentence(certificate: Certificate) -> str:
+    a, b = certificate.witness
+    return (
+        f"{certificate.provenance.rung}: right on all 10^20 pairs, smallest margin "
+        f"{certificate.smallest_margin:.3f} logits at {a} + {b}"
+    )
+
+
+def _uncertified(entry: dict[str, Any]) -> str:
+    if "all" in entry["score"]:
+        whole = entry["score"]["all"]
+        return f"exhaustive: {whole['correct']:,} of {whole['n']:,} pairs are right"
+    return "not known: no certificate"
+
+
+def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
+    if isinstance(model.task, (FixedWidthAddition, TwoDigitAddition)):
+        known = Score.from_dict(entry["score"]) if "by_chain_length" in entry["score"] else None
+        return chain_part(model, known)
+    if "shapes" in entry["score"]:
+        found = shape_scores(name)
+        frame = found.to_dataframe().drop(columns="stored")
+        return Part("accuracy", "How far does it generalise?", [figure_data(found.figure()), table(frame)])
+    return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
+
+
+def _certificate(name: str, certificate: Certificate) -> Part:
+    text = (
+        f"{say.certificate_words(certificate)} The proof is stored beside the weights; the first command checks it "
+        "again, believing nothing in it, and the second makes it anew."
+    )
+    lines = [f"interp certify {name} --check models/zoo/{name}/{FILE}", f"interp certify {name}"]
+    return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])
+
+
+def _training(name: str, entry: dict[str, Any]) -> Part:
+    items: list[Markup] = []
+    if "curves.safetensors" in entry["sha256"]:
+        items.append(figure_data(grokking_curves(name).figure()))
+    elif "metrics.jsonl" in entry["sha256"]:
+        items.append(figure_data(run_curves(name).figure()))
+    else:
+        paper = next(paper for paper in PAGES if paper.name == paper_of(name))
+        text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "
+        items.append(Markup("<p>{}<a href='../{}'>the paper's page</a>.</p>").format(text, paper.path))
+    items += [paragraph("Made by"), commands(entry["training"]["commands"])]
+    return Part("training", "How was it found?", items)
+
+
+# ---- constructed models
+
+
+def _constructed(model: Any, row: say.Row) -> Found:
+    if isinstance(model.task, SequenceTask):
+        return _constructed_sequences(model, row)
+    found, certificate = score(model), certified_at_best(model)
+    row = replace(row, score=f"{found.correct:,} of {found.n:,}", share=found.accuracy)
+    if certificate.status == "certified":
+        row = replace(row, rung=certificate.provenance.rung)
+    words = say.score_words(found.to_dict())
+    sentence = f"{row.parameters:,} numbers, all set by hand; nothing was trained. {words}."
+    arithmetic = "" if certificate.arithmetic == "float32" else f" --arithmetic {certificate.arithmetic}"
+    proof = [paragraph(say.certificate_words(certificate)), commands([f"interp certify {row.name}{arithmetic}"])]
+    proof.append(figure_data(certificate.figure()))
+    known = certificate_sentence(certificate) if row.rung else certificate.finding()
+    facts: list[tuple[str, Any]] = [("Right of those tried", words), ("On all inputs", known)]
+    return row, sentence, facts, [chain_part(model, found), Part("certificate", "Certificate", proof)]
+
+
+def _constructed_sequences(model: Any, row: say.Row) -> Found:
+    name = row.name
+    if name == HAND_BUILT:
+        grid, proof = load_grid(), load_certified_grids()["rounded"]
+        row = replace(row, score=f"{grid.correct:,} of {grid.problems:,}", share=grid.correct / grid.problems)
+        row = replace(row, rung="certified with rounding")
+        made = ["python -m interp.proofs.coupled_grid", "python -m interp.papers.position_coupling.hand_built_grid"]
+        items = [paragraph(proof.sentence()), paragraph(grid.sentence()), commands(made)]
+        items.append(figure_data(certified_margins(proof), fixed=True))
+        sentence = "No parameters: every weight follows from the construction of Theorem 4.1. " + proof.sentence()
+        return row, sentence, [("On all inputs", proof.sentence())], [Part("certificate", "Certificate", items)]
+    sentence = "No parameters: every weight is constructed, in the manner of Theorem 4.1."
+    if isinstance(model.task, Parity):
+        certificate = certify(model)
+        row = replace(row, rung=certificate.provenance.rung)
+        text = certificate.sentence().partition("   (")[0]
+        items = [paragraph(text[:1].upper() + text[1:] + "."), commands([f"interp certify {name}"])]
+        items.append(figure_data(certificate.figure()))
+        return row, f"{sentence} {text[:1].upper()}{text[1:]}.", [], [Part("certificate", "Certificate", items)]
+    shape = (4,) * len(model.task.shape)
+    rate = _rate(model, shape)
+    row = replace(row, score=f"{rate.correct:,} of {rate.n:,}", share=rate.accuracy)
+    text = f"{rate.correct:,} of {rate.n:,} problems of shape {' x '.join(map(str, shape))} (sampled, seed 0)"
+    return row, f"{sentence} {text}.", [("Right of those tried", text)], []
+
+
+def _rate(model: Any, shape: tuple[int, ...]) -> Rate:
+    import torch
+
+    from models.fast_forward import exact_match
+
+    task = model.task.at(*shape)
+    problems = task.sample(TRIED, torch.Generator().manual_seed(0))
+    return Rate(TRIED, int(exact_match(model, task, problems).sum()))

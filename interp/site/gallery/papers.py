@@ -1,0 +1,102 @@
+"""One page a paper: what its experiments found, redrawn from the numbers that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.papers.studies import experiments
+from interp.papers.studies.stored import command_of, stored_experiments, stored_sections
+from interp.site.gallery.render import Link, Part, commands, folded, page, sections
+from interp.site.pages import Section
+from models import registry
+
+OPEN = 4  # sections of an experiment that are not folded
+
+
+@dataclass(frozen=True)
+class Paper:
+    """``key``: as in ``interp reproduce KEY:WHAT``; ``name``: one of models.registry.PAPERS."""
+
+    key: str
+    name: str
+    label: str
+    words: str
+
+    @property
+    def path(self) -> str:
+        return f"paper/{self.key}.html"
+
+
+_WORDS = {
+    "microadder": "Ten-digit addition with as few numbers as possible (Zarechnev 2026).",
+    "adder-456": "Low-rank ten-digit adders whose attention may depend on the tokens (2026).",
+    "position-coupling": "Sums of many numbers, products and parity at lengths unseen in training (ICLR 2025).",
+    "toygpt": "minGPT's two-digit adder in nine variants, tried on all 10,000 pairs (Kapoor).",
+    "addlm": "Ternary matrices and attention by L1 distance (kader-xai).",
+}
+PAPERS = tuple(
+    Paper(key, name, "456 parameters" if key == "adder-456" else name, words)
+    for (key, words), name in zip(_WORDS.items(), registry.PAPERS, strict=True)
+)
+
+
+def inputs_of(paper: Paper) -> list[Path]:
+    """The files that its page is made of."""
+    return [path for target, path in stored_experiments().items() if target.startswith(f"{paper.key}:")]
+
+
+def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> bytes:
+    """The page of a paper; ``models`` are those of the site that belong to it."""
+    order = list(experiments())
+    targets = [target for target in stored_experiments() if target.startswith(f"{paper.key}:")]
+    targets.sort(key=lambda target: (target.endswith(":causal"), order.index(target) if target in order else -1))
+    parts = [part_of(target) for target in targets]
+    if paper.key == "adder-456":
+        parts = [*_counted(), *parts]
+    return page(
+        "paper.html.j2", paper.path, paper.label, links, heading=f"{paper.label}: what was found", words=paper.words,
+        parts=parts, models=[{"path": f"../{link.path}", "name": link.label} for link in models],
+    )  # fmt: skip
+
+
+def part_of(target: str) -> Part:
+    """What a target found, after the command that makes it; of many sections the first are open."""
+    what = target.partition(":")[2]
+    known = experiments().get(target)
+    heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
+    found = stored_sections(target)
+    items = [commands([command_of(target)]), *sections(found[:OPEN])]
+    if len(found) > OPEN:
+        items.append(folded(f"{len(found) - OPEN} more sections", "".join(sections(found[OPEN:]))))
+    return Part(what, heading, items)
+
+
+_TITLES = {
+    "position-coupling:hand-built": "The hand-built transformer, proved and run",
+    "position-coupling:fig1-small": "Figure 1: methods in multi-operand addition, at a small size",
+    "position-coupling:fig3-small": "Figure 3: parity, at a small size",
+    "position-coupling:grid-small": "How far one layer adds",
+    "position-coupling:grid-multiplication-small": "How far two layers multiply",
+    "addlm:runs": "The table and the ablation: every finished run",
+}
+
+
+def _counted() -> list[Part]:
+    """Tables and the figure of the 456 that follow from the models and the zoo's curves alone."""
+    import models
+    from interp.core.results import Provenance
+    from interp.papers.adder_456.studies import FIGURE_1, comparison_table
+    from interp.probes.grokking import GrokkingComparison, curve_of_entry
+
+    curves = {name: curve_of_entry(name) for name in FIGURE_1 if name in models.zoo_names()}
+    grokking = GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+    counts = Section("Table 4", "Counted on the models.", (comparison_table(),), level=3)
+    figure = Section("Figure 1", "", (grokking.to_dataframe(),), (grokking.figure(),), level=3)
+    return [
+        Part(
+            "table4", "Parameters by component", [commands(["interp reproduce adder-456:table4"]), *sections([counts])]
+        ),
+        Part("fig1", "Grokking curves", [commands(["interp reproduce adder-456:fig1"]), *sections([figure])]),
+    ]

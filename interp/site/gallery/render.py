@@ -1,0 +1,119 @@
+"""From findings to the text of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
+
+from interp.site.pages import Section, figure_data, table_html
+
+LONG = 14  # rows of a table that is folded
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section of a page that its contents link to."""
+
+    anchor: str
+    heading: str
+    items: Sequence[Markup]
+
+
+@dataclass(frozen=True)
+class Link:
+    path: str
+    label: str
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("interp.site.gallery", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def page(template: str, path: str, title: str, links: Sequence[Link], **content: Any) -> bytes:
+    """A whole page at ``path`` (relative to the site), from a template of its body."""
+    root = "../" * path.count("/")
+    body = _environment().get_template(template).render(root=root, path=path, **content)
+    figures = "class='drawing'" in body
+    base = _environment().get_template("base.html.j2")
+    return base.render(
+        root=root, path=path, title=title, links=links, body=Markup(body), figures=figures
+    ).encode()  # fmt: skip
+
+
+def paragraph(text: str) -> Markup:
+    return Markup("<p>{}</p>").format(text)
+
+
+def control(text: str) -> Markup:
+    """What an untrained model of the same shape does."""
+    return Markup("<p class='control'>Control, the same architecture untrained: {}</p>").format(text)
+
+
+def subheading(text: str) -> Markup:
+    return Markup("<h3>{}</h3>").format(text)
+
+
+def commands(lines: Sequence[str]) -> Markup:
+    return Markup("<pre><code>{}</code></pre>").format("\n".join(lines))
+
+
+def folded(summary: str, content: str) -> Markup:
+    return Markup("<details><summary>{}</summary>{}</details>").format(summary, Markup(content))
+
+
+def table(frame: pd.DataFrame, name: str = "Table") -> Markup:
+    """A table, folded where it is long."""
+    html = table_html(frame)
+    return Markup(html) if len(frame) <= LONG else folded(f"{name}: {len(frame)} rows", html)
+
+
+def sections(found: Sequence[Section]) -> list[Markup]:
+    """Sections of level 3 with folded long tables and figures as data."""
+    items: list[Markup] = []
+    for section in found:
+        items.append(subheading(section.heading))
+        paragraphs = [paragraph(text) for text in section.text.split("\n\n") if text.strip()]
+        if len(paragraphs) > 6:
+            items.append(folded(f"{len(paragraphs)} sentences", "".join(paragraphs)))
+        else:
+            items += paragraphs
+        items += [figure_data(figure, fixed=not _stretches(figure)) for figure in section.figures]
+        items += [table(frame) for frame in section.tables]
+    return items
+
+
+def _stretches(figure: Any) -> bool:
+    """Whether a figure may be as wide as its column: maps whose cells are to be squares may not."""
+    return not any(axis.scaleanchor or axis.constrain for axis in figure.select_yaxes())
+
+
+def markdown(text: str) -> Markup:
+    """A card as HTML: its title is left out, as the page has it, and its headings stand one level lower."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
+        tokens = tokens[3:]
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
+    html = parser.renderer.render(tokens, parser.options, {})
+    html = html.replace("<table>", "<div class='scroll'><table>").replace("</table>", "</table></div>")
+    return Markup(html)
+
+
+def code(text: str) -> Markup:
+    return Markup("<code>{}</code>").format(escape(text))

@@ -1,0 +1,58 @@
+"""A page in one file, with its data and plotly.js inside."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from interp.site.pages.figure import as_data
+from interp.site.pages.style import style
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style><script>{plotlyjs}</script></head><body>
+<main>
+<h1>{title}</h1>
+{body}
+<p>{note}Made by <code>{command}</code>; {numbers} in this page, in the element <code>#data</code>{beside}.</p>
+</main>
+<script type="application/json" id="data">{data}</script>
+</body></html>
+"""
+
+
+def document(
+    title: str,
+    body: str,
+    data: Any,
+    command: str,
+    beside: bool = False,
+    note: str = "",
+    numbers: str = "the numbers are",
+) -> str:
+    """The page as text.
+
+    Args:
+        title: of the page and its heading.
+        body: HTML.
+        data: goes into the element ``#data``; ``numbers`` says what it is.
+        command: what made the page.
+        beside: say that the data also stand beside the page.
+        note: a sentence before that.
+    """
+    return _PAGE.format(
+        title=html.escape(title),
+        style=style(),
+        plotlyjs=get_plotlyjs(),
+        body=body,
+        note=f"{html.escape(note)} " if note else "",
+        command=html.escape(command),
+        numbers=html.escape(numbers),
+        beside=", and beside it" if beside else "",
+        data=as_data(json.dumps(data)),
+    )

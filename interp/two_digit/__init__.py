@@ -1,4 +1,0 @@
-"""ToyGPT's two-digit sums: where does a model that adds nearly right get the carry from, and where does it lose it?
-
-All 10,000 problems are tried, so that within the domain nothing is sampled.
-"""

@@ -1,0 +1,541 @@
+"""Ablation of components: equal to editing the weights, to the definitions, and on TransformerLens' own models."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from interp.causal.ablation import (
+    AttentionEdges,
+    Direction,
+    Head,
+    Neuron,
+    Sublayer,
+    Together,
+    carry_strata,
+    component_ablation,
+    compute_component_ablation,
+    double_dissociation,
+    edges_between,
+    heads,
+    neurons,
+    role_edges,
+    run_ablations,
+    sublayers,
+)
+from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
+from interp.causal.ablation.runs import as_far
+from interp.core.components import check_components
+from interp.core.metrics import Metric, exact_match, kl, logit_diff
+from interp.core.problems import derangement
+from interp.core.results import Provenance
+from interp.core.stats import bootstrap_interval, clopper_pearson
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from models.tasks.pairs import ProblemPairs
+from tests.conformance.table import dense
+from tests.interp.conftest import stock_copy
+from tests.toy_task import ToyAddition
+
+VARIANTS = {
+    "LN": {"normalization_type": "LN"},
+    "no norm, ReLU": {"normalization_type": None, "act_fn": "relu"},
+    "gated": {"gated_mlp": True, "act_fn": "silu"},
+    "rotary": {"positional_embedding_type": "rotary"},
+    "4 layers": {"n_layers": 4},
+    "post-norm": {"norm_placement": "post", "normalization_type": "LN"},
+}
+TOY = ToyAddition()
+PROBLEMS = TOY.sample(40, torch.Generator().manual_seed(0))
+TOKENS = TOY.encode(PROBLEMS)
+
+
+@pytest.fixture(params=VARIANTS, scope="module")
+def model(request):
+    return dense(**VARIANTS[request.param])(0).double()
+
+
+@cache
+def microadder():
+    return models.load("microadder-57")
+
+
+def ablated_logits(model, component, method="zero", tokens=TOKENS, seed=0):
+    """Logits of the sample with a component ablated."""
+    found = torch.zeros(())
+
+    def receive(index, _, control, rows, logits):
+        nonlocal found
+        found = logits if index == 0 else found
+
+    run_ablations(model, tokens, [component], [method], seed, receive)
+    return found
+
+
+def edited(model, key, change):
+    """Logits with one effective weight changed."""
+    weights = dict(model.effective_weights())
+    weights[key] = change(weights[key].clone())
+    with torch.no_grad():
+        return model(TOKENS, weights=weights)
+
+
+def without(index, axis=0):
+    return lambda weight: weight.index_fill(axis, torch.tensor(index), 0.0)
+
+
+# Zero ablation is an edit of the weights.
+
+
+@pytest.mark.parametrize("head", [0, 1])
+def test_a_head_at_zero_is_a_head_without_output_matrix(model, head):
+    layer = model.cfg.n_layers - 1
+    expected = edited(model, f"blocks.{layer}.attn.W_O", without(head))
+    torch.testing.assert_close(ablated_logits(model, Head(layer, head)), expected)
+
+
+def test_a_neuron_at_zero_is_a_neuron_without_output_weights(model):
+    expected = edited(model, "blocks.0.mlp.W_out", without(3))
+    torch.testing.assert_close(ablated_logits(model, Neuron(0, 3)), expected)
+
+
+def test_several_at_once_are_both_edits(model):
+    weights = dict(model.effective_weights())
+    for key, index in (("blocks.0.mlp.W_out", 3), ("blocks.1.attn.W_O", 1), ("blocks.1.attn.W_O", 0)):
+        weights[key] = without(index)(weights[key])
+    with torch.no_grad():
+        expected = model(TOKENS, weights=weights)
+    both = Together((Neuron(0, 3), Together((Head(1, 0), Head(1, 1)))))
+    torch.testing.assert_close(ablated_logits(model, both), expected)
+    assert both.label == "L0 unit 3 + L1H0 + L1H1"
+
+
+def test_a_sublayer_at_zero_writes_nothing(model):
+    weights = dict(model.effective_weights())
+    for name in ("W_out", "b_out"):
+        key = f"blocks.1.mlp.{name}"
+        weights[key] = torch.zeros_like(weights[key])
+    with torch.no_grad():
+        expected = model(TOKENS, weights=weights)
+    torch.testing.assert_close(ablated_logits(model, Sublayer(1, "mlp")), expected)
+
+
+def test_removed_edges_with_renormalisation_are_scores_of_minus_infinity(model):
+    pairs = ((3, 0), (3, 2), (4, 1))
+
+    def forbid(scores, hook):
+        dest, src = torch.tensor(pairs).T
+        mask = torch.zeros(scores.shape[-2:], dtype=torch.bool).index_put((dest, src), torch.tensor(True))
+        return torch.cat((scores[:, :1], scores[:, 1:].masked_fill(mask, float("-inf"))), 1)
+
+    with torch.no_grad():
+        expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.0.attn.hook_attn_scores", forbid)])
+    found = ablated_logits(model, AttentionEdges(0, 1, pairs, renormalise=True))
+    torch.testing.assert_close(found, expected)
+
+
+def test_edges_without_renormalisation_take_their_values_away_and_nothing_else(model):
+    _, cache = model.run_with_cache(TOKENS)
+    taken = cache["blocks.0.attn.hook_pattern"][:, 0, 3, 1, None] * cache["blocks.0.attn.hook_v"][:, 1, 0]
+    z = {}
+    edge = AttentionEdges(0, 0, ((3, 1),))
+    hooks = [
+        (edge.hook, lambda x, hook: edge.replace(x, None)),
+        ("blocks.0.attn.hook_z", lambda x, hook: z.update(new=x)),
+    ]
+    with torch.no_grad():
+        model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    difference = cache["blocks.0.attn.hook_z"] - z["new"]
+    torch.testing.assert_close(difference[:, 3, 0], taken)
+    assert float(difference.abs().sum()) == pytest.approx(float(taken.abs().sum()))
+
+
+def test_a_removed_direction_leaves_no_component_along_it(model):
+    vectors = torch.randn(2, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    direction = Direction("blocks.0.hook_resid_post", vectors, "plane", positions=(2, 3))
+    seen = {}
+    hooks = [
+        (direction.hook, lambda x, hook: seen.update(old=x)),
+        (direction.hook, lambda x, hook: direction.replace(x, None)),
+        (direction.hook, lambda x, hook: seen.update(new=x)),
+    ]
+    with torch.no_grad():
+        model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    projector = vectors.T @ torch.linalg.inv(vectors @ vectors.T) @ vectors
+    torch.testing.assert_close(seen["new"][:, 2:4], seen["old"][:, 2:4] @ (torch.eye(12).double() - projector))
+    torch.testing.assert_close(seen["new"][:, [0, 1, 4, 5]], seen["old"][:, [0, 1, 4, 5]], rtol=0, atol=0)
+
+
+def test_edges_between_roles_positions_and_kinds_are_those_that_causal_attention_allows():
+    assert edges_between(TOY, "s0", ["a0", "b0"]).edges == ((4, 1), (4, 3))
+    assert edges_between(TOY, (3, 4), "answer").edges == ((4, 4),)
+    assert edges_between(TOY, "operand", 2).edges == ((2, 2), (3, 2))
+    assert edges_between(TOY, "s0", "a0", layer=1, head=1).label == "L1H1 a0 to s0"
+    assert edges_between(TOY, "s0", "a0", name="carry", renormalise=True).label == "L0 carry, renormalised"
+    by_role = role_edges(dense()(0), TOY, per_head=False)
+    assert [edge.label for edge in by_role] == ["L0 own operands", "L1 own operands"]
+    assert by_role[0].edges == ((3, 1), (3, 3), (4, 0), (4, 2))
+
+
+# Mean and resample are their definitions.
+
+
+def test_mean_and_resample_are_their_definitions(model):
+    _, cache = model.run_with_cache(TOKENS)
+    z, order = cache["blocks.1.attn.hook_z"], derangement(len(TOKENS), 5)
+    for method, other in (("mean", z.mean(0, keepdim=True).expand_as(z)), ("resample", z[order])):
+        swapped = torch.cat((other[:, :, :1], z[:, :, 1:]), 2)
+        with torch.no_grad():
+            expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.1.attn.hook_z", lambda x, hook, s=swapped: s)])
+        torch.testing.assert_close(ablated_logits(model, Head(1, 0), method, seed=5), expected)
+
+
+def test_resampling_everything_at_the_last_stream_is_answering_the_other_problem(model):
+    basis = Direction(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", torch.eye(12), "all of it")
+    order = derangement(len(TOKENS), 3)
+    with torch.no_grad():
+        torch.testing.assert_close(ablated_logits(model, basis, "resample", seed=3), model(TOKENS[order]))
+
+
+def test_a_sample_longer_than_a_batch_is_resampled_across_batches(monkeypatch, model):
+    whole = {method: ablated_logits(model, Sublayer(0, "mlp"), method) for method in ("mean", "resample")}
+    monkeypatch.setattr("interp.causal.ablation.runs.ROWS_AT_ONCE", 7)
+    for method, expected in whole.items():
+        parts: dict[int, torch.Tensor] = {}
+
+        def receive(index, _, control, rows, logits, parts=parts):
+            if index == 0:
+                parts[rows.start] = logits
+
+        run_ablations(model, TOKENS, [Sublayer(0, "mlp")], [method], 0, receive)
+        assert len(parts) == 6
+        torch.testing.assert_close(torch.cat(list(parts.values())), expected)
+
+
+PLANE = torch.tensor([[1.0, 2, 0, 0], [0, 1, 1, 0]])
+COMPONENTS = {
+    "head": (Head(0, 1), (5, 6, 2, 4)),
+    "head at positions": (Head(0, 0, (2,)), (5, 6, 2, 4)),
+    "neuron": (Neuron(0, 2, (0, 5)), (5, 6, 8)),
+    "sublayer": (Sublayer(0, "attention", (1,)), (5, 6, 7)),
+    "direction": (Direction("blocks.0.attn.hook_z", PLANE, "plane", (3,)), (5, 6, 2, 4)),
+    "edges": (AttentionEdges(0, 1, ((3, 1), (5, 5))), (5, 2, 6, 6)),
+    "edges of all heads": (AttentionEdges(0, None, ((3, 1),)), (5, 2, 6, 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_part_is_a_projection_and_only_it_is_replaced(name):
+    component, shape = COMPONENTS[name]
+    x, y = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    part = component.part(x)
+    torch.testing.assert_close(component.part(part), part)
+    assert 0 < float(part.abs().sum()) < float(x.abs().sum()) * 2
+    new = component.replace(x, y)
+    torch.testing.assert_close(component.part(new), component.part(y))
+    torch.testing.assert_close(new - component.part(new), x - part)
+    torch.testing.assert_close(component.replace(x, x), x)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_the_control_moves_every_position_as_far_as_the_ablation_in_another_direction(name):
+    component, shape = COMPONENTS[name]
+    old, other = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    new = component.replace(old, other)
+    drawn = [as_far(component, old, new, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    axes = tuple(range(-component.feature_axes, 0))
+    steps = [(x - old).square().sum(axes).sqrt() for x in (new, drawn[0])]
+    torch.testing.assert_close(*steps)
+    assert float(steps[0].max()) > 0 and not torch.allclose(drawn[0], new)
+    if isinstance(component, AttentionEdges):
+        assert float((drawn[0] - old).triu(1).abs().max()) == 0  # nothing is seen of what comes later
+
+
+def test_controls_are_runs_of_their_own_and_may_be_left_out():
+    model = microadder()
+    one = component_ablation(model, neurons(model), "zero", n=60, seed=2)
+    again = component_ablation(model, neurons(model), "zero", n=60, seed=2)
+    plain = component_ablation(model, neurons(model), "zero", n=60, seed=2, control=False)
+    assert (one.table.control == again.table.control).all() and plain.table.control.isnull().all()
+    assert (one.values["accuracy"] == plain.values["accuracy"]).all()
+    row = one.table.sel(metric="accuracy", stratum="all")
+    assert (row.control_low <= row.control).all() and (row.control < 1).all() and (row.control != row.value).all()
+    assert "random change of that length" in one.sentence() and "random" not in plain.sentence()
+
+
+# The table is what the values of every example give.
+
+
+@pytest.mark.parametrize("n", [60])
+def test_the_table_counts_every_example_in_its_strata(n):
+    model = microadder()
+    task, chosen = model.task, [Neuron(0, 0), Head(0, 0)]
+    result = component_ablation(model, chosen, ["zero", "resample"], n=n, seed=4)
+    problems = component_problems(task, n, 4)
+    logits = ablated_logits(model, Neuron(0, 0), "resample", task.encode(problems), 4)
+    right = (logits[:, task.query_positions].argmax(-1) == task.targets(problems)).numpy()
+    values = result.values["accuracy"].sel(component="L0 unit 0", replacement="resample").values
+    assert (values == right).all()
+    for stratum, mask in carry_strata(task, problems).items():
+        row = result.table.sel(metric="accuracy", component="L0 unit 0", replacement="resample", stratum=stratum)
+        assert float(row.value) == pytest.approx(right[mask.numpy()].mean())
+        assert float(row["drop"]) == pytest.approx(float(row.clean - row.value))
+        assert int(row.n) == int(mask.sum())
+        assert float(row.low) <= float(row.value) <= float(row.high)
+
+
+def component_problems(task, n, seed):
+    from interp.core.problems import draw
+
+    return draw(task, None, n, seed, 0.5).problems
+
+
+def test_strata_are_the_schoolbook_algorithm_s_columns():
+    task = TenDigitAddition()
+    problems = component_problems(task, 200, 0)
+    strata = {name: mask.numpy() for name, mask in carry_strata(task, problems).items()}
+    chains = [mask for name, mask in strata.items() if name.startswith("chain")]
+    assert (np.sum(chains, 0) == 1).all()
+    digits = lambda number: [int(number) // 10**k % 10 for k in range(11)]  # noqa: E731
+    for row, (a, b) in enumerate(problems.tolist()):
+        carry = 0
+        for k, (x, y) in enumerate(zip(digits(a), digits(b), strict=True)):
+            out = int(x + y + carry >= 10)
+            assert strata["carry in"][row, k] == (carry == 1) and strata["no carry in"][row, k] == (carry == 0)
+            if k < 10:
+                assert strata["carry out"][row, k] == (out == 1)
+                assert strata["sum 9, carry in"][row, k] == (x + y == 9 and carry == 1)
+            carry = out
+    assert not strata["carry out"][:, 10:].any() and not strata["carry in"][:, 11:].any()  # s10 and EOS
+
+
+def test_intervals_over_one_entry_a_problem_are_the_shared_ones():
+    rng = np.random.default_rng(0)
+    values, mask = rng.normal(size=(3, 50)), np.ones((50, 1), dtype=bool)
+    low, high = bootstrap_interval(values, 7)
+    found = bootstrap_ratio(values[..., None], mask, 7)
+    assert found[:, 0] == pytest.approx(values.mean(1))
+    assert pytest.approx(np.stack((low, high))) == found[:, 1:].T
+    right = rng.random((1, 50, 1)) < 0.7
+    assert masked_proportions(right, mask)[0, 1:] == pytest.approx(clopper_pearson(int(right.sum()), 50))
+    assert np.isnan(bootstrap_ratio(values[..., None], ~mask, 7)).all()
+
+
+def test_a_stratum_where_nothing_is_lost_has_a_drop_of_none():
+    clean = np.ones((20, 2), dtype=bool)
+    ablated = np.stack([clean, clean & (np.arange(2) == 0)])[:, None]
+    masks = {"accuracy": {"all": clean, "first": clean & (np.arange(2) == 0)}}
+    result = compute_component_ablation(
+        {"accuracy": ablated}, {"accuracy": clean}, masks, ["a", "b"], ["zero"], np.ones((2, 1), bool),
+        Provenance(20, 0, "made-up problems"),
+    )  # fmt: skip
+    assert result.table["drop"].squeeze().values.tolist() == [[0, 0], [0.5, 0]]
+    assert str(result.worst().component.values) == "b"
+    assert "the one that counts most leaves 0.500" in result.sentence()
+
+
+# Every model with TransformerLens' hooks.
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "adder-456", "toygpt-learned-pre"])
+def test_a_stock_model_gives_the_same_table(name):
+    model = models.load(name)
+    components = [
+        *sublayers(model)[:3],
+        *heads(model, 0)[:2],
+        *neurons(model, -1)[:2],
+        *role_edges(model, model.task)[:2],
+    ]
+    switches = {"methods": ["zero", "resample"], "n": 16, "unchanged": "keep"}
+    ours = component_ablation(model, components, **switches)
+    stock = component_ablation(stock_copy(model), components, task=model.task, **switches)
+    assert (ours.values["accuracy"].values == stock.values["accuracy"].values).all()
+    assert ours.table["drop"].values == pytest.approx(stock.table["drop"].values, nan_ok=True)
+    assert ours.table.control.values == pytest.approx(stock.table.control.values, nan_ok=True)
+
+
+def test_pairs_bring_the_metrics_of_the_causal_toolkit():
+    model = microadder()
+    task = model.task
+    clean = component_problems(task, 30, 1)
+    corrupted = clean + torch.tensor([1, 0])
+    keep = (task.targets(clean)[:, 0] != task.targets(corrupted)[:, 0]) & (corrupted.max(1).values < 10**10)
+    pairs = ProblemPairs(task, clean[keep], corrupted[keep], 0, "the units digit of a")
+    result = component_ablation(
+        model, [Head(0, 0), Neuron(0, 1)], "mean", pairs=pairs, metrics=["logit_diff", "kl", "exact_match", "accuracy"]
+    )
+    logits = ablated_logits(model, Head(0, 0), "mean", pairs.clean_tokens)
+    with torch.no_grad():
+        whole = model(pairs.clean_tokens)
+    for metric in (logit_diff(pairs), kl(pairs, whole), exact_match(pairs)):
+        found = result.values[metric.name].sel(component="L0H0").values.squeeze()
+        assert found == pytest.approx(metric.of(logits).numpy(), abs=1e-4)
+    row = result.table.sel(metric="kl", component="L0H0", replacement="mean", stratum="all")
+    assert float(row.clean) == pytest.approx(0, abs=1e-6) and float(row["drop"]) < 0
+    assert result.table.n.sel(metric="kl", stratum="all") == len(pairs)
+    assert "pairs that differ in the units digit of a" in str(result.provenance) and result.provenance.seed == 0
+
+
+def test_a_metric_of_one_s_own_is_judged_on_whole_problems():
+    model = dense()(0)
+    spread = Metric("spread", (3, 4), lambda logits, rows: logits.std((-1, -2)))
+    result = component_ablation(model, Head(0, 0), "zero", problems=PROBLEMS, metrics=spread)
+    assert set(result.table.stratum.values) == {"all", "chain 0", "chain 1"}
+    expected = spread.of(ablated_logits(model, Head(0, 0))).mean()
+    assert float(result.table.value.sel(stratum="all").squeeze()) == pytest.approx(float(expected), rel=1e-5)
+
+
+# MicroAdder, as measured.
+
+
+def test_microadder_attends_by_position_so_that_only_zero_changes_its_pattern():
+    model = microadder()
+    roles = role_edges(model, model.task)
+    result = component_ablation(model, roles, n=200, unchanged="keep")
+    changed = result.table.changed
+    assert changed.sel(replacement="zero").all()
+    assert not changed.sel(replacement=["mean", "resample"]).any()
+    left = result.table.sel(metric="accuracy", stratum="all", replacement="zero")
+    assert float(left.value.sel(component="L0H0 own operands")) < 0.3
+    assert float(left["drop"].sel(component="L0H0 rest")) < 0.01
+    assert "10 of 15 ablations changed no activation" in result.sentence()
+
+
+@pytest.mark.parametrize("method", ["mean", "resample"])
+def test_an_ablation_that_changes_nothing_is_an_error_that_says_so(method):
+    model = microadder()
+    with pytest.raises(UserError, match="own operands changes nothing in any of 50 examples: it is the same in all"):
+        component_ablation(model, role_edges(model, model.task, ["own operands"]), method, n=50)
+
+
+def test_a_part_that_is_zero_already_is_an_error():
+    model = dense(act_fn="relu", normalization_type=None)(0)
+    with torch.no_grad():
+        for name, parameter in model.weight_map.named_parameters():
+            if name.endswith(("W_in", "b_in")):
+                parameter.zero_()
+    for component in (Neuron(0, 0), Direction("blocks.1.mlp.hook_post", torch.eye(10)[4])):
+        with pytest.raises(UserError, match="changes nothing .* it is zero already"):
+            component_ablation(model, component, "zero", problems=PROBLEMS)
+
+
+# Bad input.
+
+
+class Backwards(ToyAddition):
+    """The same problems in the opposite order of tokens."""
+
+    def encode(self, problems):
+        return super().encode(problems).flip(1)
+
+
+def along(hook):
+    return Direction(hook, torch.ones(12))
+
+
+BAD = {
+    "There is no head 7: each layer has 2": lambda m: component_ablation(m, Head(0, 7)),
+    "There is no layer 5": lambda m: component_ablation(m, Head(5, 0)),
+    "counts from 0; there is no layer -1": lambda m: component_ablation(m, Neuron(-1, 0)),
+    "There is no unit 10": lambda m: component_ablation(m, Neuron(1, 10)),
+    "at position 6": lambda m: component_ablation(m, Head(0, 0, (6,))),
+    "Did you mean 'blocks.0.hook_resid_mid'": lambda m: component_ablation(m, along("blocks.0.hook_residmid")),
+    "has 3 entries and the activation": lambda m: component_ablation(m, Direction("hook_embed", torch.ones(3))),
+    "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
+    "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
+    "never fires in this model": lambda m: component_ablation(m, along("blocks.0.attn.hook_result"), "zero"),
+    "cannot attend to the later position 4": lambda m: component_ablation(m, AttentionEdges(0, 0, ((3, 4),))),
+    "Did you mean 'own operands'": lambda m: role_edges(m, TOY, ["own operand"]),
+    "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
+    "There is no role 'a7'": lambda m: edges_between(TOY, "a7", 0),
+    "stands at or before": lambda m: edges_between(TOY, "a1", "b0"),
+    "Did you mean 'resample'": lambda m: component_ablation(m, methods="resampled"),
+    "one or more different methods": lambda m: component_ablation(m, methods=[]),
+    "list of components is empty": lambda m: component_ablation(m, []),
+    "Two components are called 'L0H0'": lambda m: component_ablation(m, [Head(0, 0), Head(0, 0)]),
+    "A component is a Head": lambda m: check_components(m, ["L0H0"], 6),
+    "'attention' or 'mlp'": lambda m: component_ablation(m, Sublayer(0, "heads")),
+    "compares two problems": lambda m: component_ablation(m, metrics="logit_diff"),
+    "There is no target 9": lambda m: component_ablation(m, targets=[9]),
+    "at least one target": lambda m: component_ablation(m, targets=[]),
+    "unchanged is 'error' or 'keep'": lambda m: component_ablation(m, unchanged="ignore"),
+    "together: the list": lambda m: Together(()),
+    "are not finite": lambda m: component_ablation(
+        m, Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), "zero"),
+    "is this table's own metric": lambda m: component_ablation(m, metrics=Metric("accuracy", None, lambda x, rows: x)),
+    "0 or 1 in every example": lambda m: component_ablation(
+        m, Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
+    "writes in other tokens": lambda m: component_ablation(
+        m, pairs=ProblemPairs(Backwards(), PROBLEMS[:4], PROBLEMS[4:8], 0, "all"), task=TOY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_clear_sentence(message):
+    with pytest.raises(UserError) as error:
+        BAD[message](dense()(0))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("ablate", [component_ablation, double_dissociation])
+def test_a_diverged_model_is_refused(ablate):
+    model = copy.deepcopy(microadder())
+    with torch.no_grad():
+        next(model.weight_map.parameters()).fill_(float("nan"))
+    with pytest.raises(UserError, match="the model has diverged"):
+        ablate(model, Head(0, 0), n=8)
+
+
+def test_strata_that_lose_alike_are_not_told_apart():
+    values, drop = np.zeros((1, 1, 4, 1), dtype=bool), np.ones((4, 1), dtype=bool)
+    half = np.array([[True], [True], [False], [False]])
+    masks = {"all": drop, "chain 0": half, "chain 1": ~half}
+    result = compute_component_ablation(
+        {"accuracy": values},
+        {"accuracy": drop},
+        {"accuracy": masks},
+        ["x"],
+        ["zero"],
+        np.ones((1, 1), dtype=bool),
+        Provenance(4, 0, "problems"),
+    )
+    assert "chain" not in result.sentence()
+
+
+def test_one_component_is_spoken_of_as_one():
+    said = component_ablation(microadder(), Head(0, 0), "zero", n=16).sentence()
+    assert "the one component leaves" in said and "answer tokens of 16 problems" in said
+
+
+def test_a_model_in_training_mode_is_refused():
+    with pytest.raises(UserError, match="training mode"):
+        component_ablation(dense()(0).train(), Head(0, 0))
+
+
+def test_a_model_without_mlp_has_no_neurons():
+    model = dense(d_mlp=0)(0)
+    assert neurons(model) == [] and [s.kind for s in sublayers(model)] == ["attention", "attention"]
+    with pytest.raises(UserError, match="no MLP"):
+        component_ablation(model, Neuron(0, 0))
+
+
+# What a result shows.
+
+
+def test_the_result_tabulates_says_and_draws_itself():
+    result = component_ablation(microadder(), n=64)
+    frame = result.to_dataframe()
+    assert len(frame) == 5 * 3 * result.table.sizes["stratum"]
+    assert {"component", "replacement", "stratum", "value", "low", "high", "drop", "n", "clean"} <= set(frame.columns)
+    assert "microadder-57: accuracy 1.000" in result.sentence() and "set to its mean" in result.sentence()
+    figure = result.figure(most=3)
+    assert len(figure.data) == 3 and "3 of 5 components" in figure.layout.title.subtitle.text
+    assert np.array(figure.data[0].z).shape == (3, result.table.sizes["stratum"])
+    with pytest.raises(UserError, match="There is no metric 'acuracy'.*Did you mean 'accuracy'"):
+        result.figure("acuracy")

@@ -1,0 +1,261 @@
+"""Circuits of models in which it is known what the answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import models
+from interp.causal.circuits import Circuit, Criterion, search, smallest_circuit, space_of
+from interp.causal.edges import EdgeExperiment
+from interp.core.metrics import Metric, logit_diff
+from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.pair_kinds import problem_pairs
+from models.tasks.pairs import ProblemPairs
+from models.transformer import ArithmeticTransformer
+from tests.conformance.table import dense
+from tests.interp.conftest import stock_copy
+
+
+def random_pairs(task: Task, n: int, target: int, seed: int = 0) -> ProblemPairs:
+    """Pairs of any two problems with different answers at the target."""
+    generator = torch.Generator().manual_seed(seed)
+    clean, corrupted = task.sample(4 * n, generator), task.sample(4 * n, generator)
+    differ = task.targets(clean)[:, target] != task.targets(corrupted)[:, target]
+    return ProblemPairs(task, clean[differ][:n], corrupted[differ][:n], target, "everything", seed)
+
+
+def own_answers(model: ArithmeticTransformer) -> Callable[[ProblemPairs], Metric]:
+    """How much likelier the model's own answer to the clean problem is than that to the corrupted one, in logits."""
+
+    def bind(pairs: ProblemPairs) -> Metric:
+        position = pairs.task.query_positions[pairs.target]
+        with torch.no_grad():
+            one, other = (model(t)[:, position].argmax(-1) for t in (pairs.clean_tokens, pairs.corrupted_tokens))
+
+        def compute(logits: Tensor, rows: slice) -> Tensor:
+            def pick(token: Tensor) -> Tensor:
+                return logits[..., 0, :].gather(-1, token[rows].expand(logits.shape[:-2])[..., None])
+
+            return (pick(one) - pick(other))[..., 0]
+
+        return Metric("own_answers", (position,), compute)
+
+    return bind
+
+
+def silenced(heads: list[int], **switches: Any) -> ArithmeticTransformer:
+    """A random model of one layer whose ``heads`` write nothing, whatever they read."""
+    model = dense(n_layers=1, **switches)(3).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("W_O"):
+                parameter[heads] = 0
+    assert all(not model.W_O[0, head].any() for head in heads)
+    return model
+
+
+def nodes(circuit: Circuit) -> set[str]:
+    return {name.partition(".")[0] for edge in circuit.edges for name in edge.split("@")[0].split("->")}
+
+
+@pytest.fixture(scope="module")
+def planted() -> Circuit:
+    model = silenced([1])
+    return smallest_circuit(model, random_pairs(model.task, 40, 0), own_answers(model), threshold=0.97, n_random=20)
+
+
+def test_heads_that_write_nothing_are_left_out(planted: Circuit) -> None:
+    assert planted.found.method == "exhaustive" and planted.found.proven
+    assert "L0H1" not in nodes(planted) and "L0H0" in nodes(planted)
+
+
+def test_the_whole_graph_is_one_and_the_empty_one_zero_under_every_ablation(planted: Circuit) -> None:
+    for ablation in ("corrupted", "mean", "zero"):
+        of = planted.faithfulness.sel(ablation=ablation)
+        np.testing.assert_allclose(of.sel(part="full"), 1, atol=1e-9)
+        np.testing.assert_allclose(of.sel(part="ablated"), 0, atol=1e-9)
+
+
+def test_edges_that_do_not_differ_between_the_runs_are_in_no_circuit(planted: Circuit) -> None:
+    """Position embeddings are the same in both runs of a pair: corrupted-run ablation cannot see them."""
+    assert not any(edge.startswith("pos_embed") for edge in planted.edges)
+    assert planted.space.everything().sum() == 13 < len(planted.space)  # 21 edges, 8 of them from position embeddings
+
+
+@pytest.mark.parametrize("method", ["greedy", "acdc"])
+def test_every_search_leaves_the_silent_head_out(method: str, planted: Circuit) -> None:
+    model = silenced([1])
+    found = smallest_circuit(model, random_pairs(model.task, 40, 0), own_answers(model), method=method, threshold=0.97)
+    assert "L0H1" not in nodes(found)
+    assert found.found.size >= planted.found.size
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"normalization_type": None},
+        {"normalization_type": "LN", "gated_mlp": True},
+        {"positional_embedding_type": "rotary", "n_layers": 2, "n_heads": 1},
+    ],
+    ids=["no-norm", "LN-gated", "rotary-2-layers"],
+)
+def test_dropping_edges_that_hang_loose_changes_nothing(switches: dict[str, Any]) -> None:
+    """What the space calls the same circuit gives the same logits, in models of every kind, with and without groups."""
+    shape: dict[str, Any] = {"n_layers": 1} | switches
+    model = dense(**shape)(1).double()
+    pairs = random_pairs(model.task, 4, 1)
+    for groups in (None, {"tens": (0, 2), "units": (1, 3), "written": (4,)}):
+        for ablation in ("corrupted", "resample", "mean", "zero"):
+            experiment = EdgeExperiment(model, pairs, own_answers(model)(pairs), ablation, groups=groups)
+            space = space_of(experiment)
+            assert set(space.labels) == set(experiment.graph.names)
+            share = torch.rand(40, 1, generator=torch.Generator().manual_seed(2))
+            masks = torch.rand(40, len(space), generator=torch.Generator().manual_seed(1)) < share
+            live = space.live(masks)
+            assert (live != masks).any()
+            torch.testing.assert_close(experiment(masks), experiment(live), rtol=0, atol=1e-9)
+
+
+def test_the_hand_built_adder_needs_the_two_heads_that_the_theorem_says() -> None:
+    """PRE_SUM reads the digits, PRE_CARRY those of the column below, the query's own token completes the carry; the
+    heads of ">" and of EOS are not needed. Two digits in the middle of a running sum: Theorem 4.1's construction."""
+    model = models.build("position-coupling-hand-built")
+    target = next(i for i, role in enumerate(model.task.target_roles) if role.index == 2 and role.column == 1)
+    circuit = smallest_circuit(model, random_pairs(model.task, 40, target), method="greedy", threshold=0.99, n_random=5)
+    expected = {"embed->L0H0.v", "embed->L0H1.v", "embed->MLP0", "L0H0->MLP0", "L0H1->MLP0", "MLP0->logits"}
+    assert set(circuit.edges) == expected and set(circuit.needed) == expected
+    assert circuit.faithfulness.sel(ablation="corrupted", part="circuit", stat="value") == pytest.approx(1, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def carry() -> Circuit:
+    model = models.load("microadder-57")
+    return smallest_circuit(model, problem_pairs(model.task, "carry", column=3, n=64), groups="roles")
+
+
+def test_microadder_takes_the_carry_from_the_previous_column_and_the_previous_output(carry: Circuit) -> None:
+    read = {edge for edge in carry.edges if edge.startswith("embed->L0H0")}
+    assert read == {"embed->L0H0.v@previous operands", "embed->L0H0.v@previous output"}
+    assert carry.faithfulness.sel(part="circuit", ablation="corrupted", stat="value") > 0.9
+    assert carry.exact_match.sel(part="circuit", ablation="corrupted", stat="value") > 0.9
+    assert abs(carry.faithfulness.sel(part="complement", ablation="corrupted", stat="value")) < 0.1
+
+
+def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_wrongly(carry: Circuit) -> None:
+    """Why the right answer is asked for as well."""
+    model = models.load("microadder-57")
+    pairs = problem_pairs(model.task, "made carry", column=3, n=128)
+    easy = smallest_circuit(model, pairs, "logit_diff", threshold=0.8)
+    hard = smallest_circuit(model, pairs, threshold=0.8)
+    right = [float(c.exact_match.sel(part="circuit", ablation="corrupted", stat="value")) for c in (easy, hard)]
+    assert easy.found.score >= 0.8 and right[0] < 0.5 < 0.8 < right[1]
+    assert easy.found.size < hard.found.size
+
+
+def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> None:
+    table = carry.to_dataframe()
+    row = table.query("quantity == 'faithfulness' and ablation == 'corrupted' and of == 'circuit'").iloc[0]
+    assert f"{row.value:.1%} [{row.low:.1%}, {row.high:.1%}]" in carry.sentence()
+    assert f"{carry.found.size} of the {int(carry.space.everything().sum())} edges" in carry.sentence()
+    assert "of the logit difference on" in carry.sentence() and "(split by seed 0)" in str(carry.provenance)
+    drops = table.query("quantity == 'drop in logit_diff'")
+    assert tuple(drops.of) == carry.edges and (table.n == carry.provenance.n).all()
+    graph, curve = carry.figure(), carry.figure("curve")
+    texts = " ".join(str(note.text) for note in graph.layout.annotations)
+    assert all(word in texts for word in ("logits", "MLP 0", "head 0.0", "token", "previous operands"))
+    hovers = [trace.text[0] for trace in graph.data]
+    assert len(hovers) == carry.found.size and all(any(f"<b>{e}</b>" in h for h in hovers) for e in carry.edges)
+    drawn = {trace.name: trace for trace in curve.data}
+    np.testing.assert_allclose(
+        drawn["exhaustive search, exact match"].y, carry.curve.sel(metric="exact_match", stat="value")
+    )
+
+
+def test_the_circuit_of_a_stock_copy_is_the_same() -> None:
+    model = silenced([1]).float()
+    pairs = random_pairs(model.task, 24, 0)
+    own, stock = (
+        smallest_circuit(m, pairs, own_answers(model), method="greedy", n_random=5) for m in (model, stock_copy(model))
+    )
+    assert own.edges == stock.edges
+    np.testing.assert_allclose(own.faithfulness, stock.faithfulness, atol=1e-4)
+
+
+def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_the_same_result() -> None:
+    model = silenced([1])
+    pairs = random_pairs(model.task, 30, 0)
+    one, other = (
+        smallest_circuit(model, pairs, own_answers(model), method="greedy", seed=4, n_random=5) for _ in range(2)
+    )
+    assert one.searched_on + one.provenance.n == len(pairs)
+    np.testing.assert_array_equal(one.random, other.random)
+    assert str(one) == str(other)
+    together = smallest_circuit(model, pairs, own_answers(model), method="acdc", held_out=False, n_random=5, taus=0.01)
+    assert together.found.looked_at.endswith("at tau 0.01")
+    assert together.provenance.n == len(pairs) and "found on" in together.sentence()
+
+
+def test_a_layer_without_an_mlp_and_many_labels_can_be_drawn() -> None:
+    model = dense(n_layers=2, n_heads=1, d_mlp=0)(0).double()
+    pairs = random_pairs(model.task, 20, 0)
+    circuit = smallest_circuit(model, pairs, own_answers(model), method="greedy", threshold=0.9999, n_random=5)
+    assert len(circuit.figure().data) == circuit.found.size
+
+
+def test_the_empty_circuit_is_never_faithful_and_a_search_needs_something_to_explain() -> None:
+    model = silenced([0, 1], d_mlp=0)  # nothing is written but the query's own token
+    pairs = random_pairs(model.task, 20, 0)
+    experiment = EdgeExperiment(model, pairs, own_answers(model)(pairs))
+    found = search(experiment, space_of(experiment), Criterion(experiment.full, experiment.empty))
+    assert space_of(experiment).names(found.mask) == ("embed->logits",)
+
+
+@pytest.mark.parametrize("metrics", ["logit_diff", "exact_match", ("logit_diff", "exact_match"), "loss"])
+def test_a_model_that_does_not_do_the_task_has_no_circuit(metrics: Any) -> None:
+    """An untrained adder, and a trained one whose attention writes nothing."""
+    untrained, trained = models.build("microadder-57", seed=1), models.load("microadder-57")
+    pairs = problem_pairs(trained.task, "carry", column=3, n=32)
+    dead = models.load("microadder-57")
+    with torch.no_grad():
+        dead.weight_map.out_A.zero_()
+    for model in (untrained, dead):
+        with pytest.raises(UserError, match="to be searched on right"):
+            smallest_circuit(model, pairs, metrics, method="greedy", n_random=3)
+    assert smallest_circuit(trained, pairs, metrics, method="greedy", n_random=3).found.size > 0
+
+
+def test_bad_input() -> None:
+    model = silenced([1])
+    pairs = random_pairs(model.task, 20, 0)
+    with pytest.raises(UserError, match="bound to other examples"):
+        smallest_circuit(model, pairs, [logit_diff(pairs)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="Did you mean 'corrupted'"):
+        smallest_circuit(model, pairs, ablation="corupted")
+    with pytest.raises(UserError, match="Did you mean 'greedy'"):
+        smallest_circuit(model, pairs, own_answers(model), method="greed")
+    with pytest.raises(UserError, match="'roles' or a mapping"):
+        smallest_circuit(model, pairs, groups="role")
+    with pytest.raises(UserError, match="Did you mean 'share'"):
+        smallest_circuit(model, pairs, own_answers(model), method="greedy", shares=0.1)
+    with pytest.raises(UserError, match="no option of the acdc search 'share'; there is taus"):
+        smallest_circuit(model, pairs, own_answers(model), method="acdc", share=0.1)
+    with pytest.raises(UserError, match="need at least 4 pairs, not 3; .* held_out=False"):
+        smallest_circuit(model, pairs.select(slice(3)), own_answers(model))
+    with pytest.raises(UserError, match="needs at least 2"):
+        smallest_circuit(model, pairs.select(slice(1)), own_answers(model), held_out=False)
+    with pytest.raises(UserError, match="n_random"):
+        smallest_circuit(model, pairs, n_random=0)
+    with pytest.raises(UserError, match="changes nothing"):
+        same = ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing")
+        smallest_circuit(model, same, own_answers(model))
+    with pytest.raises(UserError, match="training mode"):
+        smallest_circuit(silenced([1]).train(), pairs)
+    with pytest.raises(UserError, match="norms come after"):
+        smallest_circuit(dense(norm_placement="post")(0), pairs)

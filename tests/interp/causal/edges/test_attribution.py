@@ -1,0 +1,254 @@
+"""Attribution: first-order terms are right, integrals add up, and estimates are held against exact effects."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
+from interp.causal.edges import attribution as attribution_module
+from interp.causal.edges import masked as masked_module
+from interp.causal.edges import paths as paths_module
+from interp.causal.edges.attribution import compute_attribution
+from interp.causal.edges.paths import compute_direct
+from interp.core.agreement import agreement
+from models.errors import UserError
+from tests.conformance.table import dense
+from tests.interp.causal.edges.conftest import BUILDERS, pairs_for
+from tests.interp.conftest import stock_copy
+
+SMOOTH = [name for name in BUILDERS if name not in ("L1 scores, top-k", "hand-built", "microadder-57")]
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, "L1 scores, top-k"])
+@pytest.mark.parametrize("direction", ["noise", "denoise"])
+def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
+    """Alternatives moved a little: estimate and effect agree to first order, for every edge and every node."""
+    model = BUILDERS[name](0).double()
+    experiment = EdgeExperiment(model, pairs_for(model.task), direction=direction)
+    step = 1e-6
+    experiment.alternative = experiment.values + step * (experiment.alternative - experiment.values)
+    estimate = compute_attribution(experiment, "eap", 1) / step
+    exact = (compute_direct(experiment) - experiment.full[:, None]) / step
+    scale = float(exact.abs().max())
+    assert scale > 1e-3
+    torch.testing.assert_close(estimate, exact, rtol=1e-3, atol=1e-4 * scale)
+    for nodes in (experiment.graph.sender_masks, experiment.graph.receiver_masks):
+        exact = (experiment(~nodes) - experiment.full[:, None]) / step
+        total = torch.einsum("ve,men->mvn", nodes.double(), estimate)
+        torch.testing.assert_close(total, exact, rtol=1e-3, atol=1e-4 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["one layer, LN", "gated, rotary", "attention only", "coupled positions"])
+def test_integrated_gradients_add_up_to_the_difference(name):
+    """Conductance by the trapezoidal rule; EAP-IG by end points, its error of order 1 / steps extrapolated away."""
+    model = BUILDERS[name](0).double()
+    pairs = pairs_for(model.task)
+    found = edge_attribution(model, pairs, method="conductance", steps=60, exact=False).completeness()
+    size = float(abs(EdgeExperiment(model, pairs).full).mean())
+    assert found["out of the embeddings"] == pytest.approx(found["difference"], abs=0.01 * size)
+    assert found["into the logits"] == pytest.approx(found["difference"], abs=0.01 * size)
+    few, many = (
+        edge_attribution(model, pairs, steps=steps, exact=False).completeness()["out of the embeddings"]
+        for steps in (30, 60)
+    )
+    assert 2 * many - few == pytest.approx(found["difference"], abs=0.03 * size)
+
+
+def test_conductance_adds_up_over_every_cut():
+    """All edges that pass over a stage carry the whole difference, whichever stage is taken."""
+    model = dense(n_layers=2)(0).double()
+    pairs = pairs_for(model.task)
+    result = edge_attribution(model, pairs, method="conductance", steps=100, exact=False)
+    graph = EdgeExperiment(model, pairs).graph
+    mean = result.estimate.isel(metric=0).mean("example").values
+    difference = float((result.other - result.base).mean())
+    for stage in range(graph.n_stages):
+        written = set(graph.senders[: graph.senders_before(stage)])
+        over = [e.sender in written and graph.stage_of[e.receiver] >= stage for e in graph.edges]
+        assert mean[np.array(over)].sum() == pytest.approx(difference, rel=0.01)
+
+
+def test_one_step_is_eap_and_more_steps_are_not():
+    model = dense()(0).double()
+    pairs = pairs_for(model.task)
+    eap = edge_attribution(model, pairs, method="eap", exact=False)
+    assert np.allclose(edge_attribution(model, pairs, steps=1, exact=False).estimate, eap.estimate)
+    assert not np.allclose(edge_attribution(model, pairs, steps=5, exact=False).estimate, eap.estimate)
+    assert eap.steps == 1
+
+
+def test_edges_into_linear_logits_are_estimated_exactly():
+    model = dense(normalization_type=None)(0).double()
+    pairs = pairs_for(model.task)
+    for method in ("eap", "eap-ig"):
+        result = edge_attribution(model, pairs, method=method)
+        assert result.exact is not None
+        last = result.estimate.receiver.values == "logits"
+        np.testing.assert_allclose(result.estimate.values[:, last], result.exact.values[:, last], atol=1e-9)
+
+
+def test_groups_share_an_edges_estimate_out():
+    model = dense()(0).double()
+    pairs = pairs_for(model.task)
+    whole = edge_attribution(model, pairs, exact=False).matrix()
+    split = edge_attribution(model, pairs, exact=False, groups={"a": [0, 1, 2], "b": [3, 4, 5]}).matrix()
+    np.testing.assert_allclose(split.values, whole.values, atol=1e-12)
+
+
+def _tool():
+    module = pytest.importorskip("transformer_lens.tools.analysis.attribution_patching")
+    if not hasattr(module, "enumerate_edges"):
+        pytest.skip("this version of TransformerLens attributes to nodes only")
+    return module
+
+
+ORACLE = ["one layer, LN", "two layers, RMS", "four layers", "gated, no biases", "gated, rotary", "FIRE"]
+
+
+def _ours(node) -> str:
+    letters = {"q_input": "q", "k_input": "k", "v_input": "v"}
+    if node.kind in letters:
+        return f"L{node.layer}H{node.head}.{letters[node.kind]}"
+    if node.kind == "attn_head_out":
+        return f"L{node.layer}H{node.head}"
+    return f"MLP{node.layer}" if node.kind.startswith("mlp") else node.kind
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_denoising_eap_is_transformer_lens_edge_attribution(name):
+    tool, model = _tool(), BUILDERS[name](0).double()
+    pairs = pairs_for(model.task, 2)
+    result = edge_attribution(model, pairs, method="eap", direction="denoise", exact=False)
+    config = tool.EdgeAttributionConfig(granularity="edge")
+    for i in range(len(pairs)):
+        metric = EdgeExperiment(model, pairs).metrics[0]
+        theirs = tool.attribution_patch(
+            model,
+            pairs.clean_tokens[i : i + 1],
+            pairs.corrupted_tokens[i : i + 1],
+            lambda logits, at=i, m=metric: m(logits[:, list(m.positions)], slice(at, at + 1)).sum(),
+            config,
+        )
+        total: dict[str, float] = {}
+        for (writer, reader), score in theirs.edge_scores.items():
+            edge = f"{_ours(writer)}->{_ours(reader)}"
+            total[edge] = total.get(edge, 0.0) + score
+        for edge, score in total.items():
+            assert float(result.estimate.sel(edge=edge).values[0, i]) == pytest.approx(score, rel=1e-6, abs=1e-9)
+        missing = set(result.estimate.edge.values.tolist()) - set(total)
+        assert all(edge.startswith("pos_embed") for edge in missing)  # which TransformerLens does not count as a sender
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
+    tool, model = _tool(), BUILDERS[name](0).double()
+    if not hasattr(tool, "faithfulness"):
+        pytest.skip("this version has no faithfulness")
+    pairs = pairs_for(model.task, 1)
+    clean, corrupted = pairs.clean_tokens, pairs.corrupted_tokens
+    result = path_patching(model, pairs)
+    metric = EdgeExperiment(model, pairs).metrics[0]
+    config = tool.EdgeAttributionConfig(granularity="edge")
+    judge = lambda logits: metric.of(logits).mean()  # noqa: E731
+    every = list(tool.attribution_patch(model, clean, corrupted, judge, config).edge_scores)
+    for edge in result.values.edge.values.tolist()[:: len(result.values.edge) // 6]:
+        if edge.startswith("pos_embed"):
+            continue
+        kept = [(writer, reader) for writer, reader in every if f"{_ours(writer)}->{_ours(reader)}" != edge]
+        found = tool.faithfulness(model, clean, corrupted, judge, kept)
+        left = found.corrupt_metric + found.recovered * (found.full_metric - found.corrupt_metric)
+        assert float(result.values.sel(edge=edge).values[0, 0]) == pytest.approx(left, rel=1e-6, abs=1e-6)
+
+
+def test_a_stock_model_gives_the_same():
+    model = dense()(0)
+    pairs = pairs_for(model.task)
+    ours, stock = (edge_attribution(m, pairs, exact=False).estimate for m in (model, stock_copy(model)))
+    np.testing.assert_allclose(stock.values, ours.values, rtol=1e-3, atol=1e-4)
+
+
+def test_batches_of_examples_do_not_matter(monkeypatch):
+    model = dense()(0).double()
+    pairs = pairs_for(model.task, 7)
+    whole = [edge_attribution(model, pairs, exact=False).estimate, path_patching(model, pairs, paths="all").values]
+    for module in (attribution_module, paths_module, masked_module):
+        monkeypatch.setattr(module, "EXAMPLES_AT_ONCE", 3)
+    parts = [edge_attribution(model, pairs, exact=False).estimate, path_patching(model, pairs, paths="all").values]
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(other.values, one.values, rtol=1e-8, atol=1e-9)
+
+
+# ---- agreement
+
+
+def test_results_say_how_far_they_can_be_trusted():
+    model = dense()(0)
+    pairs = pairs_for(model.task)
+    result = edge_attribution(model, pairs, ["logit_diff", "loss"], method="eap")
+    table = result.agreement_table()
+    assert table.level.tolist() == ["edges", "senders", "receivers"] * 2 and table.spearman.between(-1, 1).all()
+    exact = path_patching(model, pairs).effects.values[0].mean(-1)
+    estimate = result.estimate.values[0].mean(-1)
+    assert table.worst_error[0] == pytest.approx(np.abs(exact - estimate).max())
+    assert table.worst[0] == result.estimate.edge.values[np.abs(exact - estimate).argmax()]
+    assert f"{table.spearman[0]:.2f}" in result.sentence()
+    into = result.estimate.receiver.values == "L1H0.k"
+    found = result.receivers.estimate.sel(receiver="L1H0.k").values
+    np.testing.assert_allclose(result.estimate.values[:, into].sum(1), found)
+    rows = result.to_dataframe()
+    np.testing.assert_allclose(rows.exact[: len(exact)], exact, rtol=1e-6)
+    assert len(result.figure().data) == 4
+    assert "by eap the strongest" in result.sentence()
+    assert f"rank correlation {table.spearman[0]:.2f} " in result.figure().layout.title.text.replace("<br>", " ")
+    unchecked = edge_attribution(model, pairs, method="eap", exact=False)
+    assert "not compared" in unchecked.sentence() and unchecked.to_dataframe().exact.isna().all()
+    assert len(unchecked.figure("logit_diff").data) == 2
+    with pytest.raises(UserError, match="nothing to compare"):
+        unchecked.agreement_table()
+
+
+@settings(max_examples=15)
+@given(arrays(float, (7, 3), elements=st.floats(-5, 5).map(lambda x: round(x, 6))), st.floats(0.1, 10))
+def test_an_estimate_off_by_a_factor_has_the_right_ranks(real, factor):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = agreement(real / factor, real)
+    if np.ptp(real.mean(1)) > 1e-9:
+        assert found.spearman == pytest.approx(1.0) or len(set((real / factor).mean(1))) < len(set(real.mean(1)))
+    assert found.same_sign == 1.0
+    if np.abs(real).max() > 1e-9:
+        assert found.ratio == pytest.approx(factor)
+    assert found.worst_error == pytest.approx(np.abs(real.mean(1) * (1 - 1 / factor)).max(), abs=1e-9)
+
+
+def test_shuffled_estimates_are_not_significant():
+    rng = np.random.default_rng(0)
+    p = [agreement(rng.normal(size=(20, 4)), rng.normal(size=(20, 4)), seed).p for seed in range(30)]
+    assert 0.3 < np.mean(p) < 0.7  # uniform
+    real = rng.normal(size=(20, 4))
+    assert agreement(real, real).p == pytest.approx(1 / 1001)
+
+
+# ---- bad input
+
+
+def test_bad_input_is_one_clear_sentence():
+    model = dense()(0)
+    pairs = pairs_for(model.task)
+    with pytest.raises(UserError, match="Did you mean 'eap-ig'"):
+        edge_attribution(model, pairs, method="eap_ig")
+    with pytest.raises(UserError, match="At least one step"):
+        edge_attribution(model, pairs, steps=0)
+    with pytest.raises(UserError, match="'exact_match' has no gradient"):
+        edge_attribution(model, pairs, "exact_match")
+    with pytest.raises(UserError, match="is not a run"):
+        edge_attribution(model, pairs, method="conductance", alternative="zero")
+    with pytest.raises(UserError, match="must have one shape"):
+        agreement(np.zeros((0, 2)), np.zeros((0, 2)))

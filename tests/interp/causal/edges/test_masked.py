@@ -1,0 +1,254 @@
+"""The masked forward is the model, the other run, or exactly what hooks on every reader would make of both."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
+from interp.causal.edges import masked as masked_module
+from models.errors import UserError
+from models.tasks.pairs import ProblemPairs
+from models.transformer import ArithmeticTransformer
+from tests.conformance.table import dense
+from tests.interp.causal.edges.conftest import POST_NORM, pairs_for
+from tests.interp.conftest import stock_copy
+
+GROUPS = {"odd": range(1, 60, 2), "even": range(0, 60, 2)}
+
+
+def random_masks(graph: EdgeGraph, n: int = 12, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    share = torch.rand(n, 1, generator=generator)  # from nearly nothing to nearly everything kept
+    return torch.rand(n, len(graph), generator=generator) < share
+
+
+def by_hooks(model: ArithmeticTransformer, tokens, mask, graph: EdgeGraph, alternative) -> torch.Tensor:
+    """Logits of one mask by hooks of the model itself: every reader's input is put together from what senders wrote.
+
+    [batch, read, d_vocab]. Written without the masked forward's table, stages and shortcuts.
+    """
+    cut = {edge for edge, keep in zip(graph.edges, mask.tolist(), strict=True) if not keep}
+    n, written = graph.n_positions, {}
+    where = {None: torch.ones(n, dtype=torch.bool)}
+    for name, group in (graph.groups or {}).items():
+        where[name] = torch.zeros(n, dtype=torch.bool)
+        where[name][list(group)] = True
+
+    def corrected(x, receiver):
+        """``x`` plus, for every edge into ``receiver`` that is cut, the alternative minus what was written."""
+        x = x.clone()
+        for edge in cut:
+            if edge.receiver == receiver:
+                change = alternative[graph.senders.index(edge.sender)] - written[edge.sender][:, :n]
+                x[:, :n] += change * where[edge.group][:, None]
+        return x
+
+    def keep(name):
+        return lambda x, hook: written.__setitem__(name, x.detach().clone())
+
+    def keep_heads(layer):
+        def hook_fn(x, hook):
+            for head in range(graph.n_heads):
+                written[f"L{layer}H{head}"] = x[:, :, head].detach().clone()
+
+        return hook_fn
+
+    def heads_read(layer, letter):
+        def hook_fn(x, hook):
+            parts = [corrected(x[:, :, head], f"L{layer}H{head}.{letter}") for head in range(graph.n_heads)]
+            return torch.stack(parts, 2)
+
+        return hook_fn
+
+    hooks = [("hook_embed", keep("embed"))] + [("hook_pos_embed", keep("pos_embed"))] * graph.has_positions
+    for layer in range(graph.n_layers):
+        block = f"blocks.{layer}"
+        hooks += [(f"{block}.hook_{letter}_input", heads_read(layer, letter)) for letter in "qkv"]
+        hooks.append((f"{block}.attn.hook_result", keep_heads(layer)))
+        if graph.has_mlp:
+            hooks.append((f"{block}.hook_mlp_in", lambda x, hook, name=f"MLP{layer}": corrected(x, name)))
+            hooks.append((f"{block}.hook_mlp_out", keep(f"MLP{layer}")))
+    last = f"blocks.{graph.n_layers - 1}.hook_resid_post"
+    hooks.append((last, lambda x, hook: corrected(x, "logits")))
+    switches = ["set_use_attn_result", "set_use_split_qkv_input"] + ["set_use_hook_mlp_in"] * graph.has_mlp
+    for switch in switches:
+        getattr(model, switch)(True)
+    with torch.no_grad():
+        return model.run_with_hooks(tokens, fwd_hooks=hooks)[:, list(graph.read)]
+
+
+@pytest.mark.parametrize("read", [None, (-2,), (1, 3)], ids=["all", "one", "two"])
+@pytest.mark.parametrize("groups", [None, GROUPS], ids=["whole", "groups"])
+def test_all_edges_kept_is_the_model_and_all_cut_the_other_run(model, pairs, read, groups):
+    masked = MaskedModel(model, read, groups)
+    masks = torch.stack([torch.ones(len(masked.graph)), torch.zeros(len(masked.graph))]).bool()
+    found = masked.run(pairs.clean_tokens, masks, masked.values(pairs.corrupted_tokens))
+    places = list(masked.graph.read)
+    for logits, tokens in zip(found, (pairs.clean_tokens, pairs.corrupted_tokens), strict=True):
+        expected = model(tokens)[:, places]
+        torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9 * float(expected.detach().abs().max()))
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74", "adder-456", "toygpt-learned-pre"])
+def test_trained_models_too_in_float32(name):
+    model = models.load(name)
+    experiment = EdgeExperiment(model, pairs_for(model.task, 8), ["logit_diff", "exact_match"])
+    for values, tokens in ((experiment.full, "clean_tokens"), (experiment.empty, "corrupted_tokens")):
+        logits = model(getattr(experiment.pairs, tokens)).detach()
+        for metric, found in zip(experiment.metrics, values, strict=True):
+            torch.testing.assert_close(found, metric.of(logits), rtol=1e-4, atol=1e-5 * float(logits.abs().max()))
+    assert float(experiment.full[1].mean()) == 1.0 and float(experiment.empty[1].mean()) == 0.0
+
+
+@pytest.mark.parametrize("groups", [None, GROUPS], ids=["whole", "groups"])
+def test_any_mask_is_what_hooks_on_every_reader_give(model, pairs, groups):
+    experiment = EdgeExperiment(model, pairs, groups=groups)
+    masked, graph = experiment.masked, experiment.graph
+    masks = random_masks(graph)
+    found = masked.run(pairs.clean_tokens, masks, experiment.alternative)
+    expected = torch.stack([by_hooks(model, pairs.clean_tokens, m, graph, experiment.alternative) for m in masks])
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9 * float(expected.abs().max()))
+    assert float((found[1:] - found[:1]).abs().max()) > 1e-6  # and masks matter
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
+def test_other_alternatives_too(kind):
+    model = dense()(0).double()
+    pairs = pairs_for(model.task)
+    experiment = EdgeExperiment(model, pairs, alternative=kind)
+    masks = random_masks(experiment.graph, 6)
+    found = experiment.masked.run(pairs.clean_tokens, masks, experiment.alternative)
+    for logits, mask in zip(found, masks, strict=True):
+        expected = by_hooks(model, pairs.clean_tokens, mask, experiment.graph, experiment.alternative)
+        torch.testing.assert_close(logits, expected, rtol=1e-8, atol=1e-9)
+
+
+def test_what_senders_write_sums_to_the_residual_stream(model, pairs):
+    masked = MaskedModel(model)
+    _, cache = model.run_with_cache(pairs.clean_tokens)
+    written = masked.values(pairs.clean_tokens).sum(0)
+    biases = sum(model.all_weights()[f"blocks.{i}.attn.b_O"] for i in range(model.config.n_layers))
+    last = cache[f"blocks.{model.config.n_layers - 1}.hook_resid_post"]
+    torch.testing.assert_close(written + biases, last, rtol=1e-9, atol=1e-9 * float(last.abs().max()))
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    model = dense(n_layers=3)(0).double()
+    pairs = pairs_for(model.task, 7)
+    experiment = EdgeExperiment(model, pairs, ["logit_diff", "loss"])
+    masks = random_masks(experiment.graph, 9)
+    whole = experiment(masks)
+    monkeypatch.setattr(masked_module, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(masked_module, "EXAMPLES_AT_ONCE", 3)
+    torch.testing.assert_close(experiment(masks), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_metrics_of_all_kept_are_those_of_the_run():
+    model = dense()(0).double()
+    pairs = pairs_for(model.task)
+    experiment = EdgeExperiment(model, pairs, ["logit_diff", "probability", "exact_match", "kl", "loss"])
+    for metric, values in zip(experiment.metrics, experiment.full, strict=True):
+        torch.testing.assert_close(values, metric.of(model(pairs.clean_tokens)).detach())
+    denoise = EdgeExperiment(model, pairs, direction="denoise")
+    torch.testing.assert_close(denoise.full, EdgeExperiment(model, pairs).empty)
+    torch.testing.assert_close(denoise.empty, EdgeExperiment(model, pairs).full)
+
+
+def test_a_stock_model_gives_the_same():
+    model = dense(n_layers=2)(0)
+    pairs = pairs_for(model.task)
+    ours, stock = EdgeExperiment(model, pairs), EdgeExperiment(stock_copy(model), pairs)
+    masks = random_masks(ours.graph)
+    torch.testing.assert_close(stock(masks), ours(masks), rtol=1e-4, atol=1e-4)
+
+
+def test_an_edge_without_a_way_to_the_logits_has_no_effect(model, pairs):
+    experiment = EdgeExperiment(model, pairs, alternative="zero")
+    masks = random_masks(experiment.graph, 8, seed=3)
+    live = torch.stack([experiment.graph.reaches_logits(mask) for mask in masks])
+    assert not (live & ~masks).any()
+    before, after = experiment(masks), experiment(live)
+    torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
+
+
+def test_an_embedding_that_does_not_change_has_exactly_no_effect():
+    model = dense()(0)
+    experiment = EdgeExperiment(model, pairs_for(model.task))
+    edges = experiment.graph.sender_masks[experiment.graph.senders.index("pos_embed")]
+    values = experiment(~torch.eye(len(edges), dtype=torch.bool))
+    assert torch.equal(values[:, edges], experiment.full[:, None].expand_as(values[:, edges]))
+    assert not torch.equal(values, experiment.full[:, None].expand_as(values))
+
+
+# ---- the graph
+
+
+def test_edges_are_named_and_counted():
+    graph = EdgeGraph.of(dense()(0).config, [4])
+    assert graph.senders == ("embed", "pos_embed", "L0H0", "L0H1", "MLP0", "L1H0", "L1H1", "MLP1")
+    assert graph.receivers[:4] == ("L0H0.q", "L0H1.q", "L0H0.k", "L0H1.k") and graph.receivers[-1] == "logits"
+    assert len(graph) == 6 * 2 + 4 + 6 * 5 + 7 + 8
+    edge = graph.edges[graph.index("L0H1->L1H0.v")]
+    assert edge == Edge("L0H1", "L1H0.v") and graph.kept(graph.mask([edge])) == (edge,)
+    assert "L0H0->L0H1.q" not in graph.names and "MLP0->L0H0.q" not in graph.names
+
+
+def test_groups_split_edges_where_they_bear_on_what_is_read():
+    graph = EdgeGraph.of(dense(n_layers=1)(0).config, [3], {"a": [0, 1], "b": [2, 3], "later": [4, 5]})
+    assert "embed->L0H0.v@a" in graph.names and "embed->L0H0.q@b" in graph.names
+    assert "embed->L0H0.q@a" not in graph.names  # the only query is at position 3
+    assert not any("later" in name for name in graph.names)
+
+
+# ---- bad input
+
+
+def test_effects_on_what_is_not_a_number_are_refused():
+    model = dense()(0)
+    with torch.no_grad():
+        next(p for name, p in model.named_parameters() if "W_U" in name).fill_(float("nan"))
+    pairs = pairs_for(model.task)
+    with pytest.raises(UserError, match=f"'logit_diff' is NaN in {len(pairs)} of {len(pairs)} pairs"):
+        path_patching(model, pairs)
+    with pytest.raises(UserError, match="'logit_diff' is NaN"):
+        edge_attribution(model, pairs)
+
+
+def test_bad_input_is_one_clear_sentence():
+    model = dense()(0)
+    pairs = pairs_for(model.task)
+    experiment = EdgeExperiment(model, pairs)
+    with pytest.raises(UserError, match="Did you mean 'embed->L0H0.q'"):
+        experiment.graph.mask(["embed->L0H0q"])
+    with pytest.raises(UserError, match="no metric"):
+        EdgeExperiment(model, pairs, "logits_diff")
+    with pytest.raises(UserError, match="one for each edge"):
+        experiment(torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(UserError, match="Did you mean 'resample'"):
+        EdgeExperiment(model, pairs, alternative="resampled")
+    with pytest.raises(UserError, match="no direction"):
+        EdgeExperiment(model, pairs, direction="denoised")
+    with pytest.raises(UserError, match="belongs to noise"):
+        EdgeExperiment(model, pairs, alternative="mean", direction="denoise")
+    with pytest.raises(UserError, match="changes nothing"):
+        EdgeExperiment(model, ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing"), "probability")
+    with pytest.raises(UserError, match="needs at least two"):
+        EdgeExperiment(model, pairs_for(model.task, 1), alternative="resample")
+    with pytest.raises(UserError, match="position 1 is in none"):
+        EdgeExperiment(model, pairs, groups={"a": [0, 2, 3, 4]})
+    with pytest.raises(UserError, match="in two of them"):
+        EdgeExperiment(model, pairs, groups={"a": [0, 1, 2, 3, 4], "b": [4]})
+    with pytest.raises(UserError, match="between 0 and 5"):
+        MaskedModel(model, [6])
+    with pytest.raises(UserError, match="Alternatives have shape"):
+        experiment.masked.run(pairs.clean_tokens, torch.ones(1, len(experiment.graph)).bool(), experiment.values[:2])
+    with pytest.raises(UserError, match="needs sequences and masks, not 5 and 0"):
+        experiment.masked.run(pairs.clean_tokens, torch.ones(0, len(experiment.graph)).bool(), experiment.values)
+    with pytest.raises(UserError, match="needs its task"):
+        MaskedModel(stock_copy(model))
+    with pytest.raises(UserError, match="training mode"):
+        MaskedModel(dense()(0).train())
+    with pytest.raises(UserError, match="norms come after"):
+        MaskedModel(POST_NORM(0))

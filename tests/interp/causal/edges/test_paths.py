@@ -1,0 +1,192 @@
+"""Path patching is TransformerLens' where both exist, and adds up where theory says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformer_lens import patching
+
+import models
+from interp.causal.edges import EdgeExperiment, path_patching
+from interp.papers.adder_456.carry_routes import route_pairs
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+from tests.conformance.table import dense
+from tests.interp.causal.edges.conftest import BUILDERS, pairs_for
+from tests.interp.conftest import stock_copy
+
+has_direct_paths = pytest.mark.skipif(
+    not hasattr(patching, "get_act_patch_direct_path"), reason="this TransformerLens has no direct path patching"
+)
+DEEP = ["two layers, RMS", "four layers", "no norms", "gated, no biases", "gated, rotary", "rotary halves", "FIRE"]
+DEEP += ["attention only", "coupled positions", "L1 scores, top-k"]
+
+
+def direct_paths(model, pairs, metric, letter: str, reverse: bool = False) -> torch.Tensor:
+    """TransformerLens' sweep, denoising (or with the two runs exchanged, noising): [layer, head, layer, head]."""
+    tokens = (pairs.clean_tokens, pairs.corrupted_tokens)
+    clean, corrupted = reversed(tokens) if reverse else tokens
+    with torch.no_grad():
+        caches = [model.run_with_cache(x)[1] for x in (clean, corrupted)]
+        return patching.get_act_patch_direct_path_all_sources(
+            model, corrupted, *caches, lambda logits: metric.of(logits).mean(), letter, verbose=False
+        )
+
+
+def compare(result, expected: torch.Tensor, letter: str) -> int:
+    means, compared = result.values.isel(metric=0).mean("example"), 0
+    for source_layer, source_head, layer, head in np.ndindex(*expected.shape):
+        if layer > source_layer:
+            edge = f"L{source_layer}H{source_head}->L{layer}H{head}.{letter}"
+            theirs = float(expected[source_layer, source_head, layer, head])
+            assert float(means.sel(edge=edge)) == pytest.approx(theirs, rel=1e-6, abs=1e-6)  # theirs is kept in float32
+            compared += 1
+    return compared
+
+
+@has_direct_paths
+@pytest.mark.parametrize("letter", "qkv")
+@pytest.mark.parametrize("name", DEEP)
+def test_head_to_head_is_transformer_lens_direct_path(name, letter):
+    model = BUILDERS[name](0).double()
+    pairs = pairs_for(model.task)
+    metric = EdgeExperiment(model, pairs).metrics[0]
+    for direction in ("denoise", "noise"):
+        result = path_patching(model, pairs, direction=direction)
+        expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
+        heads, layers = model.config.n_heads, model.config.n_layers
+        assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
+
+
+def test_on_a_stock_model_too():
+    """TransformerLens' own tool cannot: a native bridge has no inputs of queries, keys and values to patch."""
+    model = dense(n_layers=3)(0)
+    pairs = pairs_for(model.task)
+    for paths in ("direct", "all"):
+        ours, stock = (path_patching(m, pairs, paths=paths).values.values for m in (model, stock_copy(model)))
+        np.testing.assert_allclose(stock, ours, rtol=1e-4, atol=1e-4)
+
+
+def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):
+    """... which is the activation patch of that head, here by a hook."""
+    result = path_patching(model, pairs, paths="all")
+    into_logits = result.effects.isel(edge=result.effects.receiver.values == "logits")
+    scale = max(1.0, float(np.abs(result.base.values).max()))
+    assert np.abs(into_logits.values - result.sender_effects.values).max() < 1e-9 * scale
+    name = f"blocks.{model.config.n_layers - 1}.attn.hook_z"
+    _, cache = model.run_with_cache(pairs.corrupted_tokens)
+
+    def patch(z, hook):
+        return torch.cat((cache[name][:, :, :1], z[:, :, 1:]), 2)
+
+    with torch.no_grad():
+        logits = model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(name, patch)])
+    expected = EdgeExperiment(model, pairs).metrics[0].of(logits).numpy()
+    found = result.senders.sel(sender=f"L{model.config.n_layers - 1}H0").values[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * scale)
+
+
+def test_all_paths_take_what_lies_between_along():
+    """Patching A where B reads it and B where C reads it: by hooks, B's input in a first run and C's in a second."""
+    model = dense(n_layers=3)(0).double()
+    pairs = pairs_for(model.task)
+    result = path_patching(model, pairs, paths="all")
+    model.set_use_split_qkv_input(True)
+    _, cache = model.run_with_cache(pairs.corrupted_tokens)
+    source, reader = "blocks.0.attn.hook_z", "blocks.2.hook_k_input"
+    kept = {}
+
+    def patch(z, hook):
+        return torch.cat((cache[source][:, :, :1], z[:, :, 1:]), 2)
+
+    def keep(x, hook):
+        kept["x"] = x[:, :, 1].clone()
+
+    def put(x, hook):
+        return torch.stack((x[:, :, 0], kept["x"]), 2)
+
+    with torch.no_grad():
+        model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(source, patch), (reader, keep)])
+        logits = model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(reader, put)])
+    expected = EdgeExperiment(model, pairs).metrics[0].of(logits).numpy()
+    np.testing.assert_allclose(result.values.sel(edge="L0H0->L2H1.k").values[0], expected, rtol=1e-9)
+    direct = path_patching(model, pairs).values.sel(edge="L0H0->L2H1.k").values[0]
+    assert np.abs(direct - expected).max() > 1e-6  # the way through layer 1 makes a difference
+
+
+def test_without_norms_what_reaches_the_logits_directly_adds_up():
+    model = dense(normalization_type=None)(0).double()
+    pairs = pairs_for(model.task)
+    result = path_patching(model, pairs)
+    into = result.effects.isel(edge=result.effects.receiver.values == "logits").sum("edge")
+    np.testing.assert_allclose(into.values, (result.other - result.base).values, rtol=1e-9)
+
+
+def test_groups_of_positions_split_an_edge():
+    """Without norms the logits are linear in their parts; and all positions' worth is the whole edge's."""
+    model = dense(n_layers=1, normalization_type=None)(0).double()
+    pairs = pairs_for(model.task)
+    query = pairs.task.query_positions[pairs.target]
+    split = path_patching(model, pairs, groups={"before": range(query), "query": [query]})
+    whole = path_patching(model, pairs)
+    assert split.matrix(split=True).sizes["receiver"] == 2 * (2 + 2) + 2 + 1 + 1  # k and v of two heads twice
+    np.testing.assert_allclose(split.matrix(group="query").sel(receiver="logits").values, whole.matrix()[:, -1].values)
+    values = whole.matrix().sel(sender="embed")  # values enter the head's output linearly
+    np.testing.assert_allclose(split.matrix().sel(sender="embed", receiver="MLP0"), values.sel(receiver="MLP0"))
+
+
+@pytest.mark.parametrize("kind", ["made", "passed", "control"])
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-74"])
+def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothing_else(name, kind):
+    """The chained rule, seen in single edges: c = (10 (x + y) + x' + y' - z') / 10 needs the previous operands' values
+    where a carry is made, the previous answer where one is passed on, and no digit below."""
+    model = models.load(name)
+    pairs = route_pairs(model.task, kind, 5, 64)
+    result = path_patching(model, pairs, "exact_match", groups=model.task.relative_roles(5))
+    effect = result.effects.isel(metric=0).mean("example")
+    by_value = {
+        group: float(effect.sel(edge=f"embed->L0H0.v@{group}"))
+        for group in ("own operands", "previous operands", "previous output", "rest", "delimiters")
+    }
+    decisive = {"made": "previous operands", "passed": "previous output", "control": None}[kind]
+    assert float(result.base.mean()) == 1.0 and float(result.other.mean()) == float(kind == "control")
+    for group, found in by_value.items():
+        assert found <= -0.9 if group == decisive else found == 0.0
+
+
+def test_results_say_what_they_found():
+    model: ArithmeticTransformer = dense()(0)
+    pairs = pairs_for(model.task)
+    result = path_patching(model, pairs, ["logit_diff", "exact_match"])
+    table = result.to_dataframe()
+    assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
+    assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
+    strongest = table[table.metric == "logit_diff"].set_index("edge").effect.abs().idxmax()
+    assert strongest in result.sentence() and "61 direct paths" in result.sentence()
+    matrix = result.matrix()
+    assert float(matrix.sel(sender="embed", receiver="MLP0")) == pytest.approx(
+        float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->MLP0"), "effect"])
+    )
+    assert np.isnan(matrix.sel(sender="MLP1", receiver="MLP0"))
+    drawn = result.figure()
+    lines = drawn.layout.title.text.split("<br>")
+    assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
+    title = " ".join(lines)
+    assert f"of 61 direct paths {strongest} changes logit_diff most" in title
+    figure = result.figure("exact_match")
+    assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
+
+
+def test_bad_input_is_one_clear_sentence():
+    model = dense()(0)
+    pairs = pairs_for(model.task)
+    with pytest.raises(UserError, match="no kind of paths"):
+        path_patching(model, pairs, paths="indirect")
+    with pytest.raises(UserError, match="none to split"):
+        path_patching(model, pairs, paths="all", groups={"all": range(6)})
+    result = path_patching(model, pairs)
+    with pytest.raises(UserError, match="no metric"):
+        result.matrix("loss")
+    with pytest.raises(UserError, match="no group of positions"):
+        result.matrix(group="operands")

@@ -1,0 +1,385 @@
+"""Interchange interventions: planted truth gives 100% at its place, controls and wrong places do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from interp.causal.interchange import (
+    Site,
+    compute_interchange,
+    interchange,
+    interchange_sweep,
+    untrained_twin,
+    which_algorithm,
+)
+from interp.causal.interchange.pairs import distinct_problems, draw_pairs
+from interp.causal.interchange.sites import Place, column_places, find_place, read_places
+from interp.causal.interchange.subspaces import (
+    das_basis,
+    das_starts,
+    matched_move,
+    means_basis,
+    orthonormal,
+    project,
+    random_basis,
+)
+from models.errors import UserError
+from models.tasks.algorithms import CHAINED, RIPPLE, chained, column_layout
+from models.tasks.two_digit import TwoDigitAddition
+from tests.interp.conftest import stock_copy
+
+MID, N = "blocks.0.hook_resid_mid", 200
+
+
+@pytest.fixture(scope="module")
+def built():
+    """The hand-built adder, which knows where everything is, its task, and unit vectors by the dimensions' names."""
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
+    eye, dims = torch.eye(model.cfg.d_model), model.weight_map.dims
+    return model, model.task.at(3, 3), lambda *names: torch.cat([eye[:, dims[name]] for name in names], 1)
+
+
+@pytest.fixture(scope="module")
+def adder():
+    return models.load("microadder-57")
+
+
+# ---- planted truth: g = PRE_SUM + (PRE_CARRY - NUM) / 10 + 0.21, so that the chained threshold is 6
+
+
+@pytest.mark.parametrize(
+    "variable, dims",
+    [
+        ("digit_sum", ("PRE_SUM",)),
+        ("previous_sum", ("PRE_CARRY",)),
+        ("previous", ("NUM",)),
+        ("total", ("PRE_SUM", "PRE_CARRY", "NUM")),
+    ],
+)
+def test_each_variable_lives_where_it_was_built(built, variable, dims):
+    model, task, unit = built
+    found = interchange(model, variable, MID, 2, chained(6), unit(*dims), n=N, task=task)
+    assert found.accuracy().value == 1 and found.accuracy_all().value == 1 and found.clean.value == 1
+    for control in ("random labels", "untrained model", "random subspace"):
+        assert found.accuracy(control).high < 0.6, control
+
+
+def test_the_carry_is_the_difference_of_two_dimensions(built):
+    model, task, unit = built
+    direction = unit("PRE_CARRY") - unit("NUM")
+    for algorithm in ("chained", "ripple", "look-ahead"):  # uncorrupted sources have the same carry in all
+        assert interchange(model, "carry_in", MID, 2, algorithm, direction, n=N, task=task).accuracy().value == 1
+
+
+@pytest.mark.parametrize("dims", [("PRE_SUM",), ("PRE_CARRY", "PRE_SUM"), ("SUM",)], ids="+".join)
+def test_the_carry_does_not_live_elsewhere(built, dims):
+    model, task, unit = built
+    hook = "blocks.0.hook_resid_post" if dims == ("SUM",) else MID
+    found = interchange(model, "carry_in", hook, 2, chained(6), unit(*dims), n=N, task=task, controls=False)
+    assert found.accuracy().high < 0.5
+
+
+def test_another_position_does_not_move_the_answer(built):
+    model, task, _ = built
+    found = interchange(model, "total", Site(MID, "b2[1]"), 2, chained(6), n=N, task=task, controls=False)
+    assert found.accuracy().successes == 0 and found.stayed().value == 1
+
+
+@pytest.mark.parametrize(
+    "method, cosine, least", [("das", 0.99, 0.9), ("least squares", 0.99, 0.9), ("means", 0.9, 0.6)]
+)
+def test_the_carry_direction_is_found_from_training_pairs(built, method, cosine, least):
+    model, task, unit = built
+    found = interchange(
+        model, "carry_in", MID, 2, chained(6), 1, method, n=N, n_train=800, das_steps=2, task=task, controls=False
+    )
+    assert found.accuracy().low > least
+    true = orthonormal(unit("PRE_CARRY") - unit("NUM"))
+    assert abs(float(true[:, 0] @ torch.from_numpy(found.basis)[:, 0])) > cosine
+
+
+def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
+    """MicroAdder's head reads two directions. Without steps the start is kept."""
+    layout, hook = column_layout(adder.task), "blocks.0.hook_resid_post"
+    (pairs,) = draw_pairs(layout, (300,), 1)
+    place, queries = find_place(adder, layout, Site(hook), 4), [layout.queries[4]]
+    (source,), _ = read_places(adder, pairs.source, [place], queries)
+    values = pairs.source_values(CHAINED, "total", 4)
+    answers = pairs.counterfactual(CHAINED, "total", 4, values, [4])
+    start = random_basis(5, 2, torch.Generator().manual_seed(2))
+    descend = lambda steps, lr: das_basis(  # noqa: E731
+        adder, place, pairs.base, source, answers, queries, [start], torch.Generator().manual_seed(0), steps, lr
+    )
+    torch.testing.assert_close(descend(0, 0.1), start)
+    found = descend(100, 0.05)
+    torch.testing.assert_close(found.T @ found, torch.eye(2))
+    before, after = (interchange(adder, "total", hook, 4, subspace=u, n=N, controls=False) for u in (start, found))
+    assert after.accuracy().low > 0.95 > 0.6 > before.accuracy().high
+
+
+# ---- trained models
+
+
+def test_microadder_adds_what_its_values_hold(adder):
+    assert interchange(adder, "total", MID, 4, n=N).accuracy().value == 1
+    values = Site("blocks.0.attn.hook_v", "own digits")
+    assert interchange(adder, "digit_sum", values, 4, n=N, controls=False).accuracy().value == 1
+    assert interchange(adder, "carry_in", values, 4, n=N, controls=False).accuracy().high < 0.3
+
+
+def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
+    """At the query, behind layer 1's attention; a layer later the direction is no longer what decides the answer."""
+    model = models.load("toygpt-learned-pre")
+    ask = lambda hook: interchange(  # noqa: E731
+        model, "carry_in", hook, 1, "ripple", 1, "means", n=N, n_train=600, controls=hook.startswith("blocks.1")
+    )
+    found = ask("blocks.1.hook_resid_mid")
+    assert found.accuracy().low > 0.8
+    for control in ("random labels", "untrained model", "random subspace"):
+        assert found.accuracy(control).high < 0.5
+    assert ask("blocks.2.hook_resid_post").accuracy().high < 0.3
+
+
+def test_more_columns_are_a_stricter_reading(adder):
+    """The digits of column 4 also decide the carry into column 5, where an off-manifold difference may be misread."""
+    values = Site("blocks.0.attn.hook_v", "own digits")
+    one = interchange(adder, "digit_sum", values, 4, n=N, controls=False)
+    two = interchange(adder, "digit_sum", values, 4, n=N, controls=False, read=(4, 5))
+    assert (one.outcomes.right.values | ~two.outcomes.right.values).all()
+    assert two.accuracy().value < one.accuracy().value
+
+
+def test_stock_models_give_the_same_answer(adder):
+    stock = stock_copy(adder)
+    for site in (Site(MID), Site("blocks.0.attn.hook_v", "own digits"), Site("blocks.0.attn.hook_pattern")):
+        variable = "total" if site.hook == MID else "digit_sum"
+        try:
+            own = interchange(adder, variable, site, 4, n=50, controls=False)
+        except UserError as error:  # microadder's pattern is the same for all problems
+            with pytest.raises(UserError, match="changes nothing"):
+                interchange(stock, variable, site, 4, n=50, controls=False, task=adder.task)
+            assert "changes nothing" in str(error) and site.hook.endswith("hook_pattern")
+            continue
+        other = interchange(stock, variable, site, 4, n=50, controls=False, task=adder.task)
+        assert own.outcomes.right.equals(other.outcomes.right)
+
+
+def test_the_same_seed_gives_the_same_numbers(adder):
+    one, two = (interchange(adder, "carry_in", MID, 4, subspace=1, n=40, n_train=40, das_steps=3) for _ in range(2))
+    assert one.outcomes.equals(two.outcomes) and np.array_equal(one.basis, two.basis)
+
+
+def test_results_say_what_they_rest_on(adder):
+    found = interchange(adder, "total", MID, 4, n=N)
+    table = found.to_dataframe().set_index("run")
+    assert list(table.index) == ["hypothesis", "random labels", "untrained model", "random subspace"]
+    assert (table["n"] == N).all() and table.loc["hypothesis", "n_changed"] == found.accuracy().n < N
+    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
+    assert "total of column 4 (chained)" in found.sentence() and "seed 0" in str(found)
+    assert found.figure().layout.title.text.startswith("<b>microadder-57")
+
+
+def test_a_sweep_finds_the_site_and_marks_the_dead(adder):
+    found = interchange_sweep(adder, "total", 4, n=60)
+    best = found.best()
+    assert best == Site(MID, "s3")
+    accuracy = found.accuracy
+    assert float(accuracy.sel(hook=MID, position="s3")) == 1 and float(accuracy.sel(hook=MID, position="a4")) == 0
+    assert not bool(found.live.sel(hook="blocks.0.hook_resid_pre", position="+"))
+    fresh = interchange(adder, "total", best, 4, n=60, seed=1, controls=False)
+    assert fresh.accuracy().value == 1
+    assert len(found.to_dataframe()) == accuracy.size and found.figure().data
+
+
+# ---- parts
+
+
+@pytest.mark.parametrize("task", [TwoDigitAddition(), models.get_spec("microadder-57").task()], ids=lambda t: t.name)
+def test_no_problem_is_in_two_splits_nor_twice(task):
+    layout = column_layout(task)
+    train, test = draw_pairs(layout, (120, 90), 3)
+    rows = [
+        tuple(sorted(zip(inputs["a"].tolist(), inputs["b"].tolist(), strict=True)))
+        for tokens in (train.base, train.source, test.base, test.source)
+        for inputs in [layout.inputs(tokens)]
+    ]
+    assert sum(map(len, rows)) == 420
+    numbers = [frozenset((tuple(a), tuple(b))) for part in rows for a, b in part]
+    assert len(set(numbers)) == 420  # a + b and b + a are one problem
+
+
+def test_too_many_problems_are_refused():
+    with pytest.raises(UserError, match="has not 6,000 different problems"):
+        distinct_problems(column_layout(TwoDigitAddition()), 6000, 0)
+
+
+@pytest.mark.parametrize(
+    "hook, head",
+    [(MID, None), ("blocks.0.attn.hook_z", None), ("blocks.0.attn.hook_z", 1), ("blocks.0.attn.hook_pattern", 0)],
+)
+def test_writing_a_place_changes_it_and_nothing_else(hook, head):
+    shape = (3, 4, 6, 6) if hook.endswith("pattern") else (3, 6, 4, 5) if "attn" in hook else (3, 6, 5)
+    activation, place = torch.randn(shape), Place(hook, (4, 1), head)
+    held = place.read(activation)
+    new = torch.randn_like(held)
+    written = place.write(activation, new)
+    assert torch.equal(place.read(written), new)
+    assert torch.equal(place.write(written, held), activation)
+    assert int((written != activation).sum()) == new.numel()
+
+
+def test_places_of_a_column_share_no_position():
+    layout = column_layout(models.get_spec("microadder-57").task())
+    for column in range(len(layout)):
+        places = column_places(layout, column)
+        everything = [at for positions in places.values() for at in positions]
+        assert sorted(everything) == list(range(layout.queries[column] + 1))
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_the_control_moves_as_far_as_the_intervention(k):
+    generator = torch.Generator().manual_seed(k)
+    base, source = torch.randn(2, 50, 7, generator=generator)
+    basis, other = (random_basis(7, k, generator) for _ in range(2))
+    moved = project(base, source, basis) - base
+    control = matched_move(base, source, basis, other) - base
+    torch.testing.assert_close(moved.norm(dim=1), control.norm(dim=1))
+    assert not torch.allclose(moved, control)
+    torch.testing.assert_close(basis @ (basis.T @ (base + moved).T), basis @ (basis.T @ source.T))
+    rest = torch.eye(7) - basis @ basis.T
+    torch.testing.assert_close((base + moved) @ rest, base @ rest)
+
+
+def test_means_are_the_line_between_two_classes():
+    values = torch.arange(40) % 2
+    activations = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)) + 3 * values[:, None]
+    basis = means_basis(activations, values, 1)
+    line = activations[values == 1].mean(0) - activations[values == 0].mean(0)
+    torch.testing.assert_close((basis[:, 0] @ line).abs(), line.norm())
+    assert len(das_starts(activations, values, 1, torch.Generator().manual_seed(0))) == 10
+
+
+def test_compute_interchange_counts_by_hand():
+    base = np.array([[1], [2], [3], [4]])
+    wanted, predicted = np.array([[1], [5], [6], [7]]), np.array([[1], [5], [3], [9]])
+    found = compute_interchange({"hypothesis": predicted}, {"hypothesis": wanted}, base).sel(run="hypothesis")
+    assert found.changed.values.tolist() == [False, True, True, True]
+    assert found.right.values.tolist() == [True, True, False, False]
+    assert found.stayed.values.tolist() == [True, False, True, False]
+    with pytest.raises(UserError, match="in none of 4 pairs"):
+        compute_interchange({"hypothesis": predicted}, {"hypothesis": base}, base)
+
+
+def test_untrained_twins_are_the_same_shape_and_know_nothing(built, adder):
+    for model, task in ((adder, adder.task), built[:2]):
+        twin = untrained_twin(model, task, 0)
+        assert twin.config == model.config
+        assert models.score(twin, task.sample(50, torch.Generator().manual_seed(0)), task=task).correct == 0
+        again = untrained_twin(model, task, 0)
+        assert all(
+            torch.equal(a, b) for a, b in zip(twin.all_weights().values(), again.all_weights().values(), strict=True)
+        )
+
+
+def test_reading_gives_what_the_cache_holds(adder):
+    layout = column_layout(adder.task)
+    tokens = adder.task.encode([(57, 48), (999, 1)])
+    place = find_place(adder, layout, Site("blocks.0.attn.hook_v", ("a3", "query")), 4)
+    (held,), logits = read_places(adder, tokens, [place], [25])
+    _, cache = adder.run_with_cache(tokens)
+    assert torch.equal(held, cache["blocks.0.attn.hook_v"][:, [3, 25]].flatten(1))
+    torch.testing.assert_close(logits[:, 0], adder(tokens)[:, 25])
+
+
+# ---- bad input
+
+
+def test_logits_that_are_nan_are_no_digits(adder):
+    """The largest of NaNs is at index 0, which would pass for the digit 0."""
+    broken = models.load("microadder-57")
+    with torch.no_grad():
+        next(broken.parameters()).fill_(float("nan"))
+    for ask in (
+        lambda: interchange(broken, "answer", "blocks.0.hook_resid_post", 3, n=10),
+        lambda: interchange_sweep(broken, "answer", 3, n=10),
+        lambda: which_algorithm(broken, n=10),
+    ):
+        with pytest.raises(UserError, match="logits are NaN"):
+            ask()
+
+
+def test_directions_may_be_whole_numbers(adder):
+    axis = torch.zeros(adder.cfg.d_model, 2, dtype=torch.int64)
+    axis = axis.index_put((torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1])), torch.tensor(1))
+    whole, real = (
+        interchange(adder, "answer", "blocks.0.hook_resid_post", 3, subspace=given, n=40, controls=False)
+        for given in (axis, axis.float())
+    )
+    assert np.allclose(whole.basis, real.basis) and whole.outcomes.equals(real.outcomes)
+
+
+def test_a_sweep_takes_positions_by_number_and_each_once(adder):
+    query = column_layout(adder.task).queries[3]
+    asked = [query, "query", str(query), query - adder.task.input_length, "query"]
+    found = interchange_sweep(adder, "answer", 3, positions=asked, hooks=["blocks.0.hook_resid_post"] * 2, n=30)
+    assert found.right.shape[:2] == (1, 3)
+    assert (found.accuracy.values == 1).all() and found.best().at == query
+    assert "of 3 sites" in found.sentence()
+    one = interchange_sweep(adder, "answer", 3, positions=["query"], hooks=["blocks.0.hook_resid_post"], n=30)
+    assert "of 1 site," in one.sentence() and "with 1 site above" in one.sentence()
+
+
+def test_a_label_that_positions_share_is_all_of_them(built):
+    model, task, _ = built
+    place = find_place(model, column_layout(task), Site(MID, "+"), 2)
+    assert place.positions == tuple(at for at, role in enumerate(task.roles) if role.label == "+")
+    assert len(place.positions) == 2
+
+
+def test_one_column_may_be_read_by_its_number(adder):
+    run = lambda read: interchange(adder, "answer", "blocks.0.hook_resid_post", 3, read=read, n=30, controls=False)  # noqa: E731
+    assert run(3).outcomes.equals(run([3]).outcomes)
+
+
+def test_bad_input_is_named(adder):
+    def ask(match: str, variable: str = "total", site: Site | str = MID, column: int = 4, **options: object) -> None:
+        with pytest.raises(UserError, match=match):
+            interchange(adder, variable, site, column, n=20, n_train=20, controls=False, **options)
+
+    ask("Did you mean 'blocks.0.hook_resid_mid'", site="blocks.0.hook_resid_middle")
+    ask("Did you mean 'carry_in'", variable="carry")
+    ask("Did you mean 'own digits'", site=Site(MID, "own digit"))
+    ask("There is no position 99", site=Site(MID, 99))
+    ask("has no positions that are 'own digits'", site=Site(MID, "own digits"), column=10)
+    ask("has no heads", site=Site(MID, head=0))
+    ask("There is no head 5", site=Site("blocks.0.attn.hook_z", head=5))
+    ask("minus infinity", site="blocks.0.attn.hook_attn_scores")
+    ask("never fires", site="blocks.0.attn.hook_result")
+    ask("Columns go from 0 to 10", column=11)
+    ask("Did you mean 'least squares'", subspace=1, method="least square")
+    ask("a subspace of 6 directions does not fit", subspace=6)
+    ask("directions have 4", subspace=torch.ones(4, 1))
+    ask("not linearly independent", subspace=torch.ones(5, 2))
+    ask("changes nothing in any of 20 pairs", site=Site("blocks.0.hook_resid_pre", "+"))
+    ask("in none of 20 pairs", variable="digit_sum", column=4, read=(2,))
+    with pytest.raises(UserError, match="There is no run 'random label'"):
+        interchange(adder, "total", MID, 4, n=20, controls=False).accuracy("random label")
+
+
+def test_models_in_training_mode_are_refused(adder):
+    adder.train()
+    try:
+        with pytest.raises(UserError, match="training mode"):
+            interchange(adder, "total", MID, 4, n=20)
+    finally:
+        adder.eval()
+
+
+def test_an_intervention_without_effect_on_the_causal_model_is_an_error(adder):
+    assert not RIPPLE.reads_outputs
+    with pytest.raises(UserError, match="in none of 20 pairs"):
+        interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, "ripple", n=20, controls=False)
+    assert interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, CHAINED, n=60, controls=False).accuracy().n

@@ -1,0 +1,112 @@
+"""Causal scrubbing: right hypotheses recover the loss, false or empty ones do not, and partners are what they claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from interp.causal.interchange import Claim, Site, causal_scrubbing, chained_claims
+from interp.causal.interchange.scrubbing import partners, recovered_share
+from models.errors import UserError
+from tests.interp.conftest import stock_copy
+
+VALUES = "blocks.0.attn.hook_v"
+
+
+@pytest.fixture(scope="module")
+def adder():
+    return models.load("microadder-57")
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74"])
+def test_the_chained_algorithm_explains_microadder(name):
+    found = causal_scrubbing(models.load(name), chained_claims(), n=150)
+    share, low, high = found.recovered()
+    assert low > 0.999 and high < 1.001 and share > 0.999
+    assert float(found.outcomes.right.sel(run="scrubbed").mean()) == 1
+    assert found.recovered("all irrelevant")[2] < 0.5
+    assert found.recovered("clean")[0] == 1 and found.recovered("scrambled")[0] == 0
+
+
+@pytest.mark.parametrize("forgotten", [0, 1, 3], ids=["digit sum", "previous sum", "previous output"])
+def test_a_hypothesis_that_forgets_a_variable_recovers_less(adder, forgotten):
+    claims = list(chained_claims())
+    claims[forgotten] = Claim(claims[forgotten].site)
+    found = causal_scrubbing(adder, claims, n=150)
+    assert found.recovered()[2] < 0.95
+    assert float(found.outcomes.right.sel(run="scrubbed").mean()) < 0.8
+
+
+def test_where_the_hand_built_adder_keeps_its_variables_all_is_explained():
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
+    found = causal_scrubbing(model, chained_claims(), n=150, task=model.task.at(3, 3))
+    assert found.recovered()[1] > 0.999
+    wrong = [Claim(Site(VALUES, "own digits"), ("carry_in",)), Claim(Site(VALUES, "digits below"), ("digit_sum",))]
+    assert causal_scrubbing(model, wrong, n=150, task=model.task.at(3, 3)).recovered()[2] < 0.9
+
+
+def test_stock_models_give_the_same_losses(adder):
+    own = causal_scrubbing(adder, chained_claims(), n=40, columns=[3])
+    other = causal_scrubbing(stock_copy(adder), chained_claims(), n=40, columns=[3], task=adder.task)
+    np.testing.assert_allclose(own.outcomes.loss, other.outcomes.loss, rtol=1e-3, atol=1e-3)
+
+
+@given(values=st.lists(st.integers(0, 3), min_size=1, max_size=30), seed=st.integers(0, 5))
+def test_partners_share_values_and_are_others(values, seed):
+    rows = torch.tensor(values)[:, None]
+    partner, alone = partners(rows, torch.Generator().manual_seed(seed))
+    assert torch.equal(rows[partner], rows)
+    assert torch.equal(partner == torch.arange(len(values)), alone)
+    assert sorted(partner.tolist()) == list(range(len(values)))
+    assert alone.tolist() == [values.count(value) == 1 for value in values]
+
+
+def test_without_variables_anyone_is_a_partner():
+    partner, alone = partners(torch.empty(50, 0, dtype=torch.int64), torch.Generator().manual_seed(0))
+    assert not alone.any() and sorted(partner.tolist()) == list(range(50))
+
+
+def test_the_share_is_the_ratio_of_means():
+    clean, scrubbed, scrambled = np.array([0.0, 2.0]), np.array([1.0, 3.0]), np.array([4.0, 6.0])
+    share, low, high = recovered_share(clean, scrubbed, scrambled, 0)
+    assert share == pytest.approx((5 - 2) / (5 - 1)) and low == high == share  # every example says the same
+    assert np.isnan(recovered_share(scrambled, scrubbed, clean, 0)[0])
+
+
+def test_results_say_what_they_rest_on(adder):
+    found = causal_scrubbing(adder, chained_claims(), n=60, columns=[2, 10])
+    table = found.to_dataframe()
+    assert len(table) == 4 * 3 and (table[table["column"] != "all"]["n"] == 60).all()
+    assert "4 claims" in found.sentence() and "seed 0" in str(found) and 0 <= found.unmatched < 1
+    assert len(found.figure().data) == 2
+
+
+def test_bad_input_is_named(adder):
+    def ask(match: str, claims: list[Claim], **options: object) -> None:
+        with pytest.raises(UserError, match=match):
+            causal_scrubbing(adder, claims, n=20, **options)
+
+    own = Claim(Site(VALUES, "own digits"), ("digit_sum",))
+    ask("at least one claim", [])
+    ask("Did you mean 'digit_sum'", [Claim(Site(VALUES, "own digits"), ("digitsum",))])
+    ask("Did you mean 'blocks.0.attn.hook_v'", [Claim(Site("blocks.0.attn.hookv"))])
+    ask("Two claims are about 'blocks.0.attn.hook_v' at position 4", [own, Claim(Site(VALUES, "a4"))], columns=[4])
+    ask("has a position in column 10", [own], columns=[10])
+    ask("change no activation", [Claim(Site("blocks.0.hook_resid_pre", "+"))])
+    ask("Columns go from 0 to 10", [own], columns=[11])
+    ask("needs a column to predict", [own], columns=[])
+    with pytest.raises(UserError, match="two or more problems"):
+        causal_scrubbing(adder, [own], n=1)
+
+
+def test_one_claim_one_variable_and_one_column_need_no_list(adder):
+    site = Site("blocks.0.hook_resid_post")
+    short = causal_scrubbing(adder, Claim(site, "total"), columns=3, n=60)
+    long = causal_scrubbing(adder, [Claim(site, ("total",))], columns=[3], n=60)
+    assert short.outcomes.equals(long.outcomes) and short.claims == long.claims
+    assert "what 1 claim in terms of chained allows recovers" in short.sentence()
+    assert "1 claim in terms of chained recovers" in short.figure().layout.title.text.replace("<br>", " ")

@@ -1,0 +1,239 @@
+"""Which algorithm a model runs: planted algorithms are named, MicroAdder's chained one wins, the counts are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from interp.causal.interchange import which, which_algorithm
+from models.errors import UserError
+from models.tasks import Parity
+from models.tasks.algorithms import ALGORITHMS, RIPPLE, chained, column_layout
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+from tests.interp.conftest import stock_copy
+
+
+class Planted(torch.nn.Module):
+    """Runs an algorithm: logits are one-hot at its digits. Only what :func:`which_algorithm` asks of a model."""
+
+    def __init__(self, algorithm, task: Task):
+        super().__init__()
+        self.algorithm, self.task, self.layout = algorithm, task, column_layout(task)
+        self.inner = models.build("microadder-57")
+        self.cfg, self.name_or_path = self.inner.cfg, f"planted {algorithm.name}"
+        self.eval()
+
+    def run_with_hooks(self, tokens, fwd_hooks=()):
+        digits = self.algorithm.answer(self.layout.inputs(tokens))
+        logits = torch.zeros(*tokens.shape, self.cfg.d_vocab)
+        queries = torch.tensor(self.layout.queries).expand(len(tokens), -1)
+        rows = torch.arange(len(tokens))[:, None]
+        return logits.index_put((rows, queries, digits), torch.ones(()))
+
+
+class Digits:
+    """A rule for the digit, with the little that a planted model asks of an algorithm."""
+
+    def __init__(self, run):
+        self.name, self.run = run.__name__, run
+
+    def answer(self, inputs):
+        return self.run(inputs)["digit"]
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Makes planted models; their untrained twin is that of a real one."""
+    twin = which.untrained_twin
+    monkeypatch.setattr(which, "untrained_twin", lambda model, task, seed: twin(model.inner, task, seed))
+    return lambda algorithm: Planted(algorithm, models.get_spec("microadder-57").task())
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS.values()), ids=lambda x: x.name)
+def test_a_planted_algorithm_wins_with_all_predictions(planted, algorithm):
+    found = which_algorithm(planted(algorithm), n=150)
+    expected = ("chained",) if algorithm.reads_outputs else ("ripple", "look-ahead")
+    for corruption in ("plausible", "any"):
+        assert found.winner(corruption) == expected == found.ranking(corruption)[0]
+        for name in expected:
+            assert found.accuracy(name, corruption).value == 1 and found.clean(corruption).value == 1
+    if algorithm.reads_outputs:
+        assert found.followed("chained").n == 150 and found.followed("chained", "any").value == 1
+    else:
+        assert found.followed("chained").n == 0  # nothing changes a model that ignores outputs
+
+
+def copies(inputs):
+    """The last output again."""
+    return {"digit": inputs["previous"]}
+
+
+def never_carries(inputs):
+    return {"digit": (inputs["a"] + inputs["b"]) % 10}
+
+
+def always_carries(inputs):
+    return {"digit": (inputs["a"] + inputs["b"] + 1) % 10}
+
+
+def guesses(inputs):
+    return {"digit": (7 * inputs["a"] + 3 * inputs["b"] + inputs["previous"]) % 10}
+
+
+@pytest.mark.parametrize("run", [copies, never_carries, always_carries, guesses])
+def test_a_model_that_does_not_add_follows_none_of_the_algorithms(planted, run):
+    found = which_algorithm(planted(Digits(run)), n=400)
+    assert found.winner() is None and found.winner("any") is None
+    assert found.verdict == "none of these"
+
+
+def test_a_follower_of_one_half_of_the_cases_follows_nothing(planted):
+    """Ripple where no carry comes in, the sum without its carry elsewhere: ahead, and no follower."""
+    found = which_algorithm(planted(Digits(never_carries)), n=400)
+    shares = found.by_carry("ripple")
+    assert shares[0].value == 1 and shares[1].value == 0
+    assert sum(share.n for share in shares.values()) == 400
+
+
+def test_a_planted_threshold_is_told_from_another(planted):
+    found = which_algorithm(planted(chained(7)), n=300, algorithms=[chained(3), chained(7), RIPPLE])
+    assert found.winner("any") == ("chained (threshold 7)",)
+    table = found.implied_carries("any").set_index("difference")
+    assert table.loc[6, "0"] == 1 and table.loc[7, "1"] > 0.8  # a total of 19 + 1 is clamped
+
+
+@pytest.mark.parametrize("size", [57, 67, 74])
+def test_microadder_chains_through_its_outputs(size):
+    """The issue's bar, 80% of changed predictions, holds for digits that a problem could show there."""
+    found = which_algorithm(models.load(f"microadder-{size}"), n=400)
+    assert found.winner() == ("chained",) == found.winner("any")
+    followed = found.followed("chained")
+    assert followed.n == 400 and followed.low > 0.98
+    assert found.accuracy("ripple").high < 0.02
+    assert found.accuracy("chained", of="untrained").high < 0.5
+    near = found.followed("chained", "any", within=2)
+    assert near.low > 0.8 and near.n < found.followed("chained", "any").n
+
+
+@pytest.mark.parametrize("size", [57, 67, 74])
+def test_where_rule_and_model_both_change_microadder_mostly_takes_the_rules_digit(size):
+    """With any wrong digit, roundings included: 87 to 100% where both change, 78 to 89% where the rule does."""
+    found = which_algorithm(models.load(f"microadder-{size}"), n=1500)
+    both, rule, model = (found.followed("chained", "any", changed_by=by) for by in ("both", "algorithm", "model"))
+    assert both.low > 0.8 and rule.low > 0.68
+    assert both.n < min(rule.n, model.n) and both.successes <= rule.successes
+    assert rule.n == int(found.disagree("any").sum())  # the others never change their answers
+    for ripple in ("algorithm", "both"):
+        assert found.followed("ripple", "any", changed_by=ripple).n == 0
+
+
+def test_followed_counts_what_it_says(planted):
+    """By hand: a model that rounds at 7 judged by the rule that rounds at 5."""
+    found = which_algorithm(planted(chained(7)), n=300)
+    kind = found.examples.sel(corruption="any")
+    rule = kind.answer.sel(algorithm="chained").values
+    assert (kind.answer_before == kind.right).all()
+    masks = {"model": kind.after.values != kind.before.values, "algorithm": rule != kind.right.values}
+    masks["both"] = masks["model"] & masks["algorithm"]
+    for by, mask in masks.items():
+        share = found.followed("chained", "any", changed_by=by)
+        assert (share.n, share.successes) == (mask.sum(), (kind.after.values == rule)[mask].sum()) and 0 < share.n < 300
+    table = found.to_dataframe().set_index(["corruption", "algorithm"]).loc[("any", "chained")]
+    assert (table.n_changed, table.n_changed_rule, table.n_changed_both) == tuple(mask.sum() for mask in masks.values())
+    with pytest.raises(UserError, match="Did you mean 'both'"):
+        found.followed("chained", changed_by="bot")
+
+
+def test_algorithms_that_agree_on_plausible_digits_are_told_apart_by_any(planted):
+    found = which_algorithm(planted(chained(7)), n=200, algorithms=[chained(3), chained(7)])
+    assert found.winner() is None and found.deciding == "any"
+    assert found.sentence().startswith("planted chained (threshold 7) follows chained (threshold 7). With a plausible")
+    assert "the algorithms all agree. All its 200 predictions change" in found.sentence()
+    assert "nan" not in found.sentence() + found.figure().to_json().split('"title"')[-1]
+
+
+def test_a_model_that_never_reacts_is_said_not_to(planted):
+    found = which_algorithm(planted(RIPPLE), n=100)
+    assert found.sentence().count("None of its predictions changes.") == 2 and "nan" not in found.sentence()
+    assert "nan" not in found.figure().layout.title.subtitle.text
+
+
+def test_few_problems_are_enough_or_counted():
+    """Two plausible examples always part the algorithms; two-digit sums have few with nines between."""
+    assert which_algorithm(models.load("microadder-57"), n=2).disagree().all()
+    two = models.load("toygpt-learned-pre")
+    assert which_algorithm(two, n=300).provenance.n == 300
+    with pytest.raises(
+        UserError, match=r"4\d\d problems of the task 'two-digit-addition' were found .* fewer than n = 1,000"
+    ):
+        which_algorithm(two, n=1000)
+
+
+@pytest.mark.parametrize("name", ["microadder-11", "adder-456", "addlm-adder-ten-digit", "toygpt-learned-pre"])
+def test_other_adders_believe_a_plausible_output_too(name):
+    found = which_algorithm(models.load(name), n=100)
+    assert found.winner() == ("chained",)
+
+
+def test_the_hand_built_adder_follows_its_threshold_exactly():
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
+    found = which_algorithm(model, n=150, algorithms=["ripple", "chained", chained(6)], task=model.task.at(3, 3))
+    assert found.winner() == ("chained", "chained (threshold 6)")  # they agree where nothing is rounded
+    assert found.accuracy("chained (threshold 6)", "any").value == 1 > found.accuracy("chained", "any").value
+
+
+def test_plausible_corruptions_are_plausible_and_any_is_any():
+    found = which_algorithm(models.load("microadder-74"), n=300)
+    plausible, any_digit = (found.examples.sel(corruption=kind) for kind in ("plausible", "any"))
+    assert set(np.unique(plausible.difference)) == {0, 9}
+    assert plausible.column.min() >= 2 and any_digit.column.min() == 1
+    assert len(np.unique(any_digit.difference)) > 15
+    assert found.disagree().all() and not found.disagree("any").all()
+
+
+def test_stock_models_and_seeds_agree():
+    model = models.load("microadder-57")
+    own, again = which_algorithm(model, n=60), which_algorithm(model, n=60)
+    stock = which_algorithm(stock_copy(model), n=60, task=model.task)
+    assert own.examples.equals(again.examples)
+    assert own.examples.after.equals(stock.examples.after)
+    assert not own.examples.column.equals(which_algorithm(model, n=60, seed=1).examples.column)
+
+
+def test_results_say_what_they_rest_on():
+    found = which_algorithm(models.load("microadder-57"), n=80)
+    table = found.to_dataframe()
+    assert len(table) == 6 and {"untrained", "n_changed", "followed_low", "clean"} <= set(table)
+    assert (table["low"] <= table["accuracy"]).all() and (table["accuracy"] <= table["high"]).all()
+    carries = found.implied_carries()
+    assert carries["n"].sum() == 80 and np.allclose(carries.drop(columns=["difference", "n"]).sum(axis=1), 1)
+    assert found.sentence().startswith("microadder-57 follows chained") and "seed 0" in str(found)
+    assert len(found.figure().data) == 7
+
+
+def test_bad_input_is_named():
+    model = models.load("microadder-57")
+    with pytest.raises(UserError, match="two or more different algorithms"):
+        which_algorithm(model, algorithms=["ripple"])
+    with pytest.raises(UserError, match="two or more different algorithms"):
+        which_algorithm(model, algorithms=["ripple", RIPPLE])
+    with pytest.raises(UserError, match="never disagree"):
+        which_algorithm(model, n=20, algorithms=["ripple", "look-ahead"])
+    with pytest.raises(UserError, match="n of at least 2"):
+        which_algorithm(model, n=1)
+    with pytest.raises(UserError, match="Did you mean 'ripple'"):
+        which_algorithm(model, algorithms=["riple", "chained"])
+    with pytest.raises(UserError, match="it is not the model's task"):
+        which_algorithm(model, task=Parity())
+    found = which_algorithm(model, n=20)
+    with pytest.raises(UserError, match="Did you mean 'plausible'"):
+        found.accuracy("ripple", "plausable")
+    with pytest.raises(UserError, match="There is no algorithm 'carry'"):
+        found.accuracy("carry")
+    model.train()
+    with pytest.raises(UserError, match="training mode"):
+        which_algorithm(model)
+    assert isinstance(model, ArithmeticTransformer)

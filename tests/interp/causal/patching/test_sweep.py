@@ -1,0 +1,299 @@
+"""What a user asks of a sweep: labels, directions, metrics, intervals, checks, and clear refusals."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, values
+from interp.causal.patching.engine import Engine
+from interp.core.metrics import Metric, exact_match, kl, logit_diff
+from models.errors import UserError
+from models.parts.weights import weight_shapes
+from models.tasks import problem_pairs
+from models.tasks.pairs import ProblemPairs
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.constant import ConstantWeights
+from tests.interp.conftest import stock_copy
+
+ADDER = models.load("microadder-57")
+PAIRS = problem_pairs(ADDER.task, "carry", column=4, n=64, seed=0)
+TOY = models.load("toygpt-learned-pre")
+TOY_PAIRS = problem_pairs(TOY.task, "made carry", column=1, n=48, seed=0)
+
+
+def test_the_axes_are_named_and_labelled_by_role():
+    sweep = activation_patching(ADDER, PAIRS, "v", metrics=("logit_diff", "exact_match"), direction="both")
+    assert sweep.values.dims == ("direction", "metric", "layer", "head", "pos", "pair")
+    assert sweep.values.pos.values.tolist()[:3] == ["a0", "a1", "a2"]
+    table = sweep.to_dataframe()
+    assert {"mean", "spread", "low", "high", "recovered"} <= set(table.columns)
+    assert len(table) == 2 * 2 * 33 and ((table.low <= table["mean"]) & (table["mean"] <= table.high)).all()
+
+
+def test_a_carry_made_below_reaches_microadder_by_the_digits_below_and_the_last_output_only():
+    """MicroAdder's circuit (FACTS.md): its carry is read off x' + y' - z' of the previous column."""
+    sweep = activation_patching(ADDER, PAIRS, "resid_pre", direction="both")
+    recovered = sweep.table.recovered.sel(metric="logit_diff").isel(layer=0)
+    for direction in ("denoise", "noise"):
+        share = recovered.sel(direction=direction)
+        below = [share.sel(pos=p).item() for p in ("a3", "b3", "s3")]
+        others = [share.sel(pos=p).item() for p in share.pos.values if p not in ("a3", "b3", "s3")]
+        assert 0.8 < sum(below) < 1.2 and max(map(abs, others)) < 0.02
+    assert "a3" in sweep.sentence() or "b3" in sweep.sentence() or "s3" in sweep.sentence()
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_patching_everything_recovers_everything(direction: str):
+    sweep = activation_patching(
+        TOY, TOY_PAIRS, "resid_pre", by="all", metrics=("logit_diff", "kl"), direction=direction
+    )
+    assert np.allclose(sweep.table.recovered.sel(layer=0), 1, atol=1e-4)
+    other = sweep.other.sel(metric="logit_diff").values
+    assert np.allclose(sweep.values.sel(metric="logit_diff", layer=0), other, atol=1e-3)
+
+
+def test_denoising_one_way_is_noising_the_swapped_pairs():
+    there = activation_patching(TOY, TOY_PAIRS, "mlp_out", metrics="exact_match", direction="denoise", target=1)
+    back = activation_patching(TOY, TOY_PAIRS.swapped(), "mlp_out", metrics="exact_match", direction="noise", target=1)
+    mine = exact_match(TOY_PAIRS, 1)
+    swapped = Metric("exact_match", mine.positions, mine.compute)
+    again = activation_patching(TOY, TOY_PAIRS.swapped(), "mlp_out", metrics=swapped, direction="noise", target=1)
+    assert np.array_equal(there.values.values, again.values.values)
+    assert not np.array_equal(there.values.values, back.values.values)  # the clean answers are the other problems'
+
+
+def test_roles_are_patched_together():
+    by_role = activation_patching(ADDER, PAIRS, "resid_pre", by="role")
+    share = by_role.table.recovered.isel(direction=0, metric=0, layer=0)
+    assert share.sel(role=["previous operands", "previous output"]).sum() == pytest.approx(1, abs=0.1)
+    assert abs(share.sel(role="own operands")) < 1e-3
+
+
+def test_every_site_agrees_with_hooked_runs_and_says_what_it_found():
+    few = TOY_PAIRS.select(slice(0, 4))
+    for site in SITES:
+        sweep = activation_patching(TOY, few, site, layers=[0, -1], metrics=("logit_diff", "kl"), check=True)
+        assert sweep.fast and "toygpt-learned-pre" in sweep.sentence()
+        assert sweep.values.layer.values.tolist() == [0, 3]
+
+
+def test_a_wrong_fast_path_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    original = Engine._read
+
+    def wrong(self, parts, stream, mask, emit):
+        original(self, parts, stream, mask, lambda p, g, logits: emit(p, g, logits.roll(1, -1)))
+
+    monkeypatch.setattr(Engine, "_read", wrong)
+    with pytest.raises(PatchMismatch, match="by the fast path and .* through the model's hooks"):
+        activation_patching(ADDER, PAIRS, "resid_mid", check=True)
+    activation_patching(ADDER, PAIRS, "resid_mid")  # unasked it is not looked for
+
+
+def test_hooks_that_a_user_attached_are_not_passed_by():
+    sweep = activation_patching(ADDER, PAIRS, "attn_out", layers=0)
+    ADDER.add_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
+    try:
+        without_mlp = activation_patching(ADDER, PAIRS, "attn_out", layers=0)
+    finally:
+        ADDER.reset_hooks()
+    assert sweep.fast and not without_mlp.fast
+    assert not np.allclose(sweep.unpatched, without_mlp.unpatched)
+
+
+def test_a_stock_model_takes_pairs_of_a_task():
+    stock = stock_copy(ADDER)
+    ours, theirs = (activation_patching(m, PAIRS, "head_out", check=True) for m in (ADDER, stock))
+    assert theirs.fast and np.allclose(ours.table.recovered, theirs.table.recovered, atol=1e-3)
+
+
+def test_the_figure_names_the_finding():
+    figure = activation_patching(TOY, TOY_PAIRS, "head_out", direction="both").figure()
+    assert "restores" in figure.layout.title.text and "breaks" in figure.layout.title.text
+    by_source = activation_patching(TOY, TOY_PAIRS, "pattern_dest_src").figure()
+    assert by_source.data and by_source.layout.coloraxis.cmin == -by_source.layout.coloraxis.cmax
+
+
+# ---- refusals
+
+
+def same_twice() -> ProblemPairs:
+    return ProblemPairs(ADDER.task, PAIRS.clean, PAIRS.clean, PAIRS.target, "nothing")
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_what_cannot_be_patched_is_said_in_one_sentence():
+    refusals = {
+        "There is no site to patch 'resid_pree'.*Did you mean 'resid_pre'": lambda: activation_patching(
+            ADDER, PAIRS, "resid_pree"
+        ),
+        "There is no layer 3: this model has 1": lambda: activation_patching(ADDER, PAIRS, layers=[3]),
+        "There is no metric 'logitdiff'.*Did you mean 'logit_diff'": lambda: activation_patching(
+            ADDER, PAIRS, metrics="logitdiff"
+        ),
+        "There is no direction 'denoising'.*Did you mean 'denoise'": lambda: activation_patching(
+            ADDER, PAIRS, direction="denoising"
+        ),
+        "There is no grouping of positions 'roles'.*Did you mean 'role'": lambda: activation_patching(
+            ADDER, PAIRS, by="roles"
+        ),
+        "same in both runs of all 64 pairs.*changes nothing": lambda: activation_patching(ADDER, PAIRS, "pattern"),
+        "64 of 64 pairs have the same answer": lambda: activation_patching(ADDER, same_twice()),
+        "nothing.*changes nothing": lambda: activation_patching(ADDER, same_twice(), metrics="probability"),
+        r"must return one number an example, \[64\], and returned \[\]": lambda: activation_patching(
+            ADDER, PAIRS, metrics=Metric("mine", (26,), lambda logits, rows: logits.mean())
+        ),
+        r"tokens of one shape \[n, pos\], not \[64, 33\] and \[64, 20\]": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, PAIRS.clean_tokens[:, :20], logit_diff(PAIRS)
+        ),
+        "The cache has no blocks.0.hook_resid_pre": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, {}, logit_diff(PAIRS)
+        ),
+        "The cache has no blocks.0.hook_resid_pre;": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, PAIRS, logit_diff(PAIRS)
+        ),
+        r"cache's blocks.0.hook_resid_pre has shape \[1, 33, 5\].* 64 examples": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, ADDER.run_with_cache(PAIRS.corrupted_tokens[:1])[1], logit_diff(PAIRS)
+        ),
+        r"hook_resid_pre has shape \[33, 5\]": lambda: patch_sweep(
+            ADDER,
+            PAIRS.clean_tokens[:1],
+            ADDER.run_with_cache(PAIRS.corrupted_tokens[:1], remove_batch_dim=True)[1],
+            logit_diff(PAIRS),
+        ),
+        r"runs tokens \[n, pos\], not of shape \[33\]": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens[0], PAIRS.corrupted_tokens[0], logit_diff(PAIRS)
+        ),
+        r"nothing to run: the tokens have shape \[0, 33\]": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens[:0], PAIRS.corrupted_tokens[:0], logit_diff(PAIRS)
+        ),
+        "reads position 99; there are 33": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, Metric("mine", (99,), lambda x, rows: x[..., 0, 0])
+        ),
+        "'mine' reads position -34; there are 33": lambda: activation_patching(
+            ADDER, PAIRS, metrics=Metric("mine", (-34,), lambda logits, rows: logits[..., 0, 0])
+        ),
+        "'mine' reads no position": lambda: activation_patching(
+            ADDER, PAIRS, metrics=Metric("mine", (), lambda logits, rows: logits[..., 0, 0])
+        ),
+        "A metric is a Metric or the name of one .*, not a function": lambda: activation_patching(
+            ADDER, PAIRS, metrics=cast(Any, logit_diff)
+        ),
+        "A metric is a Metric or the name of one .*, not a str": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, cast(Any, "logit_diff")
+        ),
+        "different names, not logit_diff, logit_diff": lambda: patch_sweep(
+            ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, [logit_diff(PAIRS)] * 2
+        ),
+        "Layers are whole numbers.*not 'all'": lambda: activation_patching(ADDER, PAIRS, layers=cast(Any, "all")),
+        "There is no metric of this sweep 'exact_match'": lambda: activation_patching(ADDER, PAIRS).strongest(
+            metric="exact_match"
+        ),
+        "There is no metric of this sweep 'los'": lambda: activation_patching(ADDER, PAIRS, metrics="loss").figure(
+            "los"
+        ),
+    }
+    for message, call in refusals.items():
+        with pytest.raises(UserError, match=message):
+            call()
+
+
+def test_a_sweep_that_finds_nothing_to_patch_can_be_had_on_request():
+    sweep = activation_patching(ADDER, PAIRS, "pattern", allow_equal=True)
+    assert np.allclose(sweep.values, sweep.unpatched.values[:, :, None, None, None], atol=1e-2)
+
+
+def test_a_model_in_training_mode_is_refused():
+    ADDER.train()
+    try:
+        with pytest.raises(UserError, match=r"training mode; call model.eval\(\)"):
+            activation_patching(ADDER, PAIRS)
+    finally:
+        ADDER.eval()
+
+
+def test_an_attention_only_model_has_no_mlp_to_patch():
+    from tests.conformance.table import ROWS
+
+    model = next(row for row in ROWS if row.name == "attention only").build(0)
+    tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
+    metric = Metric("m", (-1,), lambda logits, rows: logits[..., 0, 0])
+    with pytest.raises(UserError, match="no MLPs, so that there is no neuron"):
+        patch_sweep(model, tokens, tokens.flip(0), metric, "neuron")
+
+
+def test_changed_parameters_are_not_taken_for_the_old_ones():
+    """The weights that a small map makes are kept from one sweep to the next while its parameters stay as they are."""
+    model = models.load("microadder-57")
+    before = activation_patching(model, PAIRS, "resid_mid")
+    next(iter(model.parameters())).data.mul_(1.05)
+    after = activation_patching(model, PAIRS, "resid_mid", check=True)
+    assert not np.allclose(before.unpatched, after.unpatched)
+
+
+def test_changed_constants_are_not_taken_for_the_old_ones():
+    """Those of a model without parameters are constants, which a user may exchange as well."""
+    trained = models.load("microadder-57")
+    shapes = weight_shapes(trained.config)
+    weights = ConstantWeights(trained.config, {k: v.detach() for k, v in trained.all_weights().items() if k in shapes})
+    model = ArithmeticTransformer(weights, trained.task)
+    before = activation_patching(model, PAIRS, "resid_mid")
+    for name, buffer in list(weights.named_buffers()):
+        setattr(weights, name, 1.05 * buffer)
+    after = activation_patching(model, PAIRS, "resid_mid", check=True)
+    assert not np.allclose(before.unpatched, after.unpatched)
+
+
+# ---- odd inputs
+
+
+def test_a_single_pair_has_no_spread_and_says_nothing_about_others():
+    table = activation_patching(TOY, TOY_PAIRS.select(slice(0, 1)), "head_out", check=True).table
+    assert (table.spread == 0).all() and np.isneginf(table.low).all() and np.isposinf(table.high).all()
+
+
+def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    asked = {"by": "role", "metrics": ("kl", "loss"), "layers": [0, -1]}
+    whole = {site: activation_patching(TOY, TOY_PAIRS, site, **asked) for site in ("resid_pre", "k", "head_out")}
+    monkeypatch.setattr(values, "ROWS_AT_ONCE", 10_000)
+    assert 2 < len(values._batches(48, 7, TOY)) < 48
+    for site, sweep in whole.items():
+        parts = activation_patching(TOY, TOY_PAIRS, site, **asked)
+        assert np.abs(sweep.values - parts.values).max() <= 1e-4 * np.abs(sweep.values).max()
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_layer_is_swept_once_however_often_it_is_named():
+    again: Any = np.int64(0)
+    assert activation_patching(ADDER, PAIRS, "v", layers=[0, -1, again]).values.layer.values.tolist() == [0]
+
+
+def test_nothing_to_recover_is_said_and_no_number_made_up():
+    wrong = Metric("never", (26,), lambda logits, rows: 0 * logits[..., 0, 0])
+    sweep = activation_patching(ADDER, PAIRS, "resid_pre", metrics=wrong, direction="both")
+    assert np.isnan(sweep.table.recovered).all() and np.isnan(sweep.strongest()[1])
+    assert "never has one mean in both runs, 0, so that no share" in sweep.sentence()
+    assert "nan" not in sweep.sentence() and "nan" not in sweep.figure().layout.title.text
+
+
+def test_rounding_between_two_equal_runs_is_not_taken_for_an_effect():
+    """The divergence from the clean run of a clean run is rounding, and so is a share of it."""
+    nearly = Metric("nearly", (26,), lambda logits, rows: 1e-8 * logits[..., 0, 3])
+    assert np.isnan(activation_patching(ADDER, PAIRS, "resid_pre", metrics=nearly).table.recovered).all()
+
+
+def test_a_model_whose_logits_are_not_numbers_is_refused():
+    model = models.load("microadder-57")
+    next(iter(model.parameters())).data.fill_(float("nan"))
+    with pytest.raises(UserError, match="'logit_diff' is not a number in 64 of 64 unpatched runs"):
+        activation_patching(model, PAIRS)
+
+
+def test_divergence_counts_answers_that_have_no_probability_as_nothing():
+    logits = TOY(TOY_PAIRS.clean_tokens).detach().clone()
+    logits[..., -1] = float("-inf")
+    assert kl(TOY_PAIRS, logits).of(logits).abs().max() < 1e-6

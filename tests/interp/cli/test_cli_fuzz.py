@@ -1,0 +1,231 @@
+"""Whatever is typed: an exit status and one sentence, never a traceback; whatever the output is connected to."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interp.cli import main
+from models.errors import UserError
+
+REPOSITORY = Path(__file__).parents[3]
+#: A run so short that a line which is right after all costs nothing.
+SHORT = ("--steps", "1", "--batch-size", "16", "--validation-size", "16", "--device", "cpu", "--compile", "False")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    """A folder with all that a model is not."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("folder", "folder.pt", "folder.safetensors"):
+        Path(name).mkdir()
+    Path("empty").write_bytes(b"")
+    Path("junk.pt").write_bytes(b"\x80\x04junk")
+    Path("junk.safetensors").write_bytes(b"12345678{}")
+    for name, config in (
+        ("run", '{"model": 3}'),
+        ("half", "{"),
+        ("list", "[]"),
+        ("other", '{"model": "x", "recipe": {}, "seeds": 1, "first_seed": 0}'),
+    ):
+        Path(name).mkdir()
+        Path(name, "config.json").write_text(config)
+    Path("other", "checkpoint.json").write_text("{}")
+    return tmp_path
+
+
+def outcome(arguments: list[str], capsys) -> tuple[int, str]:
+    """The exit status, whether returned or raised by the parser, and what stands on stderr."""
+    try:
+        status = main(arguments)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    return status, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--lr", x] for x in ("nan", "0", "-1", "inf")),
+        ["--betas", "1", "1"],
+        ["--threads", "0"],
+        ["--threads", "10000000"],
+        ["--snapshots", "-3"],
+        ["--seeds", "10000000000"],
+        ["--first-seed", "-1"],
+        ["--first-seed", "9" * 30],
+        ["--minutes", "nan"],
+        ["--minutes", "-1"],
+        ["--batch-size", "67200000"],
+        ["--warmup-steps", "-1"],
+        ["--out", "empty"],
+        ["--out", "folder/" + "x" * 300],
+        ["--out", "half"],
+        ["--out", "list"],
+        ["--out", "other"],
+    ],
+)
+def test_a_run_that_cannot_be_is_one_sentence_and_leaves_nothing(flags: list[str], here: Path, capsys):
+    before = sorted(here.rglob("*"))
+    status, said = outcome(["train", "microadder-57", *SHORT, *flags], capsys)
+    assert status == 2 and "Traceback" not in said
+    assert len(said.strip().splitlines()) == 1 and said.startswith("interp: ")
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("flags", [["--problems.digit-curriculum", "10", "11"], ["--problems.carry-mix.share", "7"]])
+def test_problems_that_cannot_be_drawn_are_refused_by_the_parser(flags: list[str], here: Path, capsys):
+    before = sorted(here.rglob("*"))
+    status, said = outcome(["train", "microadder-57", *SHORT, *flags], capsys)
+    assert status == 2 and "Traceback" not in said and flags[-1] in said
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["score", "solve", "certify", "attack", "compare", "report", "explore", "publish"])
+def test_what_is_no_model_is_one_sentence(command: str, here: Path, capsys):
+    for model in (
+        "folder",
+        "./folder",
+        "folder.pt",
+        "folder.safetensors",
+        "empty",
+        "./empty",
+        "junk.pt",
+        "/",
+        "./run",
+        "junk.safetensors",
+        "./half",
+        "./list",
+        "./other",
+        "/dev/null",
+        "./" + "x" * 300,
+        "a\0b",
+        "",
+        "é",
+    ):
+        problem = ["1+2"] if command == "solve" else []
+        status, said = outcome([command, model, *problem], capsys)
+        assert status == 2 and "Traceback" not in said, model
+        assert len(said.strip().splitlines()) == 1 and said.startswith("interp: "), (model, said)
+
+
+VALUES = (
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 25,
+    "9" * 5000,
+    "x",
+    "",
+    "1.5",
+    "None",
+    "²",
+    "\0",
+    "./folder",
+    "empty",
+)
+FLAGS = {
+    "train": ("--seeds", "--first-seed", "--device", "--compile", "--threads", "--minutes", "--data", "--lr", "--betas",
+              "--eval-every", "--stop-after-perfect", "--give-up", "--problems.digit-curriculum", "--certify"),
+    "publish": ("--out", "--repeats"),
+    "fetch-data": ("--out", "--data"),
+    "solve": (),
+    "score": ("--method", "--json"),
+    "certify": ("--shape", "--width", "--check", "--arithmetic"),
+    "attack": ("--seed", "--seconds", "--shape"),
+    "compare": ("--n", "--seed"),
+    "reproduce": ("--size", "--seeds", "--problems", "--offsets", "--threads", "--minutes"),
+    "headlines": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_line_of_a_fuzzer_gives_a_traceback(seed: int, here: Path, capsys):
+    rng = random.Random(seed)
+    for _ in range(40):
+        command = rng.choice(list(FLAGS))
+        line = [
+            command,
+            "microadder-57" if command == "train" else rng.choice(("nothing", "./folder", "empty", "\0", "/")),
+        ]
+        line += SHORT if command == "train" else ()
+        for _ in range(rng.choice((1, 1, 2))):
+            line += [*rng.sample(FLAGS[command], bool(FLAGS[command])), rng.choice(VALUES)]
+        status, said = outcome(line, capsys)
+        assert status in (0, 2) and "Traceback" not in said, line
+
+
+# ---- where the output goes
+
+
+def interp(arguments: str, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m interp.cli {arguments} {shell}"
+    return subprocess.run(
+        command, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+
+
+def test_a_full_disk_is_one_sentence():
+    done = interp("list --markdown", "> /dev/full")
+    assert done.returncode == 2 and done.stderr.startswith("interp: ") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("shell", [">&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(shell: str):
+    done = interp("solve microadder-57 1+2", shell)
+    assert done.returncode == 0 and "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_terminal_without_our_letters_gets_others():
+    for command in ("list", "scroe"):
+        done = interp(command, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii", PYTHONCOERCECLOCALE="0")
+        assert "Traceback" not in done.stderr and done.returncode == (2 if command == "scroe" else 0)
+
+
+def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):
+    import interp.cli as cli
+
+    def fails(error: BaseException):
+        def run(arguments: list[str]) -> int:
+            raise error
+
+        return run
+
+    for error in (OSError(28, "No space left on device", "file"), MemoryError(), UserError("no")):
+        monkeypatch.setattr(cli, "_run", fails(error))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli, "_discard_output", lambda: None)
+            status, said = outcome([], capsys)
+        assert status == 2 and len(said.splitlines()) == 1
+
+
+def test_a_warning_is_one_line_without_source(monkeypatch, capsys):
+    import warnings
+
+    import interp.cli as cli
+
+    def run(arguments: list[str]) -> int:
+        warnings.warn("mind this", stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(cli, "_run", run)
+    assert outcome([], capsys) == (0, "interp: warning: mind this\n")
+
+
+def test_a_download_that_breaks_off_is_one_sentence_and_writes_nothing(monkeypatch, tmp_path: Path, capsys):
+    import http.client
+    import io
+    import urllib.request
+
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise http.client.IncompleteRead(b"First Citizen", 1_000_000)
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Broken())
+    status, said = outcome(["fetch-data", "--out", str(tmp_path / "text")], capsys)
+    assert status == 2 and len(said.splitlines()) == 1 and not list(tmp_path.iterdir())

@@ -1,0 +1,56 @@
+"""``interp compare``: one page for two models of one format, another for models of any."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from interp.cli import main
+from interp.compare.table import ModelTable
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+def test_two_models_of_one_format_are_matched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, numbers = tmp_path / "pair.html", tmp_path / "pair.json"
+    arguments = ["microadder-57", "microadder-57-by-hand", "--out", str(out), "--json", str(numbers)]
+    assert main(["compare", *arguments, "--problems", "32"]) == 0
+    assert "distances from 0 to 1" in capsys.readouterr().out
+    found = json.loads(numbers.read_text())
+    assert found["models"] == ["microadder-57", "microadder-57-by-hand"] and len(found["parameters"]) == 57
+    assert any(row["quantity"] == "attention by role" for row in found["distances"])
+    assert "microadder-57 beside microadder-57-by-hand" in out.read_text()
+
+
+def test_models_of_two_formats_are_asked_the_same_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], open_page
+) -> None:
+    out, numbers = tmp_path / "asked.html", tmp_path / "asked.json"
+    arguments = ["microadder-57", "adder-456", "--out", str(out), "--json", str(numbers), "--problems", "60"]
+    assert main(["compare", *arguments]) == 0
+    assert "2 models on 2 tasks" in capsys.readouterr().out
+    table = ModelTable.from_dict(json.loads(numbers.read_text()))
+    assert table.names == ["microadder-57", "adder-456"] and table.provenance.n == 60
+    for width in (1400, 380):
+        page = open_page(out, width)
+        assert page.locator("figure:has(svg.main-svg)").count() == 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["microadder-57"], "at least two models"),
+        (["microadder-57", "microadder-75"], "microadder-7"),
+        (["microadder-57", "adder-456", "--out", "FOLDER"], "is a folder"),
+        (["microadder-57", "adder-456", "--out", "FOLDER/x.html", "--problems", "3"], "at least 20 problems"),
+    ],
+)
+def test_bad_input_writes_nothing_and_exits_with_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *(part.replace("FOLDER", str(tmp_path)) for part in arguments)]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())

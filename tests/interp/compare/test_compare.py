@@ -1,0 +1,191 @@
+"""Two models beside each other: what is the same is at distance 0, whatever basis and order it is written in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from torch import Tensor
+
+import interp
+import models
+from interp.compare.circuits import NAMES
+from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
+from tests.interp.compare.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+@pytest.fixture(scope="module")
+def itself() -> interp.Comparison:
+    return interp.compare(dense(), dense(), n=12, untrained=[dense(seed) for seed in (1, 2, 3)])
+
+
+@pytest.fixture(scope="module")
+def seeds() -> interp.Comparison:
+    return interp.compare(models.build("microadder-57", seed=1), models.build("microadder-57", seed=2), n=24)
+
+
+def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself: interp.Comparison):
+    assert itself.table["distance"].max() < 1e-7
+    assert all(a == b for a, b in itself.head_pairs)
+    assert (itself.unit_pairs["a"] == itself.unit_pairs["b"]).all()
+    assert len(itself.head_pairs) == 3 and len(itself.unit_pairs) == 5
+    assert (itself.table["untrained"] > 0.05).all()
+    assert itself.table["factor"].dropna().to_numpy() == pytest.approx(1)
+    assert itself.parameters is not None and (itself.parameters["difference"] == 0).all()
+
+
+def test_every_kind_of_table_is_there(itself: interp.Comparison):
+    assert set(itself.table["part"]) == {"heads", "units", "circuits", "responses", "embeddings"}
+    assert set(NAMES.values()) <= set(itself.table["quantity"])
+
+
+def test_permuted_heads_and_units_give_the_permutation():
+    two_layers = CONFIG.replace(n_layers=2)
+    result = interp.compare(dense(config=two_layers), dense(change=permute, config=two_layers), n=8, untrained=[])
+    assert result.table["distance"].max() < 1e-7
+    assert {(a, b) for a, b in result.head_pairs} == {
+        (f"L{layer}H{(head + 1) % 3}", f"L{layer}H{head}") for layer in (0, 1) for head in range(3)
+    }
+    pairs = set(zip(result.unit_pairs["a"], result.unit_pairs["b"], strict=True))
+    assert pairs == {(f"L{layer}U{4 - unit}", f"L{layer}U{unit}") for layer in (0, 1) for unit in range(5)}
+
+
+@pytest.mark.parametrize("change", [rotate, rescale], ids=["basis of the stream", "scales within heads"])
+def test_what_a_basis_changes_is_not_seen(change: Change):
+    other = dense(change=change)
+    tokens = TASK.encode([(12345, 67890), (9999999999, 1)])
+    assert torch.allclose(other(tokens), dense()(tokens))  # the same model
+    assert not torch.allclose(other.W_Q, dense().W_Q)
+    result = interp.compare(dense(), other, n=12, untrained=[])
+    assert result.table["distance"].max() < 1e-7
+    assert all(a == b for a, b in result.head_pairs)
+
+
+def test_another_seed_is_as_far_as_untrained_copies_are(seeds: interp.Comparison):
+    assert seeds.control[1] == 39
+    row = seeds.table[seeds.table["quantity"] == NAMES["logits"]].iloc[0]
+    assert row["p_untrained"] > 0.05
+    assert row["distance"] > 0.1
+
+
+def test_trained_models_are_closer_to_each_other_than_untrained_ones_are():
+    result = interp.compare(models.load("microadder-57"), models.load("microadder-67"), n=48)
+    rows = result.table.set_index("quantity")
+    for quantity in ("attention by role", NAMES["logits"], NAMES["MLP"], NAMES["OV: token"]):
+        assert rows.loc[quantity, "p_untrained"] == pytest.approx(1 / 40), quantity
+        assert rows.loc[quantity, "distance"] < 0.1 < rows.loc[quantity, "untrained"], quantity
+    assert rows.loc["2 matched units", "p_shuffled"] == pytest.approx(1 / 40)
+    assert rows.loc[NAMES["logits"], "p_shuffled"] == pytest.approx(1 / 200)
+
+
+def test_copies_are_of_the_model_that_has_something_to_draw():
+    built = models.build("position-coupling-hand-built", max_operands=2, max_digits=2)
+    trained = models.build("position-coupling-1l4h-small")
+    task = MultiOperandAddition(2, 2)
+    forth = interp.compare(trained, built, task=task, n=6, untrained=[models.build("position-coupling-1l4h-small", 3)])
+    assert forth.control[1] == 1
+    assert (forth.table["nothing"] == "b").any(), "the constructed heads write nothing that W_U reads"
+    alone = interp.compare(built, built, n=6)
+    assert alone.control == ("", 0)
+    assert alone.table["p_untrained"].isna().all() and "untrained" not in alone.sentence()
+    assert alone.table["distance"].max() < 1e-7
+
+
+def test_numbers_set_by_hand_are_no_control_and_the_order_of_the_two_changes_no_distance():
+    trained, by_hand = models.load("microadder-57"), models.build("microadder-57-by-hand")
+    forth, back = interp.compare(trained, by_hand, n=24), interp.compare(by_hand, trained, n=24)
+    assert forth.control == back.control == ("microadder-57", 39)
+    for column in ("distance", "untrained", "p_untrained"):
+        assert forth.table[column].to_numpy() == pytest.approx(back.table[column].to_numpy()), column
+    logits = forth.table.set_index("quantity").loc[NAMES["logits"]]
+    assert logits["distance"] < 0.1 < logits["untrained"] and logits["p_untrained"] == pytest.approx(1 / 40)
+    assert forth.parameters is not None and len(forth.parameters) == 57
+
+
+def test_models_with_different_numbers_of_heads_and_units_are_matched_as_far_as_they_go():
+    small = dense(config=CONFIG.replace(n_heads=2, d_mlp=3))
+    result = interp.compare(dense(), small, n=8, untrained=[])
+    assert len(result.head_pairs) == 2 and len(result.unit_pairs) == 3
+    assert result.parameters is None
+    assert result.heads.sizes == {"a": 3, "b": 2}
+
+
+def test_a_model_without_mlp_has_no_units():
+    bare = dense(config=CONFIG.replace(d_mlp=0))
+    result = interp.compare(bare, bare, n=8, untrained=[])
+    assert result.unit_pairs.empty and "units" not in set(result.table["part"])
+    assert isinstance(result.figure(), go.Figure)
+
+
+def test_units_that_never_vary_are_counted_and_left_out():
+    def still(table: Mapping[str, Tensor]) -> None:
+        table["blocks/0/mlp/W_in"][:, 2] = 0
+
+    result = interp.compare(dense(change=still), dense(), n=8, untrained=[])
+    assert result.still == (1, 0)
+    assert "L0U2" not in set(result.unit_pairs["a"]) and len(result.unit_pairs) == 4
+
+
+def test_other_formats_are_refused_with_the_way_out():
+    a, b = models.build("microadder-57"), models.build("adder-456")
+    with pytest.raises(UserError, match=r"different formats .*interp\.compare_models\(\[a, b\]\)"):
+        interp.compare(a, b)
+    with pytest.raises(UserError, match="different formats"):
+        interp.compare(a, models.build("position-coupling-hand-built"))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_single_problem_is_refused(n: int):
+    with pytest.raises(UserError):
+        interp.compare(dense(), dense(), n=n)
+
+
+def test_something_else_than_a_model_is_refused():
+    with pytest.raises(UserError, match="not a model"):
+        interp.compare("microadder-57", dense())
+    with pytest.raises(UserError, match="not a model"):
+        interp.compare(dense(), 3)
+
+
+def test_a_model_that_diverged_is_refused():
+    def broken(table: Mapping[str, Tensor]) -> None:
+        table["embed/W_E"][3] = float("nan")
+
+    with pytest.raises(UserError, match="diverged"):
+        interp.compare(dense(change=broken), dense(), n=8, untrained=[])
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    a, b = models.build("microadder-57", seed=1), models.build("microadder-57", seed=2)
+    first, second = (interp.compare(a, b, n=8, seed=4, untrained=[]).to_dataframe() for _ in range(2))
+    assert first.equals(second)
+
+
+def test_comparing_changes_neither_model():
+    a, b = dense(), dense(1)
+    before = copy.deepcopy(a.state_dict()), copy.deepcopy(b.state_dict())
+    interp.compare(a, b, n=8, untrained=[])
+    for model, state in zip((a, b), before, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_the_result_says_tabulates_and_draws_itself(seeds: interp.Comparison):
+    text, html = seeds.sentence(), seeds._repr_html_()
+    assert "microadder-57 (a) beside microadder-57 (b)" in text
+    assert f"{seeds.distance('attention by role'):.3f}" in text
+    assert "Comparison" in html and "n = 24" in html
+    assert (seeds.to_dataframe()["n"] == 24).all()
+    with pytest.raises(UserError, match="no quantity 'heads'"):
+        seeds.distance("heads")
+    figure = seeds.figure()
+    assert f"{seeds.distance('attention by role'):.3f}" in figure.layout.title.text
+    drawn = next(trace for trace in figure.data if trace.name == "distance")
+    assert np.asarray(drawn.x) == pytest.approx(seeds.table["distance"].to_numpy())
+    assert any(isinstance(trace, go.Table) for trace in figure.data)

@@ -1,0 +1,197 @@
+"""Straight lines between models, and distances of seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from interp.compare.alignment import Alignment, align, component_of
+from interp.compare.connectivity import (
+    ALIGNED,
+    BACK,
+    MOVED,
+    STORED,
+    UNTRAINED,
+    ModeConnectivity,
+    compute_mode_connectivity,
+    mode_connectivity,
+)
+from interp.compare.seeds import SeedDistances, centred_distance, jensen_shannon, seed_distances
+from interp.core.problems import draw
+from interp.core.results import Provenance
+from models.errors import UserError
+from models.importers import load_published
+
+pytestmark = pytest.mark.usefixtures("few_starts")
+
+
+@pytest.fixture(scope="module")
+def line() -> ModeConnectivity:
+    """A trained MicroAdder and the same numbers set by hand: both right on all pairs."""
+    return mode_connectivity(models.load("microadder-57"), models.build("microadder-57-by-hand"), points=5, n=64)
+
+
+def test_the_ends_of_every_path_are_the_models(line: ModeConnectivity) -> None:
+    trained, by_hand = models.load("microadder-57"), models.build("microadder-57-by-hand")
+    task = trained.task
+    sample = draw(task, None, 64, 0, carry_heavy=0.5)
+    targets = task.targets(sample.problems)
+    for t, model in ((0.0, trained), (1.0, by_hand)):
+        with torch.no_grad():
+            logits = model(sample.tokens)[:, list(task.query_positions)].log_softmax(-1)
+        loss = -float(logits.gather(-1, targets[..., None]).mean())
+        rows = line.table[(line.table["t"] == t) & line.table["path"].isin([STORED, ALIGNED])]
+        assert len(rows) == 2 and (rows["exact"] == 1.0).all()
+        np.testing.assert_allclose(rows["loss"], loss, atol=1e-4)
+
+
+def test_alignment_moves_logits_by_no_more_than_rounding(line: ModeConnectivity) -> None:
+    model = models.load("microadder-57")
+    with torch.no_grad():
+        largest = float(model(model.task.encode([(1, 2), (9, 9)])).abs().max())
+    assert line.logit_change < 1e-4 * largest
+
+
+def test_aligned_keys_of_the_published_model_are_nearly_ours(checkpoint: Callable[[str], Path]) -> None:
+    """Two trainings of one architecture found the same keys, up to a unitary matrix."""
+    found = align(models.load("microadder-57"), load_published(checkpoint("microadder_57p.pt"))).distances()
+    keys = found.set_index("component").loc["QK"]
+    assert keys.before > 0.5 and keys.after < 0.1
+
+
+def test_a_moved_copy_has_a_barrier_and_the_search_takes_it_away(line: ModeConnectivity) -> None:
+    assert line.barrier(MOVED) > 1 and line.barrier(BACK) < 1e-3
+    assert set(line.barriers["path"]) == {STORED, ALIGNED, UNTRAINED, MOVED, BACK}
+
+
+def test_there_is_no_barrier_between_a_model_and_itself() -> None:
+    model = models.load("microadder-57")
+    line = mode_connectivity(model, model, points=3, n=8, controls=False)
+    assert line.barrier(STORED) == 0 and line.barrier(ALIGNED) < 1e-6
+    assert (line.table["exact"] == 1).all()
+
+
+def test_a_line_can_be_stored_and_read(line: ModeConnectivity) -> None:
+    again = ModeConnectivity.from_dict(json.loads(json.dumps(line.to_dict())))
+    pd.testing.assert_frame_equal(again.table, line.table)
+    assert again.sentence() == line.sentence() and again.provenance == line.provenance
+    assert len(line.to_dataframe()) == 5 * 5
+
+
+def test_the_figure_shows_every_path_on_both_sides(line: ModeConnectivity) -> None:
+    figure = line.figure()
+    assert len(figure.data) == 10
+    assert sum(trace.line.color == "#767676" for trace in figure.data) == 6
+    assert f"{line.barrier():.3g} nats" in figure.layout.title.text.replace("<br>", " ")
+
+
+def test_the_barrier_is_the_largest_height_over_the_straight_line() -> None:
+    rng = np.random.default_rng(0)
+    losses = rng.uniform(0, 3, (2, 7, 40))
+    alignment = Alignment(("a", "b"), ("none",), ({}, {}), ({}, {}))
+    right = rng.random((2, 7, 40)) < 0.5
+    found = compute_mode_connectivity(right, losses, [STORED, ALIGNED], alignment, 0.0, Provenance(40, 0, "draws"))
+    for path, values in zip((STORED, ALIGNED), losses.mean(2), strict=True):
+        heights = [v - ((1 - i / 6) * values[0] + i / 6 * values[-1]) for i, v in enumerate(values)]
+        assert found.barrier(path) == pytest.approx(max(heights))
+        row = found.barriers.set_index("path").loc[path]
+        assert row["at"] == pytest.approx(int(np.argmax(heights)) / 6)
+        assert 0 <= row.low <= row.high
+    assert found.table["correct"].tolist() == right.sum(2).reshape(-1).tolist()
+
+
+def test_bad_requests_are_refused(line: ModeConnectivity) -> None:
+    model = models.load("microadder-57")
+    with pytest.raises(UserError, match="at least 3 points"):
+        mode_connectivity(model, model, points=2)
+    with pytest.raises(UserError, match="not two models of one architecture"):
+        mode_connectivity(model, models.load("microadder-67"))
+    with pytest.raises(UserError, match="no path 'sideways'"):
+        line.barrier("sideways")
+    with pytest.raises(UserError, match="at least two"):
+        seed_distances([model])
+    with pytest.raises(UserError, match="different names"):
+        seed_distances([model, model], names=["one", "one"])
+
+
+# ---- distances of seeds
+
+
+@pytest.fixture(scope="module")
+def distances() -> SeedDistances:
+    found = [models.load("microadder-57"), models.build("microadder-57-by-hand"), models.load("microadder-57")]
+    return seed_distances(found, ["trained", "by hand", "again"], n=32, untrained=2)
+
+
+def test_equal_models_are_at_distance_zero_and_others_are_not(distances: SeedDistances) -> None:
+    for quantity in ("before", "after", "divergence", "logits"):
+        matrix = distances.matrix(quantity)
+        assert matrix[0, 2] == pytest.approx(0, abs=1e-6)
+        np.testing.assert_allclose(matrix, matrix.T)
+    assert distances.matrix("after")[0, 1] > 0.1 and distances.matrix("logits")[0, 1] > 0.1
+    # Both answer everything, so that only logits tell them apart.
+    np.testing.assert_array_equal(distances.matrix("agreement"), np.ones((3, 3)))
+
+
+def test_alignment_does_not_move_apart_what_it_sees_whole(distances: SeedDistances) -> None:
+    assert distances.matrix("after")[0, 1] <= distances.matrix("before")[0, 1]
+
+
+def test_distances_have_a_null_and_components_count_all_numbers(distances: SeedDistances) -> None:
+    rows = distances.table[(distances.table["a"] == "trained") & (distances.table["b"] == "by hand")]
+    parts = rows.set_index("component")
+    assert parts["numbers"].drop("all").sum() == parts.loc["all", "numbers"] == 57
+    assert parts["untrained_after"].drop(["W_E", "norms"]).notna().all()
+    assert len(distances.untrained_functions) == 1
+
+
+def test_distances_can_be_stored_read_and_drawn(distances: SeedDistances) -> None:
+    again = SeedDistances.from_dict(json.loads(json.dumps(distances.to_dict())))
+    pd.testing.assert_frame_equal(again.table, distances.table)
+    assert again.sentence() == distances.sentence()
+    figure = distances.figure()
+    assert sum(trace.type == "heatmap" for trace in figure.data) == 3
+    with pytest.raises(UserError, match="no 'nearness'"):
+        distances.matrix("nearness")
+
+
+def test_every_parameter_belongs_to_a_component() -> None:
+    for name in ("microadder-57", "microadder-133", "adder-456", "toygpt-learned-pre", "position-coupling-1l4h-small"):
+        for parameter, _ in models.build(name).weight_map.named_parameters():
+            assert component_of(parameter) != "other", parameter
+    assert component_of("blocks/0/attn/W_V") == component_of("W_v") == "OV"
+    assert component_of("W_head") == "W_U" and component_of("pos_z_hi") == "W_pos"
+
+
+finite = st.lists(st.floats(-20, 20, allow_subnormal=False), min_size=4, max_size=4)
+
+
+@given(a=finite, b=finite, shift=st.floats(-5, 5, allow_subnormal=False))
+def test_divergence_is_symmetric_bounded_and_blind_to_a_shift(a: list[float], b: list[float], shift: float) -> None:
+    x, y = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
+    value = float(jensen_shannon(x, y))
+    assert 0 <= value <= 1 and value == pytest.approx(float(jensen_shannon(y, x)), abs=1e-9)
+    assert float(jensen_shannon(x, x + shift)) == pytest.approx(0, abs=1e-9)
+    assert centred_distance(x, x + shift) == pytest.approx(0, abs=1e-5) or bool((x - x.mean()).abs().max() < 1e-9)
+
+
+def test_disjoint_answers_are_one_bit_apart_and_opposite_logits_root_two() -> None:
+    one, other = torch.tensor([200.0, 0]), torch.tensor([0.0, 200])
+    assert float(jensen_shannon(one, other)) == pytest.approx(1)
+    assert centred_distance(one, other) == pytest.approx(math.sqrt(2))
+
+
+def test_alignment_of_two_seeds_brings_them_closer_than_they_were(without_shape_checks: None) -> None:
+    one, other = models.load("adder-456"), models.build("adder-456", seed=1)
+    rows = align(one, other).distances().set_index("component")
+    assert rows.loc["all", "after"] < rows.loc["all", "before"]

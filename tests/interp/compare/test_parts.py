@@ -1,0 +1,113 @@
+"""Distances and matchings on arrays whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+
+from interp.compare.circuits import inner_products
+from interp.compare.heads import head_distances, js_distance, shuffled_roles
+from interp.compare.matching import centred_rows, match, relabelled_distances, scaled_distance
+from interp.compare.units import correlations, unit_distances, varying
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+@given(seeds)
+def test_the_jensen_shannon_distance_is_scipys_in_bits(seed: int):
+    p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.3), (2, 4))
+    p[0, :2], q[1, 3:] = 0, 0
+    p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
+    expected = [jensenshannon(*rows, base=2) for rows in zip(p, q, strict=True)]
+    assert js_distance(p, q) == pytest.approx(expected, abs=1e-7)
+
+
+def test_disjoint_rows_are_at_one_and_equal_rows_at_zero():
+    p, q = np.array([[0.25, 0.75, 0.0, 0.0]]), np.array([[0.0, 0.0, 0.5, 0.5]])
+    assert js_distance(p, q) == pytest.approx(1)
+    assert js_distance(p, p) == 0
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_permuted_heads_are_matched_with_themselves(seed: int):
+    rng = np.random.default_rng(seed)
+    roles = rng.dirichlet(np.full(4, 0.5), (3, 5, 6))
+    order = rng.permutation(5)
+    distance = head_distances(roles[:, order], roles).mean(0)
+    assert [int(order[i]) for _, i in match(distance)] == list(range(5))
+    assert sum(distance[i, j] for j, i in match(distance)) == 0
+
+
+def test_roles_without_keys_take_no_part_in_the_shuffle():
+    rng = np.random.default_rng(0)
+    roles = rng.dirichlet(np.ones(5), (4, 2, 3))
+    roles[:, :, 1, 2] = 0
+    shuffled = shuffled_roles(roles, rng)
+    assert (shuffled[:, :, 1, 2] == 0).all()
+    assert np.sort(shuffled, -1) == pytest.approx(np.sort(roles, -1))
+    assert not np.allclose(shuffled, roles)
+
+
+@given(seeds, st.floats(1e-3, 1e3), st.floats(-5, 5))
+def test_tables_are_compared_up_to_a_scale_and_a_constant_a_row(seed: int, scale: float, shift: float):
+    table = np.random.default_rng(seed).normal(size=(3, 4))
+    other = scale * table + shift * np.arange(3)[:, None]
+    distance, factor = scaled_distance(centred_rows(table), centred_rows(other))
+    assert distance == pytest.approx(0, abs=1e-9)
+    assert factor == pytest.approx(scale, rel=1e-9)
+
+
+def test_the_factor_is_that_of_least_squares_and_leaves_the_stated_share():
+    a, b = np.random.default_rng(0).normal(size=(2, 5, 6))
+    b = b + a
+    distance, factor = scaled_distance(a, b)
+    assert factor == pytest.approx(np.linalg.lstsq(a.reshape(-1, 1), b.ravel(), rcond=None)[0][0])
+    left = ((b - factor * a) ** 2).sum() / (b**2).sum()
+    assert 1 - (1 - distance) ** 2 == pytest.approx(left)
+
+
+@pytest.mark.parametrize(("rows", "both"), [(4, False), (4, True), (1, False)])
+def test_relabelled_tables_are_compared_as_one_by_one(rows: int, both: bool):
+    a, b = np.random.default_rng(1).normal(size=(2, rows, 4))
+    found = relabelled_distances(a, b, both, 20, np.random.default_rng(7))
+    orders = np.argsort(np.random.default_rng(7).random((20, 4)), axis=1)
+    for distance, order in zip(found, orders, strict=True):
+        moved = a[:, order] if rows == 1 else a[np.ix_(order, order)] if both else a[order]
+        assert distance == pytest.approx(scaled_distance(moved, b)[0])
+
+
+def test_opposite_tables_are_as_far_as_unrelated_ones_and_zeros_say_nothing():
+    table = np.array([[1.0, -1.0], [2.0, -2.0]])
+    assert scaled_distance(table, -table) == (1.0, 0.0)
+    assert scaled_distance(table, 0 * table)[0] == 1.0
+    assert np.isnan(scaled_distance(0 * table, 0 * table)[0])
+
+
+def test_keys_that_are_not_seen_do_not_move_a_rows_mean():
+    table = np.array([[1.0, 3.0, np.nan], [1.0, 2.0, 6.0]])
+    assert centred_rows(table).tolist() == [[-1.0, 1.0, 0.0], [-2.0, -1.0, 3.0]]
+
+
+def test_inner_products_see_no_rotation_and_no_shift():
+    rng = np.random.default_rng(0)
+    points, (q, _) = rng.normal(size=(6, 4)), np.linalg.qr(rng.normal(size=(4, 4)))
+    assert inner_products(points @ q + 3) == pytest.approx(inner_products(points))
+
+
+def test_a_unit_that_does_the_opposite_is_far_unless_its_sign_is_free():
+    rng = np.random.default_rng(0)
+    units = rng.normal(size=(20, 3, 2))
+    values = correlations(units, -2 * units + 1)
+    assert np.diag(unit_distances(values, sign_free=False)).tolist() == [1.0, 1.0]
+    assert np.diag(unit_distances(values, sign_free=True)).tolist() == [0.0, 0.0]
+    assert values == pytest.approx(-np.corrcoef(units.reshape(-1, 2).T))
+
+
+def test_constant_units_are_said_not_to_vary():
+    units = np.random.default_rng(0).normal(size=(10, 3, 3))
+    units[..., 1] = 0.7
+    assert varying(units).tolist() == [True, False, True]

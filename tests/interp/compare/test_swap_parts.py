@@ -1,0 +1,110 @@
+"""Maps, role-wise patterns and recovered loss on arrays whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp.compare.readings import Frame, frame
+from interp.compare.swaps.maps import _least_squares
+from interp.compare.swaps.parts import by_role
+from interp.compare.swaps.result import _recovered
+from interp.probes.attention import with_rows
+from models.tasks.addition import TenDigitAddition
+from models.tasks.multi_addition import MultiOperandAddition
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def _frame(task: TenDigitAddition | MultiOperandAddition) -> Frame:
+    problems = task.sample(2, torch.Generator().manual_seed(0))
+    return frame(task, problems, task.encode(problems))
+
+
+PLAIN, WITH_BOS = _frame(TenDigitAddition()), _frame(MultiOperandAddition(2, 2))
+
+
+def _rows(at: Frame, seed: int) -> torch.Tensor:
+    """Random attention rows [1, target, key], zero beyond the query."""
+    rng = np.random.default_rng(seed)
+    length = at.member.shape[-1]
+    seen = np.arange(length) <= np.array(at.queries)[:, None]
+    weights = np.where(seen, rng.gamma(0.5, size=seen.shape) + 1e-9, 0.0)
+    return torch.from_numpy(weights / weights.sum(-1, keepdims=True))[None]
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_a_pattern_by_role_has_the_others_weight_on_roles_and_its_own_shares_within(seed: int):
+    own, other = _rows(PLAIN, seed), _rows(PLAIN, seed + 1)
+    new = by_role(own, other, PLAIN)
+    mass = [np.einsum("ntk,trk->ntr", rows.numpy(), PLAIN.member) for rows in (own, other, new)]
+    assert mass[2] == pytest.approx(mass[1], abs=1e-12)
+    ratio = np.einsum("ntr,trk->ntk", mass[1] / np.maximum(mass[0], 1e-300), PLAIN.member)
+    assert new.numpy() == pytest.approx(own.numpy() * ratio, abs=1e-9)
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_bos_keeps_its_weight_and_rows_still_add_up_to_one(seed: int):
+    own, other = _rows(WITH_BOS, seed), _rows(WITH_BOS, seed + 1)
+    new = by_role(own, other, WITH_BOS)
+    assert new.sum(-1).numpy() == pytest.approx(1)
+    assert new[..., 0].numpy() == pytest.approx(own[..., 0].numpy())
+    on_bos = torch.zeros_like(other)
+    on_bos[..., 0] = 1
+    assert by_role(own, on_bos, WITH_BOS).numpy() == pytest.approx(on_bos.numpy())
+
+
+def test_a_role_that_the_model_gives_nothing_is_shared_equally():
+    own = _rows(PLAIN, 0)
+    role = PLAIN.roles.index("own operands")
+    keys = torch.from_numpy(PLAIN.member[:, role])
+    own = torch.where(keys, 0.0, own)
+    new = by_role(own, torch.where(keys, 1.0, 0.0)[None] / keys.sum(-1).clamp_min(1)[:, None], PLAIN)
+    there = keys.any(-1)
+    assert new[0, there].numpy() == pytest.approx((keys[there] / keys[there].sum(-1, keepdim=True)).numpy())
+
+
+def test_only_the_rows_that_are_asked_for_change_and_the_pattern_is_not_written_to():
+    pattern = torch.rand(2, 3, 4, 4)
+    before = pattern.clone()
+    new = with_rows(pattern, 1, torch.ones(2, 4), [0, 3])
+    assert torch.equal(pattern, before)
+    changed = (new != pattern).any(-1)
+    assert changed[:, 1, [0, 3]].all() and int(changed.sum()) == 4
+
+
+@given(seeds)
+@settings(max_examples=20)
+def test_the_map_is_numpys_least_squares(seed: int):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(30, 4)), rng.normal(size=(30, 3))
+    weight, rank = _least_squares(torch.from_numpy(x), torch.from_numpy(y), float(np.linalg.norm(x)))
+    assert rank == 4
+    assert weight.numpy() == pytest.approx(np.linalg.lstsq(x, y, rcond=None)[0])
+
+
+def test_directions_of_rounding_size_take_no_part_in_the_map():
+    rng = np.random.default_rng(0)
+    x = np.stack((rng.normal(size=40), 1e-9 * rng.normal(size=40)), -1)
+    weight, rank = _least_squares(torch.from_numpy(x), torch.from_numpy(x[:, 1:] * 1e9), float(np.linalg.norm(x)))
+    assert rank == 1 and abs(weight[1, 0]) < 1
+    nothing, rank = _least_squares(torch.zeros(40, 2, dtype=torch.float64), torch.from_numpy(x), 3.0)
+    assert rank == 0 and not nothing.any()
+
+
+def test_recovered_is_one_for_the_whole_model_zero_for_the_ablated_and_undefined_without_harm():
+    rng = np.random.default_rng(0)
+    clean = rng.uniform(0, 0.1, 50)
+    ablated = clean + rng.uniform(1, 3, 50)
+    share = rng.multinomial(50, np.full(50, 1 / 50), size=300).T / 50
+    assert _recovered(ablated, clean, clean, share) == pytest.approx((1, 1, 1))
+    assert _recovered(ablated, ablated, clean, share) == pytest.approx((0, 0, 0))
+    value, low, high = _recovered(ablated, (ablated + clean) / 2 + rng.normal(0, 0.1, 50), clean, share)
+    assert low < value < high and value == pytest.approx(0.5, abs=0.05)
+    assert np.isnan(_recovered(clean, clean, clean, share)).all()
+    assert _recovered(ablated, 2 * ablated, clean, share)[2] < 0, "worse than nothing"

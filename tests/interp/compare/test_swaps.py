@@ -1,0 +1,323 @@
+"""Parts of one model in the place of another's: nothing is lost where they are the same, and the controls lose it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from torch import Tensor
+
+import interp
+import models
+from interp.compare.swaps.parts import EVERYTHING
+from interp.compare.swaps.result import SOURCES
+from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.two_digit import TwoDigitAddition
+from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+@pytest.fixture(scope="module")
+def gauge() -> interp.Swaps:
+    trained = models.load("microadder-57")
+    return interp.swap_components(trained, gauge_copy(trained), n=64, n_fit=96, untrained=3)
+
+
+@pytest.fixture(scope="module")
+def trained() -> interp.Swaps:
+    a, b = models.load("microadder-57"), models.load("microadder-67")
+    return interp.swap_components(a, b, n=64, n_fit=96, untrained=2, stitch=["L0 MLP"])
+
+
+def losses(result: interp.Swaps, source: str = "swapped") -> dict[str, float]:
+    return {name: float(result.rows(name, source)["loss"].iloc[0]) for name in result.components}
+
+
+# ---- what must not change
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_models_own_parts_change_nothing(layers: int):
+    model = dense(config=CONFIG.replace(n_layers=layers))
+    result = interp.swap_components(model, model, n=6, n_fit=40, untrained=[])
+    whole = float(result.whole["loss"])
+    itself, ablated = losses(result, "itself"), losses(result, "ablated")
+    for name, loss in losses(result).items():
+        assert loss == pytest.approx(whole, abs=1e-9), name
+        if name.endswith(("pattern", "patterns")):
+            assert loss == whole, f"{name} is copied, bit by bit"
+        assert loss == itself[name]
+        assert abs(ablated[name] - whole) > 1e-6, name
+    mapped = result.table[(result.table["source"] == "swapped") & (result.table["fitted"] > 0)]
+    assert len(mapped) and mapped["r2"].to_numpy() == pytest.approx(1)
+
+
+def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: interp.Swaps):
+    assert gauge.whole["right"] == gauge.whole["n"] == 64
+    assert set(gauge.kept()) == set(gauge.components)
+    for name in gauge.components:
+        row = gauge.swapped(name)
+        assert row["right"] == 64, name
+        assert row["recovered"] == pytest.approx(1, abs=1e-3), name
+        if row["fitted"]:
+            assert row["r2"] == pytest.approx(1, abs=1e-4), name
+    assert gauge.swapped("L0U0")["partner"] == "L0U1", "units are in reverse in the copy"
+    assert gauge.swapped("L0H0 pattern")["overlap"] == pytest.approx(1, abs=1e-4)
+    assert "keeps" in gauge.sentence() or "keep" in gauge.sentence()
+
+
+def test_the_controls_lose_what_the_same_model_keeps(gauge: interp.Swaps):
+    for name in gauge.components:
+        assert gauge.rows(name, "ablated")["exact"].max() < 0.2, name
+        assert gauge.rows(name, "untrained")["exact"].max() < 0.3, name
+        if "pattern" not in name:
+            assert gauge.rows(name, "shuffled")["exact"].max() < 0.2, name
+    pattern = gauge.rows("L0H0 pattern", "shuffled").iloc[0]
+    assert pattern["right"] == 64, "where this model looks does not depend on the problem"
+
+
+def test_swapping_changes_neither_model():
+    a, b = models.load("microadder-57"), models.load("microadder-67")
+    before = copy.deepcopy(a.state_dict()), copy.deepcopy(b.state_dict())
+    interp.swap_components(a, b, components=["L0 MLP"], n=4, n_fit=8, untrained=1)
+    for model, state in zip((a, b), before, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+        assert not any(point._forward_hooks for point in model.hook_dict.values())
+
+
+# ---- what the numbers are
+
+
+def test_two_trained_adders_share_their_attention(trained: interp.Swaps):
+    for name in ("L0H0 pattern", "L0H0 values", "L0H0 output", "L0 attention", "L0 stream"):
+        row = trained.swapped(name)
+        assert row["exact"] > 0.9 and row["recovered_low"] > 0.9, name
+        assert row["p_untrained"] == pytest.approx(1 / 3), name
+
+
+def test_a_map_fitted_to_the_loss_does_better_than_least_squares_and_not_for_untrained_models(trained: interp.Swaps):
+    least, best = trained.swapped("L0 MLP"), trained.rows("L0 MLP", "stitched").iloc[0]
+    assert best["loss"] < least["loss"] and best["exact"] > least["exact"]
+    assert best["r2"] < least["r2"], "least squares leave the least"
+    assert trained.rows("L0 MLP", "stitched untrained")["exact"].max() < 0.2
+    assert f"L0 MLP {best['exact']:.3f}" in trained.sentence()
+
+
+def test_what_is_not_swapped_cannot_be_stitched():
+    model = models.load("microadder-57")
+    with pytest.raises(UserError, match="'L0 MLP' is to be stitched, but it is not among the components"):
+        interp.swap_components(model, model, components=["L0H0 pattern"], stitch=["L0 MLP"], n=4, n_fit=4)
+
+
+def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
+    a, b = models.load("microadder-57"), models.load("microadder-67")
+    result = interp.swap_components(a, b, components=["L0 MLP"], n=16, n_fit=32, seed=5, untrained=[])
+    problems = _problems(a.task, 48, 5)
+    queries = list(a.task.query_positions)
+    _, own = a.run_with_cache(a.task.encode(problems))
+    _, other = b.run_with_cache(b.task.encode(problems))
+    y, x = (cache["blocks.0.hook_mlp_out"][:, queries].detach().double().numpy() for cache in (own, other))
+    fit, held = slice(0, 32), slice(32, 48)
+    dx, dy = ((z[fit] - z[fit].mean(0)).reshape(-1, z.shape[-1]) for z in (x, y))
+    weight = np.linalg.lstsq(dx, dy, rcond=1e-6)[0]
+    new = y[fit].mean(0) + (x[held] - x[fit].mean(0)) @ weight
+    stream = own["blocks.0.hook_resid_mid"][held][:, queries].double() + torch.from_numpy(new)
+    logits = a.unembed(a.ln_final(stream.float())).detach()
+    targets = a.task.targets(problems[held])
+    row = result.swapped("L0 MLP")
+    assert row["right"] == int((logits.argmax(-1) == targets).all(1).sum())
+    assert row["tokens"] == pytest.approx(float((logits.argmax(-1) == targets).double().mean()))
+    expected = torch.nn.functional.cross_entropy(logits.double().transpose(1, 2), targets)
+    assert row["loss"] == pytest.approx(float(expected), rel=1e-3)
+    left = ((y[held] - new) ** 2).sum() / ((y[held] - y[fit].mean(0)) ** 2).sum()
+    assert row["r2"] == pytest.approx(1 - left, abs=1e-5)
+
+
+def _problems(task: Any, n: int, seed: int) -> Tensor:
+    from interp.compare.swaps.swaps import _two_samples
+
+    fit, held_out, _ = _two_samples(task, n - n // 3, n // 3, seed)
+    return torch.cat((fit, held_out))
+
+
+def test_exact_match_by_carry_chain_adds_up_to_the_whole(trained: interp.Swaps):
+    chains = trained.by_chain.groupby(["component", "source", "copy"])[["n", "right"]].sum()
+    for row in trained.table.itertuples():
+        found = chains.loc[(row.component, row.source, row.copy)]
+        assert (found["n"], found["right"]) == (row.n, row.right)
+    assert trained.by_chain["chain"].nunique() > 3
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others():
+    a, b = models.load("microadder-57"), models.load("microadder-67")
+    tables = [
+        interp.swap_components(a, b, components=["L0 MLP"], n=12, n_fit=12, seed=seed, untrained=2).to_dataframe()
+        for seed in (4, 4, 6)
+    ]
+    assert tables[0].equals(tables[1]) and not tables[0].equals(tables[2])
+
+
+def test_a_stock_transformer_lens_model_is_swapped_like_ours():
+    from tests.interp.conftest import stock_copy
+
+    a, b = models.load("microadder-57"), models.load("microadder-67")
+    ours, stock = (
+        interp.swap_components(each, b, a.task, ["L0H0 output", "L0 MLP"], n=12, n_fit=24, untrained=[])
+        for each in (a, stock_copy(a))
+    )
+    assert stock.table["right"].tolist() == ours.table["right"].tolist()
+    assert stock.table["margin"].to_numpy() == pytest.approx(ours.table["margin"].to_numpy(), rel=1e-3)
+
+
+# ---- which parts there are
+
+
+def test_components_are_named_groups_and_sums():
+    model = dense()
+    asked = ["L0U3", "L0U0 + L0U4", "all patterns + L0 MLP"]
+    result = interp.swap_components(model, dense(1), components=asked, n=4, n_fit=8, untrained=[])
+    assert result.components == asked
+    assert len(result.swapped("L0U0 + L0U4")["partner"].split(", ")) == 2
+    assert "all units" in interp.swap_components(model, dense(1), n=4, n_fit=8, untrained=[]).components
+
+
+def test_models_of_other_widths_heads_and_layers_give_what_parts_they_have():
+    small, deep = dense(config=CONFIG.replace(n_heads=2, d_mlp=3, d_head=2)), dense(config=CONFIG.replace(n_layers=2))
+    fewer = interp.swap_components(dense(), small, n=4, n_fit=40, untrained=[])
+    heads = [name for name in fewer.components if name.endswith(" output")]
+    assert len(heads) == 2, "one of three heads has no partner"
+    assert fewer.swapped("L0H0 output" if "L0H0 output" in heads else heads[0])["fitted"] == 2 * 4
+    other = interp.swap_components(dense(), deep, n=4, n_fit=8, untrained=[])
+    assert "L0 MLP" not in other.components and "final stream" in other.components
+    bare = dense(config=CONFIG.replace(d_mlp=0))
+    without = interp.swap_components(bare, bare, n=4, n_fit=8, untrained=[])
+    assert "L0 attention" in without.components and not any("U" in name[:3] for name in without.components)
+
+
+def test_the_hand_built_decoder_and_a_trained_one_are_swapped_both_ways():
+    built = models.build("position-coupling-hand-built", max_operands=2, max_digits=2)
+    fresh = models.build("position-coupling-1l4h-small")
+    task = MultiOperandAddition(2, 2)
+    asked = ["all patterns", "all patterns by role", "L0 MLP"]
+    forth = interp.swap_components(fresh, built, task, asked, n=4, n_fit=12, untrained=1)
+    back = interp.swap_components(built, fresh, task, asked, n=4, n_fit=12, untrained=1)
+    assert forth.control == (fresh.name_or_path, 1) == back.control, "nothing can be drawn of the hand-built model"
+    assert back.whole["exact"] == 1
+    overlap = {name: float(forth.swapped(name)["overlap"]) for name in asked[:2]}
+    assert overlap["all patterns by role"] != overlap["all patterns"]
+    assert 0 <= min(overlap.values()) <= max(overlap.values()) <= 1
+
+
+def test_a_part_that_does_not_vary_in_the_other_model_is_ablated():
+    def still(table: Mapping[str, Tensor]) -> None:
+        table["blocks/0/attn/W_V"].zero_()
+
+    result = interp.swap_components(
+        dense(), dense(change=still), components=["all values"], n=6, n_fit=12, untrained=[]
+    )
+    row = result.swapped("all values")
+    assert row["fitted"] == 0 and row["r2"] == 0
+    assert row["loss"] == losses(result, "ablated")["all values"]
+
+
+# ---- which problems
+
+
+def test_no_problem_is_both_fitted_and_measured_on():
+    from interp.compare.swaps.swaps import _two_samples
+
+    task = TwoDigitAddition()
+    fit, held_out, source = _two_samples(task, 700, 900, seed=0)
+    numbers = [set(task.numbers(part)) for part in (fit, held_out)]
+    assert [len(part) for part in numbers] == [700, 900] and not numbers[0] & numbers[1]
+    assert "700" in source
+
+
+def test_more_problems_than_there_are_is_an_error():
+    from interp.compare.swaps.swaps import _two_samples
+
+    with pytest.raises(UserError, match="different problems, not 400"):
+        _two_samples(MultiOperandAddition(2, 1), 200, 200, seed=0)
+
+
+# ---- bad input
+
+
+def test_an_unknown_component_is_refused_with_the_closest_and_so_are_none_and_two_of_one():
+    model = models.load("microadder-57")
+    with pytest.raises(UserError, match=r"no component 'L0H0 pattrn'.*Did you mean 'L0H0 pattern'"):
+        interp.swap_components(model, model, components=["L0H0 pattrn"], n=4, n_fit=4)
+    with pytest.raises(UserError, match="no component 'L3 MLP'"):
+        interp.swap_components(model, model, components=["L0U0 + L3 MLP"], n=4, n_fit=4)
+    with pytest.raises(UserError, match="nothing to swap"):
+        interp.swap_components(model, model, components=[], n=4, n_fit=4)
+    with pytest.raises(UserError, match="asked for twice"):
+        interp.swap_components(model, model, components=["L0 MLP", "L0 MLP"], n=4, n_fit=4)
+
+
+def test_other_formats_are_refused():
+    with pytest.raises(UserError, match="different formats"):
+        interp.swap_components(models.load("microadder-57"), models.load("adder-456"))
+    with pytest.raises(UserError, match="not a model"):
+        interp.swap_components(models.load("microadder-57"), "microadder-67")
+
+
+@pytest.mark.parametrize(("n", "n_fit"), [(1, 8), (8, 1), (0, 0)])
+def test_a_single_problem_is_refused(n: int, n_fit: int):
+    with pytest.raises(UserError):
+        interp.swap_components(dense(), dense(), n=n, n_fit=n_fit)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_model_that_diverged_is_refused(which: int):
+    def broken(table: Mapping[str, Tensor]) -> None:
+        table["embed/W_E"][3] = float("nan")
+
+    pair = [dense(), dense()]
+    pair[which] = dense(change=broken)
+    with pytest.raises(UserError, match="diverged"):
+        interp.swap_components(pair[0], pair[1], n=4, n_fit=8, untrained=[])
+
+
+# ---- what the result says
+
+
+def test_the_result_says_tabulates_and_draws_itself(trained: interp.Swaps):
+    text = trained.sentence()
+    assert f"{len(trained.kept())} of {len(trained.components)} swaps keep at least 95%" in text
+    assert f"{trained.swapped(EVERYTHING)['exact']:.3f}" in text and "untrained" in text
+    assert "maps fitted on 96 others" in str(trained) and "n = 64" in trained._repr_html_()
+    assert set(trained.summary()["component"]) == set(trained.components)
+    figure = trained.figure()
+    assert isinstance(figure, go.Figure)
+    title = figure.layout.title.text.replace("<br>", " ")
+    assert f"{trained.swapped('L0 attention')['exact']:.2f} of the problems with microadder-67's attention" in title
+    drawn = next(trace for trace in figure.data if trace.name == "the other's")
+    assert list(drawn.y) == trained.components
+    assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
+    with pytest.raises(UserError, match="no measure 'exac'.*'exact'"):
+        trained.figure("exac")
+
+
+def test_unknown_rows_are_refused_with_the_closest(trained: interp.Swaps):
+    with pytest.raises(UserError, match="Did you mean 'L0 MLP'"):
+        trained.rows("L0 MPL")
+    with pytest.raises(UserError, match="no source 'shufled'"):
+        trained.rows("L0 MLP", "shufled")
+    assert [len(trained.rows("L0 MLP", source)) for source in SOURCES] == [1, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_stored_result_says_and_draws_the_same(trained: interp.Swaps):
+    again = interp.Swaps.from_dict(json.loads(json.dumps(trained.to_dict())))
+    assert again.sentence() == trained.sentence() and again.control == trained.control
+    assert again.figure("recovered").to_json() == trained.figure("recovered").to_json()
+    with pytest.raises(UserError, match="not a stored result"):
+        interp.Swaps.from_dict({"table": []})

@@ -1,0 +1,128 @@
+"""The problems that probes look at, and the models they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import models
+from interp.core.problems import carry_rich, derangement, draw, resolve_task, right_tokens
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from models.tasks.multi_addition import MultiOperandAddition
+from tests.toy_task import ToyAddition
+
+
+def test_the_same_seed_draws_the_same_problems():
+    task = TenDigitAddition()
+    first, again, other = (draw(task, None, 100, seed, 0.5).problems for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_carry_heavy_share_holds_the_long_chains_that_uniform_problems_lack():
+    task = TenDigitAddition()
+    problems = draw(task, None, 4000, 0, 0.5).problems
+    chain = task.chain_length(problems)
+    assert chain[:2000].max() < chain[2000:].max()
+    assert (chain[2000:] >= 6).float().mean() > 0.03 > (chain[:2000] >= 6).float().mean()
+
+
+def test_carry_rich_digits_are_possible_numbers_of_that_many_digits():
+    numbers = carry_rich(10, 500, np.random.default_rng(0))
+    assert numbers.min() >= 0
+    assert numbers.max() < 10**10
+
+
+@pytest.mark.parametrize("n_digits", [1, 4, 25])
+def test_a_task_of_many_operands_gets_carry_rich_problems_where_it_adds_two(n_digits):
+    task = MultiOperandAddition(2, n_digits)
+    sample = draw(task, None, 400, 0, 0.5)
+    assert sample.provenance.source == "problems (200 uniform, 200 rich in carry chains)"
+    long = task.chain_length(sample.problems) >= 3
+    assert long[200:].sum() > 2 * long[:200].sum() or n_digits == 1
+    assert n_digits == 1 or sample.problems[..., -1].min() > 0  # as in the task's own problems
+    assert draw(MultiOperandAddition(3, n_digits), None, 50, 0, 0.5).provenance.source == "uniform problems"
+
+
+def test_the_provenance_says_what_was_drawn():
+    assert str(draw(TenDigitAddition(), None, 100, 7, 0.25).provenance) == (
+        "sampled: n = 100 problems (75 uniform, 25 rich in carry chains), seed 7"
+    )
+    assert "given problems" in str(draw(TenDigitAddition(), [(1, 2), (3, 4)], 100, 7).provenance)
+
+
+def test_a_task_without_carry_rich_problems_gets_uniform_ones():
+    assert draw(ToyAddition(), None, 50, 0, 0.5).provenance.source == "uniform problems"
+
+
+def test_problems_may_come_from_a_generator():
+    assert len(draw(TenDigitAddition(), ((i, i) for i in range(5)), 0, 0).tokens) == 5
+
+
+@pytest.mark.parametrize(
+    ("problems", "n", "share", "says"),
+    [
+        (None, 1, 0.0, "at least 2"),
+        (None, 10, 1.5, "between 0 and 1"),
+        ([(1, 2)], 10, 0.0, "at least 2"),
+        ([(1, -2), (3, 4)], 10, 0.0, "-2"),
+    ],
+)
+def test_samples_that_cannot_be_drawn_are_refused_in_a_sentence(problems, n, share, says):
+    with pytest.raises(UserError, match=says):
+        draw(TenDigitAddition(), problems, n, 0, share)
+
+
+class WithoutTask:
+    """Hooks and a config, but no task."""
+
+    training = False
+    cfg = models.get_spec("microadder-57").weight_map().config
+
+    def run_with_hooks(self) -> None: ...
+
+    def modules(self) -> list[nn.Module]:
+        return []
+
+
+def test_a_model_without_hooks_a_task_or_the_right_task_is_refused():
+    adder = models.build("microadder-57")
+    with pytest.raises(UserError, match="run_with_hooks"):
+        resolve_task(nn.Linear(2, 2), TenDigitAddition())
+    with pytest.raises(UserError, match="pass task="):
+        resolve_task(WithoutTask(), None)
+    with pytest.raises(UserError, match="not str"):
+        resolve_task(adder, "addition")  # type: ignore[arg-type]
+    short = ToyAddition()
+    short.input_length = 40
+    with pytest.raises(UserError, match="40 positions"):
+        resolve_task(adder, short)
+    short.d_vocab = 14
+    with pytest.raises(UserError, match="14 tokens"):
+        resolve_task(adder, short)
+
+
+def test_a_model_with_dropout_in_training_mode_is_refused():
+    adder = models.build("microadder-57").train()
+    assert resolve_task(adder, None) is adder.task  # nothing random in it
+    adder.extra = nn.Dropout(0.1)
+    with pytest.raises(UserError, match="training mode"):
+        resolve_task(adder, None)
+
+
+@given(st.integers(2, 60), st.integers(0, 2**31))
+def test_a_derangement_moves_every_example(n, seed):
+    order = derangement(n, seed)
+    assert sorted(order.tolist()) == list(range(n)) and not (order == torch.arange(n)).any()
+    assert torch.equal(order, derangement(n, seed))
+
+
+def test_no_token_is_right_among_logits_that_are_not_numbers():
+    logits, right = torch.zeros(2, 1, 10), torch.zeros(2, 1, dtype=torch.int64)
+    logits[1, 0, 3] = float("nan")
+    assert right_tokens(logits, right).tolist() == [[True], [False]]

@@ -1,0 +1,270 @@
+"""The statistics behind the probes, against brute force and scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats as scipy_stats
+
+from interp.core import stats
+from interp.core.stats import (
+    auroc,
+    best_threshold,
+    bootstrap_interval,
+    clopper_pearson,
+    clustered_proportion,
+    mean_interval,
+    permutation_p,
+    stratified_auroc,
+    stratified_difference,
+    widened,
+)
+from models.errors import UserError
+
+
+@st.composite
+def labelled_rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values with ties, labels, strata."""
+    n = draw(st.integers(2, 25))
+    values = draw(arrays(np.float64, n, elements=st.integers(-4, 4).map(float)))
+    labels, stratum = (draw(arrays(np.bool_, n)) for _ in range(2))
+    return values, labels, stratum
+
+
+def brute_force_auroc(values: np.ndarray, labels: np.ndarray) -> float:
+    pairs = [(p > q) + 0.5 * (p == q) for p in values[labels] for q in values[~labels]]
+    return float(np.mean(pairs)) if pairs else float("nan")
+
+
+@given(labelled_rows())
+def test_auroc_is_the_share_of_pairs_in_order(rows):
+    values, labels, _ = rows
+    assert auroc(values[:, None], labels[:, None])[0, 0] == pytest.approx(
+        brute_force_auroc(values, labels), nan_ok=True
+    )
+
+
+@given(labelled_rows())
+def test_stratified_auroc_compares_pairs_of_the_same_stratum_only(rows):
+    values, labels, stratum = rows
+    pairs = [
+        (values[i] > values[j]) + 0.5 * (values[i] == values[j])
+        for i in np.flatnonzero(labels)
+        for j in np.flatnonzero(~labels)
+        if stratum[i] == stratum[j]
+    ]
+    expected = float(np.mean(pairs)) if pairs else float("nan")
+    assert stratified_auroc(values[:, None], labels[:, None], stratum)[0, 0] == pytest.approx(expected, nan_ok=True)
+
+
+@given(labelled_rows())
+def test_stratified_difference_of_a_single_stratum_is_the_plain_difference(rows):
+    values, labels, _ = rows
+    found = stratified_difference(values[:, None], labels[:, None], np.zeros(len(values), dtype=bool))[0, 0]
+    both = labels.any() and not labels.all()
+    expected = values[labels].mean() - values[~labels].mean() if both else float("nan")
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+def test_stratified_difference_removes_a_confounder_that_the_plain_difference_shows():
+    rng = np.random.default_rng(0)
+    cause = rng.random(20_000) < 0.5
+    label = np.where(rng.random(20_000) < 0.8, cause, ~cause)  # agrees with the cause in four of five rows
+    outcome = cause.astype(float)[:, None]
+    plain = outcome[label].mean() - outcome[~label].mean()
+    held = stratified_difference(outcome, label[:, None], cause)[0, 0]
+    assert plain == pytest.approx(0.6, abs=0.03)
+    assert held == 0.0
+
+
+@given(labelled_rows())
+def test_no_threshold_classifies_better_than_the_best_threshold(rows):
+    values, labels, _ = rows
+    cuts = np.concatenate(([-np.inf], np.unique(values), [np.inf]))
+    above = [(values > cut) for cut in cuts]
+    best = max(max((a == labels).mean(), (a != labels).mean()) for a in above)
+    threshold, is_above, accuracy = best_threshold(values, labels[:, None])
+    assert accuracy[0] == pytest.approx(best)
+    assert (((values > threshold[0]) == is_above[0]) == labels).mean() == pytest.approx(best)
+
+
+@given(st.integers(1, 400), st.data())
+def test_clopper_pearson_is_scipys_exact_interval(n, data):
+    k = data.draw(st.integers(0, n))
+    exact = scipy_stats.binomtest(k, n).proportion_ci(method="exact")
+    assert clopper_pearson(k, n) == pytest.approx((exact.low, exact.high))
+
+
+def test_no_error_in_10010_bounds_the_error_rate_only_below_three_in_ten_thousand():
+    low, high = clopper_pearson(10_010, 10_010, confidence=0.90)  # one-sided 95%
+    assert high == 1.0
+    assert 1 - low == pytest.approx(3.0e-4, rel=0.01)
+
+
+@pytest.mark.parametrize(("k", "n", "confidence"), [(5, 4, 0.95), (-1, 4, 0.95), (1, 4, 1.0), (1, 4, 0.0)])
+def test_impossible_proportions_are_refused(k, n, confidence):
+    with pytest.raises(UserError):
+        clopper_pearson(k, n, confidence)
+
+
+def test_independent_rows_get_the_plain_exact_interval_or_a_slightly_wider_one():
+    rng = np.random.default_rng(1)
+    success, cluster = rng.random(4000) < 0.3, np.repeat(np.arange(400), 10)
+    found = clustered_proportion(success, cluster)
+    low, high = clopper_pearson(int(success.sum()), 4000)
+    assert found.high - found.low == pytest.approx(high - low, rel=0.15)
+
+
+def test_rows_that_copy_their_cluster_count_once_per_cluster():
+    rng = np.random.default_rng(2)
+    success, cluster = np.repeat(rng.random(400) < 0.3, 10), np.repeat(np.arange(400), 10)
+    found = clustered_proportion(success, cluster)
+    assert found.n_effective == pytest.approx(400, rel=0.01)
+    assert found.low < found.value < found.high
+
+
+def test_rows_that_all_agree_count_once_per_cluster():
+    found = clustered_proportion(np.ones(4000, dtype=bool), np.repeat(np.arange(400), 10))
+    assert (found.low, found.high) == clopper_pearson(400, 400)
+    assert found.n_effective == 400
+
+
+def test_clustered_intervals_cover_the_truth_at_their_level():
+    """Rows that half-follow their cluster: the interval misses in about 5% of draws, and a naive one in far more."""
+    rng = np.random.default_rng(3)
+    missed = naive = 0
+    for _ in range(400):
+        own, shared = rng.random((60, 10)) < 0.4, np.repeat(rng.random((60, 1)) < 0.4, 10, 1)
+        success = np.where(rng.random((60, 10)) < 0.5, own, shared).ravel()
+        found = clustered_proportion(success, np.repeat(np.arange(60), 10))
+        missed += not found.low <= 0.4 <= found.high
+        low, high = clopper_pearson(int(success.sum()), 600)
+        naive += not low <= 0.4 <= high
+    assert missed / 400 < 0.09
+    assert naive / 400 > 0.12
+
+
+SIZES = {
+    "doubling": 2 ** np.arange(10),
+    "one giant": np.array([100, *[1] * 20]),
+    "a long tail": np.maximum(1, np.random.default_rng(0).lognormal(1.5, 1.5, 200).astype(int)),
+    "1 to 10": np.random.default_rng(0).integers(1, 11, 40),
+    "alike": np.full(30, 10),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("share", [0.5, 0.8])
+@pytest.mark.parametrize("follow", [0.0, 0.5, 1.0])
+def test_clusters_of_unequal_size_are_covered(sizes, share, follow):
+    """Rows follow their cluster with this chance. With the clip at the number of clusters 0.0 to 0.8 of "doubling",
+    "one giant" and "a long tail" were covered where all rows follow. Ten clusters that double are as good as three."""
+    least = 0.7 if sizes == "doubling" and follow == 0.5 else 0.9
+    rng = np.random.default_rng(7)
+    cluster = np.repeat(np.arange(len(SIZES[sizes])), SIZES[sizes])
+    covered = 0
+    for _ in range(300):
+        shared = (rng.random(len(SIZES[sizes])) < share)[cluster]
+        success = np.where(rng.random(len(cluster)) < follow, shared, rng.random(len(cluster)) < share)
+        found = clustered_proportion(success, cluster)
+        assert found.n_effective <= len(cluster) + 1e-9
+        covered += found.low <= share <= found.high
+    assert covered / 300 >= least
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_rows_that_are_clusters_of_their_own_get_the_exact_interval(success):
+    found = clustered_proportion(np.array(success), np.arange(len(success)))
+    assert (found.low, found.high) == pytest.approx(clopper_pearson(sum(success), len(success)))
+
+
+def test_a_permutation_p_value_is_never_zero_and_counts_ties():
+    assert permutation_p(2.0, np.zeros(99)) == 0.01
+    assert permutation_p(0.0, np.zeros(99)) == 1.0
+
+
+def test_the_interval_of_a_mean_is_students():
+    values = np.array([2.1, 2.3, 2.4, 2.2])
+    _, low, high = mean_interval(values)
+    expected = scipy_stats.t.interval(0.95, 3, loc=values.mean(), scale=scipy_stats.sem(values))
+    assert (low, high) == pytest.approx(expected)
+    assert mean_interval(values[:1])[1:] == (-np.inf, np.inf)
+
+
+def test_a_bootstrap_interval_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    values = rng.exponential(size=(400, 60))  # 400 experiments of 60 examples with mean 1
+    low, high = bootstrap_interval(values, seed=0)
+    covered = ((low <= 1) & (high >= 1)).mean()
+    assert 0.88 < covered < 0.98
+    again = bootstrap_interval(values[:3], seed=0)
+    assert (again[0] == low[:3]).all() and (again[1] == high[:3]).all()
+
+
+DRAWS = {
+    "normal": (lambda rng, shape: rng.normal(size=shape), 0.0),
+    "uniform": (lambda rng, shape: rng.random(shape), 0.5),
+    "exponential": (lambda rng, shape: rng.exponential(size=shape), 1.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "least"),
+    [
+        *(("normal", n, 0.93) for n in (3, 5, 10, 40)),
+        *(("uniform", n, 0.92) for n in (5, 10, 40)),
+        ("exponential", 5, 0.86),  # a long tail: 95% takes more examples than these
+        ("exponential", 40, 0.91),
+    ],
+)
+def test_bootstrap_intervals_of_few_examples_cover_the_mean(name, n, least):
+    """Plain percentiles cover 0.83 (normal) and 0.77 (exponential) with 5 examples."""
+    draw, mean = DRAWS[name]
+    low, high = bootstrap_interval(draw(np.random.default_rng(n), (3000, n)), seed=0)
+    assert ((low <= mean) & (mean <= high)).mean() >= least
+    assert ((low <= mean) & (mean <= high)).mean() <= 0.975
+
+
+def test_the_bootstrap_of_normal_values_is_students_interval():
+    values = np.random.default_rng(0).normal(size=(50, 8))
+    low, high = bootstrap_interval(values, seed=1, resamples=20_000)
+    students = np.array([mean_interval(row)[1:] for row in values])
+    width = students[:, 1] - students[:, 0]
+    assert (high - low) / width == pytest.approx(np.ones(50), abs=0.12)
+    assert ((high - low) / width).mean() == pytest.approx(1.0, abs=0.03)
+
+
+def test_large_samples_are_resampled_block_by_block_within_the_budget(monkeypatch):
+    """The same distribution from other random numbers: ends agree to the noise of 2,000 resamples."""
+    values = np.random.default_rng(2).exponential(size=(3, 4000))
+    whole = np.stack(bootstrap_interval(values, seed=0, resamples=2000))
+    asked = []
+    real = np.random.Generator.multinomial
+
+    class Watched(np.random.Generator):
+        def multinomial(self, n, pvals, size=None):
+            drawn = real(self, n, pvals, size=size)
+            asked.append(drawn.size)
+            return drawn
+
+    monkeypatch.setattr(stats, "NUMBERS_AT_ONCE", 2**20)
+    monkeypatch.setattr(stats.np.random, "default_rng", lambda seed: Watched(np.random.PCG64(seed)))
+    blocks = np.stack(bootstrap_interval(values, seed=0, resamples=2000))
+    assert len(asked) > 5 and max(asked) <= 2**20
+    assert blocks == pytest.approx(whole, abs=0.006) and not np.array_equal(blocks, whole)
+
+
+def test_one_example_has_no_interval_and_many_are_left_as_they_were():
+    low, high = bootstrap_interval(np.array([[3.0]]), seed=0)
+    assert (low[0], high[0]) == (-np.inf, np.inf)
+    assert widened(1.0, 0.9, 1.2, 4096) == pytest.approx((0.9, 1.2), abs=2e-4)
+
+
+def test_a_bootstrap_interval_of_a_constant_is_a_point_and_of_nothing_an_error():
+    low, high = bootstrap_interval(np.full((2, 3, 10), 7.0), seed=0)
+    assert low.shape == (2, 3) and np.allclose(low, 7) and np.allclose(high, 7)
+    with pytest.raises(UserError, match="needs examples"):
+        bootstrap_interval(np.empty((2, 0)), seed=0)

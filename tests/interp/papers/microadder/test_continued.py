@@ -1,0 +1,72 @@
+"""Below 57 parameters by continuation: what needs no training, who is carried on, and what is stored."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+import interp
+import models
+from interp.papers.microadder.continued import first_perfect
+from interp.papers.studies import Settings, find_experiment
+from models.microadder_continued import CONTINUED, SMALLEST, TRIED
+from models.training import train
+from models.training.loop import Trainer
+from models.training.recipes import Recipe
+from models.training.run_folder import RunFolder
+from tests.training.edited import edit_checkpoint
+
+STORED = Path(interp.__file__).parent / "data" / "experiments" / "microadder-continued.json"
+
+
+def test_every_step_has_fewer_numbers_than_the_one_before() -> None:
+    assert all(a.n_parameters > b.n_parameters and b.before == a.name for a, b in pairwise(CONTINUED))
+    assert all(step.n_parameters < SMALLEST.n_parameters and step.before == SMALLEST.name for step in TRIED)
+
+
+def test_without_time_the_page_has_the_steps_that_need_no_training(tmp_path: Path) -> None:
+    said: list[str] = []
+    settings = Settings(out=tmp_path, minutes=1e-9, problems=20, progress=False, say=said.append)
+    page = find_experiment("microadder:continued").run(settings)
+    assert page is not None and "Out of time" in said[-1]
+    data = json.loads(page.with_suffix(".json").read_text())
+    assert data["smallest"] == 51 and data["sweeps"] == []
+    assert [row["right before training"] == "10,010 of 10,010" for row in data["steps"]] == [True, True, False]
+
+
+def test_the_seed_that_was_perfect_first_is_carried_on(tmp_path: Path, monkeypatch) -> None:
+    """Three seeds around a trained model, held still; the first is spoiled and the others are planted perfect later."""
+    trained = models.load("microadder-57")
+    recipe = Recipe(steps=30, batch_size=32, eval_every=10, validation_size=64, snapshots=1, lr=1e-9, weight_decay=0.0)
+    perfect = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])
+    make = Trainer._make_groups
+
+    def planted(self: Trainer) -> None:
+        if self.step_number == 0:
+            self.theta[[1, 2]] = perfect
+        make(self)
+
+    monkeypatch.setattr(Trainer, "_make_groups", planted)
+    train("microadder-57", tmp_path / "run", 3, recipe=recipe, device="cpu", compile=False, progress=False)
+    edit_checkpoint(tmp_path / "run", lambda entry: entry["state"]["seeds"][1].update(first_perfect_step=30))
+    _, tensors, _ = RunFolder(tmp_path / "run").load_checkpoint()
+    found = first_perfect(tmp_path / "run", models.build("microadder-57"))
+    assert found is not None
+    assert torch.equal(torch.cat([p.reshape(-1) for p in found.parameters()]), tensors["best_theta"][2])
+    edit_checkpoint(tmp_path / "run", lambda entry: [seed.update(best_exact=0.5) for seed in entry["state"]["seeds"]])
+    assert first_perfect(tmp_path / "run", models.build("microadder-57")) is None
+
+
+def test_the_stored_chain_goes_down_to_the_model_in_the_zoo() -> None:
+    data = json.loads(STORED.read_text())
+    by_name = {sweep["model"]: sweep for sweep in data["sweeps"]}
+    assert [row["parameters"] for row in data["steps"]] == [step.n_parameters for step in (*CONTINUED, *TRIED)]
+    assert data["smallest"] == SMALLEST.n_parameters
+    for step in CONTINUED[2:]:
+        assert 10_010 in by_name[step.name]["on_test"]
+    for step in TRIED:
+        assert 10_010 not in by_name[step.name]["on_test"]
+    assert models.score(models.load(SMALLEST.name)).correct == 10_010

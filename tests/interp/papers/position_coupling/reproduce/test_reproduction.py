@@ -1,0 +1,195 @@
+"""A figure from nothing: trained, evaluated, drawn, and continued after every kind of stop."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+import models
+from interp.cli import main
+from interp.papers.position_coupling.reproduce.cost import duration, training_seconds
+from interp.papers.position_coupling.reproduce.reproduction import Reproduction, find_figure
+from interp.probes.heatmaps.grid import PAPER_GRID
+from interp.probes.heatmaps.panels import GridPanels
+from models.errors import UserError
+from models.position_coupling import SMALL, DecoderSize, Variant
+from models.position_coupling_figures import FIGURES, PaperFigure, register_variant
+from models.registry import get_spec
+from models.training.recipes import RECIPES, get_recipe
+
+TINY = {
+    "coupled": SMALL["addition"].replace(size=DecoderSize(1, 2, 8, 8), longest=2, most=2, limits=(4, 4), set_size=64),
+    "without": SMALL["addition"].replace(
+        size=DecoderSize(1, 2, 8, 8), longest=2, most=2, limits=(4, 4), set_size=64, positions="none"
+    ),
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch) -> dict[str, Variant]:
+    """A figure "tiny" of two models that train in a second."""
+    for variant in TINY.values():
+        recipe = get_spec(register_variant(variant)).recipe or ""
+        few = get_recipe(recipe).replace(
+            steps=12, warmup_steps=1, batch_size=4, validation_size=4, eval_every=4, snapshots=0
+        )
+        monkeypatch.setitem(RECIPES, recipe, few)
+    figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
+    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.FIGURES", figures)
+    return TINY
+
+
+def job(out: Path, said: list[str] | None = None, **options) -> Reproduction:
+    say = (lambda text: None) if said is None else said.append
+    return Reproduction("position-coupling:tiny", out=out, n=3, progress=False, say=say, device="cpu", **options)
+
+
+def test_from_nothing_to_a_page_with_its_data(tiny, tmp_path: Path):
+    said: list[str] = []
+    assert job(tmp_path, said).run()
+    page = tmp_path / "position-coupling-tiny-small.html"
+    text = page.read_text()
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0].replace("<\\/", "</"))
+    panels = GridPanels.load(page.with_suffix(".json"))
+    assert data == panels.to_dict()
+    assert [panel.label for panel in panels.panels] == list(tiny)
+    assert panels.panels[0].grids[0].offsets == "ids start at 1"
+    assert panels.panels[1].grids[0].offsets == "no position ids"
+    assert "2 of 2 runs left to train" in said[0] and "2 of 2 panels" in said[-1]
+    assert "http" not in text.replace(text.split("<script>")[1].split("</script>")[0], "").split("<body>")[1]
+
+
+def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, monkeypatch):
+    assert job(tmp_path).run()
+    before = (tmp_path / "position-coupling-tiny-small.json").read_bytes()
+
+    def never(*_, **__):
+        raise AssertionError("done already")
+
+    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", never)
+    monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
+    said: list[str] = []
+    assert job(tmp_path, said).run()
+    assert "nothing left to train" in said[0]
+    assert (tmp_path / "position-coupling-tiny-small.json").read_bytes() == before
+
+
+def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path: Path, monkeypatch):
+    assert job(tmp_path / "whole").run()
+    from models.training import train
+
+    # Each slice trains a few steps only, however fast the machine is.
+    stops = cycle((7, 12))
+
+    def slice_of(*arguments, minutes=None, **options):
+        return train(*arguments, **options, stop_at_step=next(stops))
+
+    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", slice_of)
+    said: list[str] = []
+    for _ in range(12):
+        if job(tmp_path / "cut", said, minutes=5.0).run():
+            break
+    else:
+        raise AssertionError("never done")
+    assert any(text.startswith("Not finished") for text in said)
+    pages = [(tmp_path / name / "position-coupling-tiny-small.json").read_bytes() for name in ("whole", "cut")]
+    assert pages[0] == pages[1]
+
+
+def test_no_time_means_no_training(tiny, tmp_path: Path):
+    said: list[str] = []
+    assert not job(tmp_path, said, minutes=0.0).run()
+    assert "The same command goes on." in said[-1]
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_more_seeds_keep_the_first_and_show_the_median(tiny, tmp_path: Path):
+    assert job(tmp_path).run()
+    runs = sorted(tmp_path.rglob("config.json"))
+    stamps = [run.stat().st_mtime_ns for run in runs]
+    assert job(tmp_path, seeds=2).run()
+    assert [run.stat().st_mtime_ns for run in runs] == stamps and len(list(tmp_path.rglob("config.json"))) == 4
+    panels = GridPanels.load(tmp_path / "position-coupling-tiny-small.json")
+    assert [panel.seeds_text for panel in panels.panels] == ["median of 2 seeds"] * 2
+
+
+def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, tmp_path: Path, monkeypatch):
+    name = TINY["coupled"].name
+    monkeypatch.setattr(models, "zoo_names", lambda: [name])
+    monkeypatch.setattr(models, "load", lambda asked: models.build(asked, seed=7))
+    monkeypatch.setattr(models.zoo, "read_entry", lambda asked: {"training": {"seeds_tried": 5}})
+    said: list[str] = []
+    assert job(tmp_path, said).run()
+    assert f"coupled: the stored {name}" in said and "1 of 2 runs left" in said[0]
+    assert "1 seed, chosen among 5" in next(tmp_path.glob("*.html")).read_text()
+    assert not (tmp_path / "position-coupling" / name / "seed-0").exists()
+    said.clear()
+    assert job(tmp_path, said, seeds=2).run()
+    assert not any("the stored" in text for text in said)
+
+
+def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch):
+    assert job(tmp_path).run()
+    recipe = get_spec(TINY["coupled"].name).recipe or ""
+    monkeypatch.setitem(RECIPES, recipe, get_recipe(recipe).replace(lr=0.5))
+    with pytest.raises(UserError, match=r"recipe\.lr is 0\.001 there and 0\.5 now"):
+        job(tmp_path).run()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("size", ["small", "paper"])
+def test_every_figure_has_a_plan(name, size, tmp_path: Path):
+    plan = Reproduction(f"position-coupling:{name}", size, out=tmp_path, device="cpu")
+    task = next(iter(plan.variants.values())).make_task()
+    assert len(plan.largest) == len(task.shape)
+    assert all(1 < size <= most for size, most in zip(plan.largest, PAPER_GRID[task.name], strict=True))
+    files = [source.grid_file for source in plan._all_sources()]
+    assert len(set(files)) == len(files) == len(plan.variants)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["position-coupling:fig2"], "fig2 of position-coupling is a drawing"),
+        (["position-coupling:fig7"], "attention patterns"),
+        (["position-coupling:fig15"], "Did you mean 'fig"),
+        (["position-couplng:fig1"], "Did you mean 'position-coupling'?"),
+        (["fig1"], "PAPER:WHAT"),
+        (["position-coupling:fig1", "--seeds", "0"], "--seeds and --problems"),
+        (["position-coupling:fig1", "--offsets", "maybe"], "Offsets are 'random'"),
+        (["position-coupling:fig1", "--size", "paper", "--device", "cpu"], "--yes to start anyway"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(arguments, sentence, capsys, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err.strip()
+    assert sentence in error and len(error.splitlines()) == 1 and "Traceback" not in error
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_command_is_the_same(tiny, tmp_path: Path, capsys):
+    where = ["--out", str(tmp_path), "--problems", "4", "--device", "cpu"]
+    assert main(["reproduce", "position-coupling:tiny", *where]) == 0
+    assert "2 of 2 panels" in capsys.readouterr().out
+    assert (tmp_path / "position-coupling-tiny-small.html").exists()
+
+
+def test_a_larger_model_is_said_to_take_longer():
+    small, paper = FIGURES["fig1"].small, FIGURES["fig1"].paper
+    label = "Position Coupling, scratchpad"
+    quick = training_seconds(small[label], small[label].recipe(), "cpu")
+    slow = training_seconds(paper[label], paper[label].recipe(), "cpu")
+    assert 20 < quick < 3600 and slow > 86_400
+    assert training_seconds(paper[label], paper[label].recipe(), "cuda") < slow / 100
+
+
+def test_durations_are_said_in_a_fitting_unit():
+    assert [duration(s) for s in (40.0, 1500.0, 12_600.0, 1e6)] == ["40 s", "25 minutes", "3.5 hours", "12 days"]
+
+
+def test_a_figure_is_found_by_name():
+    assert find_figure("position-coupling:fig3")[1].task == "parity"

@@ -1,0 +1,93 @@
+"""The hand-built transformer on its grid: the problems, the command, the stored result."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import models
+from interp.papers.position_coupling.hand_built_grid import (
+    GridSettings,
+    carry_heavy,
+    grid_problems,
+    load_grid,
+    run_cell,
+    run_grid,
+)
+from interp.papers.position_coupling.hand_built_large import SIZES, LargeSize, load_large, run_size
+from models.errors import UserError
+
+NAME = "position-coupling-hand-built"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return models.build(NAME)
+
+
+def test_carry_heavy_problems_have_long_chains():
+    problems = carry_heavy(2, 20, 50, torch.Generator().manual_seed(0))
+    uniform = torch.randint(10, (50, 2, 20), generator=torch.Generator().manual_seed(0))
+    task = models.get_spec(NAME).task().at(2, 20)
+    assert task.chain_length(problems).float().mean() > 2 * task.chain_length(uniform).float().mean()
+
+
+def test_grid_problems_are_valid_and_include_all_nines():
+    problems = grid_problems(4, 5, 100, seed=0)
+    assert problems.shape == (100, 4, 5) and (problems >= 0).all() and (problems <= 9).all()
+    assert (problems == 9).all((1, 2)).any() and (problems == 0).all((1, 2)).any()
+    assert len({tuple(problem.flatten().tolist()) for problem in problems}) > 90
+    assert torch.equal(problems, grid_problems(4, 5, 100, seed=0))
+
+
+def test_the_stored_grid_is_complete_and_without_a_wrong_answer():
+    grid = load_grid()
+    shapes = {(cell.operands, cell.digits) for cell in grid.cells}
+    assert shapes == {(m, n) for m in range(1, 31) for n in range(1, 31)}
+    assert all(cell.problems == cell.correct >= 100 for cell in grid.cells)
+    assert 0.99 < grid.min_margin <= 1.0 and (grid.accuracy() == 1.0).all()
+    assert f"{grid.correct:,} of {grid.problems:,}" in grid.sentence()
+
+
+def test_a_stored_cell_is_reproduced(model):
+    grid = load_grid()
+    stored = {(cell.operands, cell.digits): cell for cell in grid.cells}[6, 4]
+    again = run_cell(model, grid_problems(6, 4, stored.problems, grid.settings.seed))
+    assert (again.correct, again.predictions) == (stored.correct, stored.predictions)
+    assert again.min_margin == pytest.approx(stored.min_margin, abs=1e-3)
+
+
+def test_a_grid_run_goes_on_where_its_file_ends_and_refuses_another_runs(tmp_path):
+    settings = GridSettings(max_operands=2, max_digits=2, problems=5)
+    output = tmp_path / "grid.json"
+    first = run_grid(settings, output)
+    text = output.read_text()
+    assert run_grid(settings, output).cells == first.cells == load_grid(output).cells and output.read_text() == text
+    with pytest.raises(UserError, match="other settings"):
+        run_grid(GridSettings(max_operands=2, max_digits=2, problems=6), output)
+    output.write_text("{}")
+    with pytest.raises(UserError, match="not a stored grid result"):
+        load_grid(output)
+
+
+# ---- far beyond the grid
+
+
+def test_the_stored_large_sizes_are_all_right():
+    results = load_large()
+    assert [(r.operands, r.digits, r.dtype) for r in results] == [(s.operands, s.digits, s.dtype) for s in SIZES]
+    assert all(result.correct == result.problems and result.min_margin > 0.99 for result in results)
+    assert max(r.tokens for r in results if r.all_positions) > 25_000 and max(r.tokens for r in results) > 1_000_000
+
+
+def test_a_sample_of_positions_includes_numbers_ends():
+    whole, sampled = (run_size(LargeSize(12, 9, sampled=n)) for n in (None, 40))
+    assert whole.correct == sampled.correct == whole.problems == 3
+    assert whole.positions == 13 * 12 and 20 < sampled.positions <= 41
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [LargeSize(2, 1000, "float64"), LargeSize(300, 3), LargeSize(40, 40)])
+def test_hundreds_of_digits_and_operands(size: LargeSize):
+    result = run_size(size)
+    assert result.correct == result.problems == 3

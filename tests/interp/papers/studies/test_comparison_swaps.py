@@ -1,0 +1,81 @@
+"""The page of swaps: pair by pair, going on where it stopped; and what is stored of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import interp
+from interp.papers.studies import Settings, comparison_swaps, find_experiment
+from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair
+
+STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-swaps.json"
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Path | None, list[str]]:
+    said: list[str] = []
+    settings = Settings(out, problems=problems, minutes=minutes, say=said.append)
+    return find_experiment("comparison:swaps").run(settings), said
+
+
+def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pair = Pair("microadder-57", "adder-3-by-hand", untrained=1, stitch=(), why="Why they are here.")
+    monkeypatch.setattr(comparison_swaps, "PAIRS", (pair,))
+    page, said = run(tmp_path)
+    assert page is not None and len(said) == 2
+    text, data = page.read_text(), json.loads(page.with_suffix(".json").read_text())
+    assert "microadder-57 with parts of adder-3-by-hand" in text and "Why they are here." in text
+    assert [(each["a"], each["b"]) for each in data["pairs"]] == [(pair.a, pair.b), (pair.b, pair.a)]
+    assert all(each["n"] == 8 and each["whole"]["exact"] == 1 for each in data["pairs"])
+
+    def never(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(comparison_swaps, "swap_components", never)
+    again, said = run(tmp_path)
+    assert again == page and not said
+    assert json.loads(page.with_suffix(".json").read_text()) == data
+
+
+def test_without_time_it_stops_before_the_next_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(comparison_swaps, "PAIRS", (Pair("microadder-57", "microadder-67"),))
+    page, said = run(tmp_path, minutes=0)
+    assert page is None and "goes on" in said[0]
+
+
+def test_a_pair_is_brought_onto_one_task():
+    trained, built = load_pair(next(pair for pair in PAIRS if pair.b == "adder-3-by-hand"))
+    assert trained.task is built.task and len(trained.task.query_positions) == 11, "without EOS"
+    trained, built = load_pair(next(pair for pair in PAIRS if pair.shape))
+    assert trained.task is built.task and trained.task.input_length == 54
+
+
+def test_what_is_stored_is_of_the_pairs_that_are_asked_for():
+    data = json.loads(STORED.read_text())
+    asked = [names for pair in PAIRS for names in ((pair.a, pair.b), (pair.b, pair.a))]
+    assert [(each["a"], each["b"]) for each in data["pairs"]] == asked
+    for each in data["pairs"]:
+        assert each["whole"]["exact"] == 1, "all of these adders are right on what they are tried on"
+        assert all(row["itself"] > 0.99 for row in each["components"]), "matching and fitting alone cost nothing"
+
+
+def test_the_stored_attention_of_the_hand_set_57_serves_the_trained_one_and_its_mlp_does_not():
+    data = json.loads(STORED.read_text())
+    rows = {row["component"]: row for row in data["pairs"][0]["components"]}
+    attention, mlp = rows["L0 attention"], rows["L0 MLP"]
+    assert attention["low"] > 0.95 and attention["untrained"] == attention["shuffled"] == 0
+    assert mlp["high"] < 0.05 and mlp["r2"] > 0.95, "close, and not close enough"
+    assert mlp["high"] < mlp["stitched"] < 0.8 and mlp["stitched untrained"] == 0
+
+
+def test_the_stored_trained_pair_shares_its_mlp_as_well():
+    data = json.loads(STORED.read_text())
+    (pair,) = (each for each in data["pairs"] if (each["a"], each["b"]) == ("microadder-57", "microadder-67"))
+    rows = {row["component"]: row for row in pair["components"]}
+    assert rows["L0 attention"]["low"] > 0.97 and rows["L0 MLP"]["low"] > 0.8 and rows["L0 MLP"]["stitched"] > 0.95

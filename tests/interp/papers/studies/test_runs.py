@@ -1,0 +1,52 @@
+"""What experiments share: minutes that are spent once, pages that say how they were made, rows that JSON can hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from interp.papers.studies import Settings
+from interp.papers.studies.page import Section, records, write_experiment
+from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
+from models.errors import UserError
+from models.training.recipes import get_recipe
+
+
+def test_the_minutes_of_a_command_are_counted_from_its_start():
+    assert Settings().minutes_left() is None
+    spent = Settings(minutes=2.0, started=time.monotonic() - 90)
+    left = spent.minutes_left()
+    assert left is not None and 0 < left <= 0.5
+    assert replace(spent, minutes=1.0).minutes_left() == 0.0
+
+
+def test_without_minutes_nothing_is_trained_and_that_is_said(tmp_path: Path):
+    said: list[str] = []
+    run = SeedRun("toygpt-learned-pre", 0, get_recipe("toygpt"), tmp_path / "run")
+    assert not train_in_time([(run, [1])], Settings(minutes=0.0, say=said.append))
+    assert len(said) == 1 and "goes on" in said[0] and not run.folder.exists()
+
+
+def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
+    with pytest.raises(UserError, match="interp train adder-763"):
+        zoo_model("adder-763")
+
+
+def test_an_experiments_page_lies_under_its_paper_and_names_its_command(tmp_path: Path):
+    rows = records(pd.DataFrame({"x": [1.0, float("nan"), float("inf")], "n": [1, 2, 3]}))
+    page = write_experiment(Settings(out=tmp_path), "paper:what", "A title", [Section("One")], {"rows": rows})
+    assert page == tmp_path / "paper" / "what.html"
+    assert "interp reproduce paper:what" in page.read_text()
+    stored = json.loads(page.with_suffix(".json").read_text())["rows"]
+    assert stored == [{"x": 1.0, "n": 1}, {"x": None, "n": 2}, {"x": None, "n": 3}]
+
+
+def test_rows_are_rounded_where_that_is_asked_for():
+    table = pd.DataFrame({"x": [0.123456789], "what": ["a"]})
+    assert records(table, 3) == [{"x": 0.123, "what": "a"}]
+    assert records(table) == [{"x": 0.123456789, "what": "a"}]

@@ -1,0 +1,44 @@
+"""What experiments found can be shown again from the numbers that are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from interp.papers.position_coupling.reproduce.reproduction import find_figure
+from interp.papers.studies import experiments
+from interp.papers.studies.stored import command_of, stored_experiments, stored_sections
+from models.errors import UserError
+
+STORED = stored_experiments()
+
+
+@pytest.mark.parametrize("target", STORED)
+def test_every_stored_result_becomes_tables_and_figures_without_a_trained_model(target, monkeypatch):
+    import models
+
+    monkeypatch.setattr(models, "load", None)
+    sections = stored_sections(target)
+    assert sections and all(section.level == 3 for section in sections)
+    assert any(len(table) for section in sections for table in section.tables) or any(s.figures for s in sections)
+
+
+@pytest.mark.parametrize("target", STORED)
+def test_the_command_of_a_stored_result_exists(target):
+    command = command_of(target)
+    if command.startswith("python -m "):
+        assert target == "position-coupling:hand-built"
+        return
+    asked = command.removeprefix("interp reproduce ").split()[0]
+    assert asked in experiments() or find_figure(asked)
+
+
+def test_the_sweeps_of_the_ladder_are_drawn_with_their_finding():
+    (first, *_) = stored_sections("microadder:ladder")
+    (figure,) = first.figures
+    grokked = sum("0 of" not in row for row in first.tables[0].grokked)
+    assert f"{grokked} of {len(first.tables[0])} variants" in figure.layout.title.text
+
+
+def test_an_unknown_result_is_refused_with_the_closest():
+    with pytest.raises(UserError, match="Did you mean 'microadder:ladder'"):
+        stored_sections("microadder:lader")

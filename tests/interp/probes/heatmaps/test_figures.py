@@ -1,0 +1,166 @@
+"""The heat maps show the counts of their results, say under which policy, and need no model."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import xarray as xr
+
+from interp.core.results import Provenance
+from interp.core.stats import clopper_pearson
+from interp.figures import heatmaps as figures
+from interp.probes.heatmaps.grid import ExactMatchGrid
+from interp.probes.heatmaps.offset_sweeps import OffsetSweep
+from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from models.evaluation import Rate
+
+
+def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> ExactMatchGrid:
+    """Counts as of a model trained on up to 3 digits and 4 operands whose tables end at 5 operands of 5 digits."""
+    rng = np.random.default_rng(seed)
+    n = np.full((digits, operands - 1), 80)
+    n[4:, 4:] = 0
+    table = {"n": n, "correct": (n * rng.random(n.shape)).astype(int)}
+    sizes = {"digits": range(1, digits + 1), "operands": range(2, operands + 1)}
+    return ExactMatchGrid(
+        table=xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes),
+        model="a-model", task="multi-operand-addition", format="scratchpad", offsets=offsets, requested=80, seed=0,
+        early_exit=50, trained={"operands": (2, 4), "digits": (1, 3)},
+    )  # fmt: skip
+
+
+def bits(seed: int, final: bool = True) -> ExactMatchGrid:
+    rng = np.random.default_rng(seed)
+    correct = (100 * rng.random(30)).astype(int)
+    table = {"n": np.full(30, 100), "correct": correct}
+    if final:
+        table |= {"answer": 50 + correct // 2, "answer_forced": 50 + correct // 2}
+    return ExactMatchGrid(
+        table=xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}),
+        model="p", task="parity", format="scratchpad", offsets="no position ids", requested=100, seed=0,
+        early_exit=None, trained={"bits": (1, 20)},
+    )  # fmt: skip
+
+
+def maps(figure: go.Figure) -> list[go.Heatmap]:
+    return [trace for trace in figure.data if trace.type == "heatmap" and trace.coloraxis]
+
+
+def subtitle(figure: go.Figure) -> str:
+    return figure.layout.title.subtitle.text.replace("<br>", " ")
+
+
+def test_a_panel_shows_the_accuracy_of_every_size_on_the_scale_from_0_to_1():
+    grid = sums()
+    figure = grid.figure()
+    (trace,) = maps(figure)
+    shown = np.array(trace.z, dtype=float)
+    expected = grid.table.correct.values / np.where(grid.table.n.values > 0, grid.table.n.values, np.nan)
+    np.testing.assert_array_equal(shown, expected)
+    assert list(trace.x) == [2, 3, 4, 5, 6] and list(trace.y) == [1, 2, 3, 4, 5]
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, 1)
+    assert figure.layout.xaxis.title.text == "operands" and "digits" in figure.layout.yaxis.title.text
+
+
+def test_sizes_out_of_reach_are_grey_and_explained():
+    grid = sums()
+    figure = grid.figure()
+    grey = next(trace for trace in figure.data if not trace.coloraxis)
+    np.testing.assert_array_equal(~np.isnan(np.array(grey.z, dtype=float)), grid.out_of_reach.values)
+    assert "Grey: beyond the position tables" in subtitle(figure)
+    reached = sums(operands=5, digits=4).figure()
+    assert len(reached.data) == 1 and "Grey" not in subtitle(reached)
+
+
+def test_the_red_box_is_the_training_range():
+    (box,) = sums().figure().layout.shapes
+    assert (box.x0, box.x1, box.y0, box.y1) == (1.5, 4.5, 0.5, 3.5)
+    assert box.line.color == figures.BOX
+
+
+@pytest.mark.parametrize("policy", ["ids start at 1", "ids start at 4", "random offsets"])
+def test_every_figure_states_policy_n_and_seeds(policy):
+    figure = sums(offsets=policy).figure()
+    for words in (policy, "80 a size (50 where those were all wrong)", "1 seed", "sampled"):
+        assert words in subtitle(figure)
+
+
+def test_a_panel_of_several_seeds_shows_their_median():
+    grids = tuple(sums(seed) for seed in range(4))
+    figure = GridPanels("Methods", (GridPanel("a", grids), GridPanel("b", grids[:1]))).figure()
+    first, second = maps(figure)
+    median = np.median([grid.accuracy.values for grid in grids], 0)
+    np.testing.assert_array_equal(np.array(first.z, dtype=float), median)
+    np.testing.assert_array_equal(np.array(second.z, dtype=float), grids[0].accuracy.values)
+    assert "median of 4 seeds" in subtitle(figure)
+    assert [note.text for note in figure.layout.annotations] == ["a", "b"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 12])
+def test_panels_are_squares_that_fill_their_rows(n):
+    panels = tuple(GridPanel(f"panel {i}", (sums(i),)) for i in range(n))
+    figure = GridPanels("Methods", panels, planned=12).figure()
+    assert len(maps(figure)) == n
+    layout = figure.layout
+    plot = (layout.width - layout.margin.l - layout.margin.r, layout.height - layout.margin.t - layout.margin.b)
+    x, y = layout.xaxis.domain, layout.yaxis.domain
+    wide, high = (x[1] - x[0]) * plot[0], (y[1] - y[0]) * plot[1]
+    assert 0.75 < wide / high < 1.35
+    assert ("of 12 panels so far" in subtitle(figure)) == (n < 12)
+
+
+def test_parity_is_lines_with_exact_intervals_a_guess_and_the_training_range():
+    grid = bits(0)
+    figure = GridPanels("Parity", (GridPanel("coupled", (grid,)), GridPanel("none", (bits(1),)))).figure()
+    lines = [trace for trace in figure.data if trace.mode == "lines+markers"]
+    assert [line.name for line in lines] == ["coupled", "none", "coupled", "none"]
+    np.testing.assert_allclose(lines[0].y, grid.share("answer"))
+    np.testing.assert_allclose(lines[2].y, grid.share())
+    low, high = clopper_pearson(int(grid.table.answer[4]), 100)
+    assert lines[0].customdata[4] == pytest.approx([low, high])
+    assert sum(line.showlegend for line in lines) == 2
+    spans = [shape for shape in figure.layout.shapes if shape.type == "rect"]
+    assert {(span.x0, span.x1) for span in spans} == {(1, 20)}
+    assert any(note.text == "a guess" for note in figure.layout.annotations)
+    assert "95% interval" in subtitle(figure) and "no position ids" in subtitle(figure)
+
+
+def test_seeds_of_a_line_are_summarised_by_median_and_range():
+    figure = GridPanels("Parity", (GridPanel("coupled", tuple(bits(seed) for seed in range(3))),)).figure()
+    line = next(trace for trace in figure.data if trace.mode == "lines+markers")
+    shares = np.stack([bits(seed).share("answer").values for seed in range(3)])
+    np.testing.assert_allclose(line.y, np.median(shares, 0))
+    np.testing.assert_allclose(line.customdata, np.stack((shares.min(0), shares.max(0)), -1))
+    assert "range over seeds" in subtitle(figure)
+
+
+def test_the_sweep_shows_every_start_and_the_random_policy():
+    import pandas as pd
+
+    rows = [{"moved": m, "start": s, "n": 50, "correct": 7 * s} for m in ("all levels", "level 1") for s in (1, 2, 3)]
+    sweep = OffsetSweep(
+        pd.DataFrame(rows), Rate(50, 31), "a-model", {"operands": 6, "digits": 7}, Provenance(50, 0, "p")
+    )
+    figure = sweep.figure()
+    assert [list(line.y) for line in figure.data] == [[0.14, 0.28, 0.42]] * 2
+    assert "random offsets: 0.620" in [note.text for note in figure.layout.annotations]
+    for words in ("6 operands and 7 digits", "0.140", "0.620 with random offsets", "(start 3)"):
+        assert words in figure.layout.title.text.replace("<br>", " ")
+
+
+def test_the_title_of_panels_orders_them_by_what_they_reach():
+    panels = GridPanels("Methods", (GridPanel("weak", (sums(3),)), GridPanel("strong", (sums(0),))))
+    outside = dict(zip(("weak", "strong"), (mean for _, mean in panels.means()), strict=True))
+    best = max(outside, key=lambda label: outside[label])
+    assert f"outside the training range {outside[best]:.3f} with {best};" in panels.sentence()
+
+
+def test_these_figures_import_no_model(package_dir: Path):
+    for node in ast.walk(ast.parse((package_dir / "figures" / "heatmaps.py").read_text())):
+        names = [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert all(not str(name).startswith(("models", "torch")) for name in names)

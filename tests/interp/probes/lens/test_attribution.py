@@ -1,0 +1,241 @@
+"""Direct logit attribution: parts that add up, TransformerLens' attributions, formulas written out, and refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from interp.core.results import Provenance
+from interp.probes.lens import compute_logit_attribution, logit_attribution
+from interp.probes.lens.parts import choose_rivals
+from interp.probes.lens.reading import carry_flipped, digit_targets
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from tests.interp.conftest import stock_copy
+from tests.interp.probes.lens.made import STOCK, SWITCHES, random_model
+
+N = 24
+ZOO = ["microadder-57", "microadder-74", "adder-456", "toygpt-learned-pre", "addlm-adder-two-digit"]
+
+
+def model_of(name: str):
+    return random_model(name) if name in SWITCHES else models.load(name)
+
+
+def problems_of(model, n: int = N):
+    return model.task.sample(n, torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("rival", ["others", "carry", "all"])
+@pytest.mark.parametrize("name", [*SWITCHES, *ZOO])
+def test_the_parts_of_every_problem_add_up_to_the_lead_of_its_right_digit(name: str, rival: str):
+    model = model_of(name)
+    problems = problems_of(model)
+    found = logit_attribution(model, problems=problems, rival=rival, resamples=10)
+    targets = [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
+    with torch.no_grad():
+        logits = model(model.task.encode(problems))[:, [model.task.query_positions[t] for t in targets]].double()
+    right = model.task.targets(problems)[:, targets]
+    own = logits.gather(-1, right[..., None])[..., 0]
+    if rival == "others":
+        lead = own - (logits[..., :10].sum(-1) - own) / 9
+    elif rival == "all":
+        lead = own - logits.mean(-1)
+    else:
+        variables = model.task.variables(problems)
+        columns = [model.task.target_roles[t].column for t in targets]
+        total = variables["digit_sum"][:, columns] + 1 - variables["carry_in"][:, columns]
+        lead = own - logits.gather(-1, (total % 10)[..., None])[..., 0]
+    scale = float(lead.abs().max())
+    np.testing.assert_allclose(found.values.sum("part", skipna=True).T, lead, atol=1e-4 * scale)
+    assert found.worst < 1e-4 * scale
+    np.testing.assert_allclose(found.lead, lead.mean(0), atol=1e-4 * scale)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["ln", "rms", "final-norm-alone", "microadder-57", "toygpt-learned-pre"])
+def test_parts_are_those_of_transformer_lens_on_folded_weights(name: str):
+    model = model_of(name)
+    problems = problems_of(model)
+    right, tokens = model.task.targets(problems), model.task.encode(problems)
+    rival = (right + 3) % 10
+    targets = [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
+    found = logit_attribution(model, problems=problems, rival=rival[:, targets], resamples=10).values
+    folded = model.fold_layer_norm()
+    _, cache = folded.run_with_cache(tokens)
+    scale = float(abs(found).max())
+    for place, target in enumerate(targets[:3]):
+        query = model.task.query_positions[target]
+        who = {"tokens": right[:, target], "incorrect_tokens": rival[:, target], "pos_slice": query}
+        parts, labels = cache.decompose_resid(None, return_labels=True, pos_slice=query)
+        attributed = dict(zip(labels, cache.logit_attrs(parts, **who), strict=True))
+        heads = cache.logit_attrs(cache.stack_head_results(pos_slice=query), **who)
+        ours = found.isel(target=place)
+        for layer in range(model.config.n_layers):
+            biases = ours.sel(part=[f"L{layer} mlp", f"L{layer} b_out"]).sum("part")
+            np.testing.assert_allclose(biases, attributed[f"{layer}_mlp_out"], atol=1e-4 * scale)
+            for head in range(model.config.n_heads):
+                by_role = ours.isel(part=(ours.layer == layer) & (ours["head"] == head))
+                theirs = heads[layer * model.config.n_heads + head]
+                np.testing.assert_allclose(by_role.sum("part", skipna=True), theirs, atol=1e-4 * scale)
+        np.testing.assert_allclose(ours.sel(part="embed"), attributed["embed"], atol=1e-4 * scale)
+        np.testing.assert_allclose(ours.sel(part="pos"), attributed["pos_embed"], atol=1e-4 * scale)
+
+
+@torch.no_grad()
+def test_units_are_those_of_transformer_lens_on_folded_weights():
+    model = random_model("ln")
+    problems = problems_of(model)
+    right = model.task.targets(problems)
+    rival = (right + 3) % 10
+    found = logit_attribution(model, problems=problems, rival=rival, resamples=10)
+    _, cache = model.fold_layer_norm().run_with_cache(model.task.encode(problems))
+    query = model.task.query_positions[1]
+    neurons = cache.stack_neuron_results(-1, pos_slice=query)
+    theirs = cache.logit_attrs(neurons, tokens=right[:, 1], incorrect_tokens=rival[:, 1], pos_slice=query)
+    assert found.units is not None
+    ours = found.units["mean"].isel(target=1).values.reshape(-1)
+    np.testing.assert_allclose(ours, theirs.mean(-1), atol=1e-5)
+    mlps = found.parts["mean"].sel(part=[f"L{layer} mlp" for layer in range(3)]).isel(target=1)
+    np.testing.assert_allclose(found.units["mean"].isel(target=1).sum("unit"), mlps, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
+    model = random_model("ln")
+    problems = problems_of(model)
+    found = logit_attribution(model, problems=problems, resamples=10).values
+    weights = {name: value.double() for name, value in model.all_weights().items()}
+    _, cache = model.run_with_cache(model.task.encode(problems))
+    layer, head, target = 1, 1, 1
+    query, i = model.task.query_positions[target], 5
+    right = int(model.task.targets(problems)[i, target])
+    lead = -torch.ones(10, dtype=torch.float64) / 9
+    lead[right] = 1.0
+    read = weights["ln_final.w"] * (weights["unembed.W_U"] @ lead)
+    for role in ("own operands", "previous operands", "previous output"):
+        total = 0.0
+        for key in model.task.relative_roles(target)[role]:
+            value = cache[f"blocks.{layer}.attn.hook_v"][i, key, head].double()
+            written = float(cache[f"blocks.{layer}.attn.hook_pattern"][i, head, query, key]) * (
+                value @ weights[f"blocks.{layer}.attn.W_O"][head]
+            )
+            total += float((written - written.mean()) @ read / cache["ln_final.hook_scale"][i, query, 0])
+        here = found.sel(part=f"L{layer}H{head} {role}").isel(target=target, example=i)
+        assert float(here) == pytest.approx(total, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_a_stock_copy_is_attributed_alike(name: str):
+    model = model_of(name)
+    ours = logit_attribution(model, n=N, seed=2, resamples=10)
+    theirs = logit_attribution(stock_copy(model), task=model.task, n=N, seed=2, resamples=10)
+    kept = theirs.values.sel(part=ours.values.part)
+    np.testing.assert_allclose(ours.values, kept, atol=1e-4 * float(abs(ours.values).max()))
+
+
+def test_in_the_hand_built_adder_the_mlp_writes_the_whole_lead():
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
+    found = logit_attribution(model, model.task.at(3, 3), n=64, rival="carry", resamples=50)
+    shares = found.by_kind() / float(found.lead.mean())
+    assert shares["mlp"] == pytest.approx(1.0, abs=1e-3)
+    assert shares.drop("mlp").abs().max() < 1e-3
+
+
+def test_a_part_without_a_position_is_blank_and_the_rest_has_intervals_around_its_mean():
+    found = logit_attribution(models.load("microadder-57"), n=128, resamples=200)
+    own = found.parts.sel(part="L0H0 own operands", target="s10")  # the last digit has no operands of its own
+    assert np.isnan(own["mean"])
+    known = found.parts["mean"].notnull()
+    assert (found.parts.low <= found.parts["mean"] + 1e-9).where(known, True).all()
+    assert (found.parts.high >= found.parts["mean"] - 1e-9).where(known, True).all()
+    assert found.parts.notnull()["mean"].sum() == len(found.to_dataframe().query("kind != 'unit'"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**10 - 1), st.integers(0, 10**10 - 1)), min_size=1, max_size=5))
+def test_the_digit_of_the_other_carry_is_what_the_column_would_hold_with_it(problems):
+    task = TenDigitAddition()
+    variables = task.variables(problems)
+    for role in task.target_roles[:11]:
+        flipped = carry_flipped(variables, role)
+        column = role.column
+        expected = (variables["a"] + variables["b"] + 1 - variables["carry_in"])[:, column] % 10
+        assert torch.equal(flipped, expected) and (flipped != variables["s"][:, column]).all()
+
+
+@pytest.mark.parametrize("name", ["toygpt-learned-post", "position-coupling-1l4h-small"])
+def test_norms_after_the_sums_are_refused(name: str):
+    with pytest.raises(UserError, match="do not add up"):
+        logit_attribution(models.load(name))
+
+
+def test_bad_input_is_named():
+    model = random_model("ln")
+    problems = problems_of(model)
+    right = model.task.targets(problems)
+    with pytest.raises(UserError, match="Did you mean 'carry'"):
+        logit_attribution(model, rival="cary")
+    with pytest.raises(UserError, match="rivals are the right digit itself"):
+        logit_attribution(model, problems=problems, rival=right)
+    with pytest.raises(UserError, match=r"\[24, 3\], not \[24\]"):
+        logit_attribution(model, problems=problems, rival=right[:, 0])
+    with pytest.raises(UserError, match="from 0 to 9"):
+        logit_attribution(model, problems=problems, rival=right + 10)
+    try:
+        with pytest.raises(UserError, match=r"call model\.eval"):
+            logit_attribution(model.train())
+    finally:
+        model.eval()
+
+
+def test_parts_that_do_not_add_up_are_refused():
+    import pandas as pd
+
+    parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
+    values = np.ones((1, 1, 4))
+    some = Provenance(4, 0, "made up")
+    compute_logit_attribution(values, parts, None, np.ones((1, 4)), ["s0"], "x", "y", some, 10)
+    for lead, says in ((1.5, "do not add up"), (np.nan, "has diverged")):
+        with pytest.raises(UserError, match=says):
+            compute_logit_attribution(values, parts, None, np.full((1, 4), lead), ["s0"], "x", "y", some, 10)
+
+
+def test_a_model_in_double_precision_is_attributed_alike():
+    model = random_model("ln")
+    single = logit_attribution(model, n=12, resamples=10).parts["mean"]
+    double = logit_attribution(copy.deepcopy(model).double(), n=12, resamples=10).parts["mean"]
+    np.testing.assert_allclose(single, double, atol=1e-5)
+
+
+def test_a_bit_leads_over_the_other_bit_and_over_no_delimiter():
+    task = models.load("parity-coupling-1l4h-small").task
+    problems = task.sample(6, torch.Generator().manual_seed(0))
+    targets = digit_targets(task)
+    right = task.targets(problems)[:, targets]
+    coefficients, _ = choose_rivals(task, problems, targets, right, "others")
+    assert torch.equal(coefficients[..., :2].gather(-1, 1 - right[..., None])[..., 0], -torch.ones(right.shape))
+    assert not coefficients[..., 2:].any()
+
+
+def test_units_that_write_nothing_are_not_counted_beyond_their_number():
+    import pandas as pd
+
+    parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
+    some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
+    found = compute_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some, 10)
+    assert "1 of 3 units" in found.sentence()
+    assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"
+
+
+def test_the_figure_draws_the_largest_parts_and_units():
+    found = logit_attribution(random_model("ln"), n=16, resamples=10)
+    figure = found.figure()
+    assert figure.data[0].type == "heatmap" and len(figure.data[0].y) == 24  # of more
+    assert figure.data[1].type == "bar" and len(figure.data[1].y) == 24  # of 30 units
+    assert len(logit_attribution(random_model("attention-only"), n=16, resamples=10).figure().data) == 1

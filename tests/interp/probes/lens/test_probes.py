@@ -1,0 +1,273 @@
+"""Linear probes: what they must find, what they must not learn by heart, and what they must not have seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+import models
+from interp.core.results import Provenance
+from interp.probes.lens import compute_linear_probes, linear_probes
+from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds, unique_problems
+from interp.probes.lens.probes import positions_at
+from interp.probes.lens.ridge import held_out_predictions
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from models.tasks.two_digit import TwoDigitAddition, all_problems
+from tests.interp.conftest import stock_copy
+from tests.interp.probes.lens.made import random_model
+
+TASK = TenDigitAddition()
+
+
+def made_up(n: int = 3000, seed: int = 0):
+    """(problems, variables, labels of column 4 for every signal)."""
+    problems = TASK.sample(n, torch.Generator().manual_seed(seed))
+    variables = TASK.variables(problems)
+    labels = [column_labels(variables, TASK.target_roles[4], signal) for signal in SIGNALS]
+    return problems, variables, [found for found in labels if found is not None]
+
+
+def probed(activations: np.ndarray, labels):
+    found = compute_linear_probes(
+        {"here": activations[:, None]}, [labels], ["s4"], "made up", "query", Provenance(len(activations), 0, "made up")
+    )
+    return found.table[found.table.column == "s4"].set_index("signal")
+
+
+# ---- labels and folds
+
+
+def test_labels_are_the_algorithms_and_the_carry_in_is_the_carry_out_below():
+    _, variables, labels = made_up()
+    found = {each.signal: each for each in labels}
+    assert np.array_equal(found["digit_sum"].value, variables["digit_sum"][:, 4].numpy())
+    assert np.array_equal(found["nine"].value, variables["propagate"][:, 4].numpy())
+    assert np.array_equal(found["carry_out"].value, variables["carry_out"][:, 4].numpy())
+    assert np.array_equal(found["carry_in"].value, variables["carry_in"][:, 4].numpy())
+    assert np.array_equal(found["carry_in"].value, variables["carry_out"][:, 3].numpy())
+    assert column_labels(variables, TASK.target_roles[0], "carry_in") is None  # nothing is carried into the units
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_every_label_is_a_function_of_its_type_and_the_control_deals_the_same_labels_anew(signal: str):
+    _, _, labels = made_up()
+    (found,) = [each for each in labels if each.signal == signal]
+    dealt = found.dealt(np.random.default_rng(1))
+    for values in (found.value, dealt):
+        for kind in np.unique(found.type):
+            assert len(np.unique(values[found.type == kind])) == 1
+            assert len(np.unique(found.pair[found.type == kind])) == 1
+    _, first = np.unique(found.type, return_index=True)
+    assert sorted(found.value[first]) == sorted(dealt[first])
+    assert (found.value != dealt).any()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 11))
+@settings(max_examples=25)
+def test_no_pair_is_in_two_folds_in_either_order_and_every_fold_has_small_and_large_sums(seed: int, folds: int):
+    a, b = np.divmod(np.arange(100), 10)
+    fold = pair_folds(np.minimum(a, b) * 10 + np.maximum(a, b), folds, np.random.default_rng(seed)).reshape(10, 10)
+    assert np.array_equal(fold, fold.T) and set(fold.ravel()) == set(range(folds))
+    sums = (a + b).reshape(10, 10)
+    for each in range(folds):
+        assert sums[fold == each].min() < 9 < sums[fold == each].max()
+    if folds == 5:
+        assert sorted({fold[i, 9 - i] for i in range(10)}) == list(range(5))
+
+
+def test_a_problem_counts_once():
+    problems = torch.tensor([[3, 4], [5, 6], [3, 4], [4, 3]])
+    assert unique_problems(problems).tolist() == [[3, 4], [5, 6], [4, 3]]
+
+
+# ---- what a probe finds
+
+
+def test_digits_that_lie_linearly_give_sum_and_carry_but_not_the_nine():
+    _, variables, labels = made_up()
+    x = torch.stack([variables[name][:, 4] for name in ("a", "b")], 1).double().numpy()
+    table = probed(x + 0.01 * np.random.default_rng(0).standard_normal(x.shape), labels)
+    assert table.accuracy["digit_sum"] > 0.99 and table.score["digit_sum"] > 0.999
+    assert table.accuracy["carry_out"] > 0.9 and table.score["carry_out"] > 0.98
+    assert table.score["nine"] < 0.6 and table.accuracy["carry_in"] < 0.6
+    assert table.selectivity["carry_out"] > 0.35 and table.control["digit_sum"] < 0.2
+
+
+def test_a_table_of_pairs_is_learnt_by_heart_only_where_the_pairs_were_seen():
+    _, _, labels = made_up()
+    labels = [each for each in labels if each.signal == "carry_out"]
+    table = probed(np.eye(100)[labels[0].pair], labels)
+    assert table.memorised["carry_out"] > 0.93  # all but the pairs of a nine, which hold two types
+    assert table.control["carry_out"] < 0.6 and table.accuracy["carry_out"] < 0.65
+    assert table.score["carry_out"] < 0.6
+
+
+def test_noise_gives_the_commonest_label():
+    _, _, labels = made_up()
+    table = probed(np.random.default_rng(0).standard_normal((3000, 6)), labels)
+    assert (abs(table.selectivity) < 0.1).all() and (table.score < 0.6).all()
+
+
+def test_intervals_hold_the_estimate_and_pairs_are_the_wider_clusters():
+    _, variables, labels = made_up()
+    x = torch.stack([variables[name][:, 4] for name in ("a", "b")], 1).double().numpy()
+    table = probed(x, labels)
+    assert ((table.low <= table.accuracy) & (table.accuracy <= table.high)).all()
+    assert ((table.pair_low <= table.accuracy) & (table.accuracy <= table.pair_high)).all()
+    assert table.pair_high["carry_out"] - table.pair_low["carry_out"] > table.high["carry_out"] - table.low["carry_out"]
+
+
+def test_predictions_are_ridge_regressions_of_the_other_folds():
+    rng = np.random.default_rng(2)
+    x, y, fold = rng.standard_normal((60, 4)), rng.standard_normal((60, 2)), np.arange(60) % 3
+    found = held_out_predictions(x, y, fold, ridge=0.1)
+    train, test = fold != 1, fold == 1
+    z = (x - x[train].mean(0)) / x[train].std(0)
+    padded = np.concatenate((z, np.ones((60, 1))), 1)  # the intercept is not shrunk
+    penalty = 0.1 * train.sum() * np.diag([1.0] * 4 + [0.0])
+    weights = np.linalg.solve(padded[train].T @ padded[train] + penalty, padded[train].T @ y[train])
+    np.testing.assert_allclose(found[test], padded[test] @ weights, atol=1e-6)
+
+
+# ---- on models
+
+
+def test_microadders_attention_brings_the_carry_out_and_its_mlp_the_nine():
+    found = linear_probes(models.load("microadder-57"), n=2048)
+    carry = found.overall("carry_out").set_index("site")
+    nine = found.overall("nine").set_index("site")
+    assert carry.accuracy["L0 pre"] < 0.6 and carry.accuracy["L0 mid"] > 0.99 and carry.control.max() < 0.6
+    assert nine.score["L0 mid"] < 0.6 and nine.score["L0 post"] > 0.9
+    assert set(found.table.column) == {"all", *(f"s{i}" for i in range(11))}
+    assert "the carry out of the column best at L0" in found.sentence()
+
+
+def test_an_untrained_model_reads_no_carry_out_at_its_queries():
+    found = linear_probes(models.build("microadder-57", seed=1), n=1024, signals="carry_out", sites="L0 pre")
+    assert found.overall("carry_out").accuracy[0] < 0.6
+
+
+def test_an_untrained_copy_stands_beside_every_accuracy():
+    """The carry of two digits is read from random features nearly as well: ToyGPT, at the position of b0."""
+    model = models.load("toygpt-learned-pre")
+    found = linear_probes(model, signals="carry_out", sites=["L0 mid", "L1 post"], n=1500)
+    rows = found.overall("carry_out")
+    assert rows.untrained.notna().all() and rows.untrained_score.notna().all()
+    assert f"{rows.untrained[rows.untrained_score.idxmax()]:.3f}" in found.sentence()
+    blank = models.build("toygpt-learned-pre", seed=1)
+    given = linear_probes(model, signals="carry_out", sites="L1 post", n=1500, untrained=blank)
+    alone = linear_probes(blank, signals="carry_out", sites="L1 post", n=1500, untrained=None)
+    assert given.overall("carry_out").untrained[0] == alone.overall("carry_out").accuracy[0]
+    assert alone.overall("carry_out").untrained.isna().all() and "nan" not in alone.sentence()
+
+
+def test_a_stock_copy_is_probed_alike():
+    model = models.load("microadder-57")
+    asked = {"n": 512, "signals": ["carry_out", "digit_sum"], "sites": ["L0 mid", "blocks.0.mlp.hook_post"]}
+    ours, theirs = linear_probes(model, **asked), linear_probes(stock_copy(model), task=model.task, **asked)
+    np.testing.assert_allclose(ours.table.accuracy, theirs.table.accuracy, atol=5e-3)
+    np.testing.assert_allclose(ours.table.score, theirs.table.score, atol=2e-3)
+
+
+def test_several_positions_are_read_together_and_heads_are_flattened():
+    model = models.load("microadder-57")
+    both = linear_probes(model, n=512, at="own operands", sites="L0 pre", signals="digit_sum")
+    assert both.overall("digit_sum").score[0] > 0.99 and "s10" not in set(both.table.column)
+    head = linear_probes(model, n=512, sites="blocks.0.attn.hook_z", signals="carry_out")
+    assert head.overall("carry_out").score[0] > 0.99
+
+
+def test_scratchpad_digits_of_many_operands_are_columns_too():
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
+    found = linear_probes(model, model.task.at(3, 2), n=600, sites="L0 mid", signals="digit_sum")
+    assert {"b1[0]", "b2[1]", "b3[0]"} <= set(found.table.column)
+    assert found.left_out == {"digit_sum": ("b3[2]",)}  # its digits are two zeros, or a zero and a one
+    assert found.overall("digit_sum").score[0] > 0.98
+
+
+@pytest.mark.slow
+def test_the_stored_probes_of_two_digit_adders_are_found_again():
+    from interp.papers.studies.page import records
+    from interp.papers.toygpt.probes import carry_probes
+
+    stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
+    found = carry_probes(models.load(stored["model"]))
+    assert 0.75 < found.table.untrained.max() < 1  # the carry is read from random features too
+    for now, then in zip(records(found.table, 5), stored["probes"], strict=True):
+        assert {name: now[name] for name in ("site", "position", "n")} == {
+            k: then[k] for k in ("site", "position", "n")
+        }
+        for name in ("accuracy", "control", "low", "high"):
+            assert now[name] == pytest.approx(then[name], abs=2e-3)  # other builds round differently
+
+
+def test_a_trained_parity_has_its_running_parity_behind_the_attention():
+    model = models.load("parity-coupling-1l4h-small")
+    found = linear_probes(model, task=model.task.at(8), signals="parity", n=250)
+    rows = found.overall("parity").set_index("site")
+    last = rows.index[-1]
+    assert rows.accuracy[last] > 0.9 and rows.control[last] < 0.7
+
+
+# ---- bad input
+
+
+def test_a_place_is_a_query_a_role_or_a_position():
+    task = TwoDigitAddition()
+    assert positions_at(task, 1, "query") == [4] and positions_at(task, 1, "b0") == [3]
+    assert positions_at(task, 0, "own operands") == [1, 3]
+    with pytest.raises(UserError, match="Did you mean 'own operands'"):
+        positions_at(task, 0, "own operand")
+
+
+def test_bad_input_is_named():
+    model = random_model("ln")
+    with pytest.raises(UserError, match="Did you mean 'carry_out'"):
+        linear_probes(model, signals="carry-out")
+    with pytest.raises(UserError, match=r"Did you mean 'blocks\.0\.hook_resid_mid'"):
+        linear_probes(model, sites="blocks.0.hook_resid_mide", n=200)
+    with pytest.raises(UserError, match="without the positions behind the batch"):
+        linear_probes(model, sites="blocks.0.attn.hook_pattern", n=200)
+    with pytest.raises(UserError, match="never fired|use_attn_result"):
+        linear_probes(model, sites="blocks.0.attn.hook_result", n=200)
+    for signals, sites in (([], None), ("nine", [])):
+        with pytest.raises(UserError, match="at least one signal and one site"):
+            linear_probes(model, signals=signals, sites=sites)
+    with pytest.raises(UserError, match="2 to 11 folds"):
+        linear_probes(model, folds=12)
+    with pytest.raises(UserError, match="at least 100 different problems"):
+        linear_probes(model, problems=all_problems()[:3].repeat(100, 1))
+    with pytest.raises(UserError):
+        linear_probes(models.load("parity-coupling-1l4h-small"), signals="carry_in")
+    try:
+        with pytest.raises(UserError, match=r"call model\.eval"):
+            linear_probes(model.train())
+    finally:
+        model.eval()
+
+
+def test_diverged_activations_and_questions_without_two_answers_are_refused():
+    _, _, labels = made_up(200)
+    with pytest.raises(UserError, match="diverged"):
+        probed(np.full((200, 2), np.nan), labels)
+    same = [type(each)(each.signal, each.value * 0, each.pair, each.type) for each in labels]
+    with pytest.raises(UserError, match="both answers"):
+        probed(np.zeros((200, 2)), same)
+
+
+def test_the_figure_has_a_panel_a_signal():
+    found = linear_probes(random_model("ln", 1), problems=all_problems()[::7])
+    titles = [annotation.text for annotation in found.figure().layout.annotations]
+    assert titles == list(SIGNALS.values())
+    assert "carry in at L0" in found.figure().layout.title.text
+    assert "ln, read linearly at the query on pairs of digits never seen" in found.sentence()
+    with pytest.raises(UserError, match="Did you mean 'nine'"):
+        found.overall("nin")

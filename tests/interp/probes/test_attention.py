@@ -1,0 +1,370 @@
+"""Attention by role: the arithmetic on known patterns, the 10 to 1 of MicroAdder, and what shows neither."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+import models
+from interp.core.results import Provenance
+from interp.probes.attention import gap_interval, times
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from models.weight_maps import DenseWeights
+from tests.interp.conftest import stock_copy
+from tests.toy_task import ToyAddition
+
+TASK = TenDigitAddition()
+ROLES = [TASK.relative_roles(target) for target in range(12)]
+TARGETS = [role.label for role in TASK.target_roles]
+KEYS = [role.label for role in TASK.roles][:33]
+
+
+def compute(pattern: np.ndarray) -> interp.AttentionByRole:
+    """The result for patterns [n, layer, head, target, key] of the ten-digit task."""
+    provenance = Provenance(len(pattern), 0, "made-up patterns")
+    return interp.compute_attention_by_role([pattern], ROLES, TARGETS, KEYS, provenance, permutations=49)
+
+
+def softmax_patterns(scores: np.ndarray) -> np.ndarray:
+    """Rows over the visible keys of each target."""
+    visible = np.arange(33) < np.array([22 + target for target in range(12)])[:, None]
+    weights = np.where(visible, np.exp(scores - scores.max(-1, keepdims=True)), 0.0)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def by_role_scores(**score: float) -> np.ndarray:
+    """Scores [1, 1, 1, target, key] that depend on the role only; names with underscores."""
+    scores = np.zeros((1, 1, 1, 12, 33))
+    for target, groups in enumerate(ROLES):
+        for role, positions in groups.items():
+            scores[..., target, positions] = score.get(role.replace(" ", "_"), 0.0)
+    return scores
+
+
+def random_patterns(seed: int, n: int = 3, layers: int = 2, heads: int = 2) -> np.ndarray:
+    return softmax_patterns(3 * np.random.default_rng(seed).normal(size=(n, layers, heads, 12, 33)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_role_weights_sum_to_one_and_are_sums_of_the_pattern(seed):
+    pattern = random_patterns(seed)
+    result = compute(pattern)
+    assert result.table.weight.sum("role").values == pytest.approx(1.0)
+    assert result.table.uniform.sum("role").values == pytest.approx(1.0)
+    assert float(result.table.weight.sel(layer=1, head=0, target="s4", role="previous operands")) == pytest.approx(
+        pattern[:, 1, 0, 4, [3, 14]].sum(-1).mean()
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_entropy_lies_between_zero_and_that_of_an_even_spread(seed):
+    entropy = compute(random_patterns(seed)).table.entropy
+    assert float(entropy.min()) >= 0
+    assert (entropy.max(("layer", "head")).values <= np.log(np.arange(22, 34)) + 1e-9).all()
+
+
+def test_an_even_spread_has_the_entropy_of_its_number_of_keys():
+    even = compute(softmax_patterns(np.zeros((2, 1, 1, 12, 33)))).table
+    assert even.entropy.values.ravel() == pytest.approx(np.log(np.arange(22, 34)))
+    assert even.weight.isel(layer=0, head=0).values == pytest.approx(even.uniform.values)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(-4, 4), st.floats(-2, 2))
+def test_the_gap_is_the_difference_of_the_scores(own, previous):
+    scores = by_role_scores(own_operands=own, previous_operands=previous, previous_output=-own)
+    result = compute(np.repeat(softmax_patterns(scores), 2, 0))
+    gap = result.gap.isel(layer=0, head=0)
+    assert gap.sel(target=TARGETS[1:10]).values == pytest.approx(own - previous, abs=1e-9)
+    assert np.isnan(gap.sel(target=["s0", "s10", "EOS"]).values).all()  # one of the two groups is empty there
+    assert result.mean_gap()[0] == pytest.approx(own - previous, abs=1e-9)
+
+
+def planted(own: tuple[float, float], below: tuple[float, float], output: float, swap: bool = False) -> np.ndarray:
+    """Patterns [2, 1, 1, 12, 33] with these weights on the operands of the two columns and on the previous output.
+
+    What is left of a row, and the whole of a row without two columns, is spread evenly over the other keys. ``swap``
+    exchanges the own operands in every second target.
+    """
+    pattern = np.zeros((12, 33))
+    for target, groups in enumerate(ROLES):
+        if groups["own operands"] and groups["previous operands"]:
+            pattern[target, groups["own operands"]] = own[::-1] if swap and target % 2 else own
+            pattern[target, groups["previous operands"]] = below
+            pattern[target, groups["previous output"]] = output
+        left = [key for role in ("rest", "delimiters") for key in groups[role]]
+        pattern[target, left] = (1 - pattern[target].sum()) / len(left)
+    return np.broadcast_to(pattern, (2, 1, 1, 12, 33))
+
+
+EVEN = planted((0.435, 0.435), (0.0435, 0.0435), 0.0435 - 0.0005)
+APART = {
+    "one operand of the own column": planted((0.87, 0.0), (0.0435, 0.0435), 0.043),
+    "either operand of the own column in turn": planted((0.87, 0.0), (0.0435, 0.0435), 0.043, swap=True),
+    "one operand of the previous column": planted((0.435, 0.435), (0.087, 0.0), 0.043),
+    "the previous output alone": planted((0.435, 0.435), (0.0, 0.0), 0.13),
+    "the previous operands alone": planted((0.435, 0.435), (0.065, 0.065), 0.0),
+}
+
+
+def test_every_planted_way_to_look_at_two_columns_has_a_statement_of_its_own():
+    """All of them have a weight of 0.87 on the own column and 0.13 on the previous one."""
+    statements = {name: compute(pattern).statement() for name, pattern in {"even": EVEN, **APART}.items()}
+    assert len(set(statements.values())) == len(statements)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_ten_to_one_is_said_only_where_it_holds_for_every_digit(name):
+    assert "10.0 to 1" in compute(EVEN).statement()
+    assert "10.0 to 1" not in compute(APART[name]).statement()
+
+
+def test_keys_of_a_role_that_differ_are_named_with_their_own_weights():
+    one = compute(APART["one operand of the own column"])
+    assert "0.870 (a) and 0.000 (b)" in one.statement() and "to 1" not in one.statement()
+    turn = compute(APART["either operand of the own column in turn"])
+    assert "0.870 (the one with most) and 0.000 (with least)" in turn.statement()
+    assert "0.435" not in one.statement() + turn.statement()
+
+
+def test_the_gap_is_between_operands_whatever_the_previous_output_gets():
+    gap = compute(APART["the previous operands alone"]).mean_gap()
+    assert gap == pytest.approx([math.log(0.435 / 0.065)] * 3)
+    assert np.isnan(compute(APART["the previous output alone"]).gap).all()
+
+
+def test_a_figure_is_captioned_with_the_statement():
+    result = compute(APART["one operand of the previous column"])
+    assert result.statement() in result.figure().layout.title.text.replace("<br>", " ")
+
+
+def drawn_gap(seed: int, n: int = 12) -> interp.AttentionByRole:
+    """Inputs that move all targets alike: own weight 0.4 + noise, previous 0.05 - noise/10."""
+    noise = 0.1 * np.random.default_rng(seed).normal(size=(n, 1, 1, 1))
+    pattern = np.array(np.broadcast_to(planted((0.35, 0.35), (0.05, 0.05), 0.05)[:1], (n, 1, 1, 12, 33)))
+    for target, groups in enumerate(ROLES):
+        if groups["own operands"] and groups["previous operands"]:
+            pattern[..., target, groups["own operands"]] += noise
+            pattern[..., target, groups["rest"]] -= 2 * noise / len(groups["rest"])
+    return compute(pattern)
+
+
+def test_the_interval_of_the_gap_covers_the_sample_of_inputs():
+    """200 samples of 12 inputs; the truth is the gap of the mean weights, ln(0.35 / 0.05), the same at every target."""
+    intervals = np.array([drawn_gap(seed).mean_gap() for seed in range(200)])
+    covered = (intervals[:, 1] <= math.log(7)) & (math.log(7) <= intervals[:, 2])
+    assert covered.mean() >= 0.9
+
+
+def test_log_ratio_compares_any_two_groups_of_roles():
+    result = compute(np.repeat(softmax_patterns(by_role_scores(delimiters=2.0, rest=-1.0)), 2, 0))
+    assert result.log_ratio(["delimiters"], ["rest"]).values.ravel() == pytest.approx(3.0)
+    with pytest.raises(UserError, match="no role 'operator'"):
+        result.log_ratio(["operator"], ["rest"])
+
+
+def test_spread_is_zero_for_a_constant_pattern_and_the_standard_deviation_for_others():
+    constant = compute(np.repeat(random_patterns(1, n=1), 5, 0))
+    assert constant.max_spread == 0.0
+    assert constant.position_only
+    pattern = random_patterns(2, n=50)
+    varying = compute(pattern)
+    assert varying.max_spread == pytest.approx(pattern.std(0).max())
+    assert not varying.position_only
+    assert "depends on the input" in varying.sentence()
+
+
+def test_chunks_of_any_size_give_the_same_result():
+    pattern = random_patterns(3, n=10)
+    provenance = Provenance(10, 0, "made-up patterns")
+    whole = compute(pattern)
+    parts = interp.compute_attention_by_role(
+        (pattern[i : i + 3] for i in range(0, 10, 3)), ROLES, TARGETS, KEYS, provenance, permutations=49
+    )
+    for name in ("weight", "spread", "entropy", "entropy_spread"):
+        assert parts.table[name].values == pytest.approx(whole.table[name].values), name
+
+
+def test_the_shuffled_keys_find_a_role_that_is_sought_out_and_none_in_noise():
+    sought = compute(np.repeat(softmax_patterns(by_role_scores(previous_output=4.0)), 2, 0)).table.p_value
+    assert float(sought.sel(role="previous output").squeeze()) == 0.02  # 1 / (49 + 1), the least there can be
+    assert float(sought.sel(role="rest").squeeze()) > 0.5
+    noise = compute(random_patterns(4, n=1, layers=12, heads=12)).table.p_value
+    assert 0.02 < float((noise <= 0.1).mean()) < 0.2
+
+
+def test_the_main_head_is_the_one_on_the_own_and_previous_column():
+    scores = np.concatenate([by_role_scores(rest=2.0), by_role_scores(own_operands=5.0)], 2)
+    result = compute(np.repeat(softmax_patterns(scores), 2, 0))
+    assert result.main_head == (0, 1)
+    assert result.sentence().startswith("L0H1")
+    assert result.sentence(head=0).startswith("L0H0")
+    with pytest.raises(UserError, match="no head 2"):
+        result.sentence(head=2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "roles", "says"),
+    [
+        (np.full((1, 1, 1, 12, 33), np.nan), ROLES, "NaN"),
+        (np.zeros((1, 1, 1, 12, 33)), ROLES, "do not sum to 1"),  # what a hook point makes of NaN scores
+        (np.zeros((1, 1, 1, 11, 33)), ROLES, "11 targets"),
+        (random_patterns(0), [{"one": [0, 1], "two": [1]}] * 12, "two roles"),
+    ],
+)
+def test_patterns_that_do_not_fit_their_roles_are_refused(pattern, roles, says):
+    with pytest.raises(UserError, match=says):
+        interp.compute_attention_by_role([pattern], roles, TARGETS, KEYS, Provenance(1, 0, "made-up patterns"))
+
+
+def test_no_pattern_at_all_is_refused():
+    with pytest.raises(UserError, match="no attention pattern"):
+        interp.compute_attention_by_role([], ROLES, TARGETS, KEYS, Provenance(0, 0, "nothing"))
+
+
+# ---- models
+
+
+def test_published_adders_weigh_the_own_column_ten_to_one(published):
+    result = interp.attention_by_role(published, n=256)
+    mean, low, high = result.mean_gap()
+    assert low < math.log(10) < high
+    assert math.exp(mean) == pytest.approx(10, rel=0.03)
+    assert result.gap.sel(target=TARGETS[1:10]).std() < 0.05
+    column = result.table.weight.sel(
+        target=TARGETS[1:10], role=["own operands", "previous operands", "previous output"]
+    )
+    assert column.sum("role").min() > 0.999
+
+
+def test_the_published_57_has_the_measured_weights(published_57):
+    result = interp.attention_by_role(published_57)
+    table = result.table.isel(layer=0, head=0)
+    assert result.mean_gap()[0] == pytest.approx(2.296, abs=5e-4)
+    assert float(table.per_key.sel(role="own operands", target=TARGETS[1:10]).mean()) == pytest.approx(0.435, abs=1e-3)
+    for role in ("previous operands", "previous output"):
+        assert float(table.per_key.sel(role=role, target=TARGETS[1:10]).mean()) == pytest.approx(0.044, abs=1e-3)
+    assert float(table.weight.sel(target="s10", role="delimiters")) == pytest.approx(0.877, abs=1e-3)
+    assert "9.9 to 1" in result.sentence()
+    assert "2.296 nats" in result.sentence()
+
+
+def test_published_attention_does_not_depend_on_the_digits(published):
+    result = interp.attention_by_role(published, n=256)
+    assert result.position_only
+    assert "the same on every input" in result.sentence()
+
+
+def test_an_untrained_adder_has_no_ten_to_one(untrained):
+    mean, _, high = interp.attention_by_role(untrained, n=64).mean_gap()
+    assert mean < 0.5
+    assert high < math.log(10)
+
+
+def dense_model(**switches: object) -> models.ArithmeticTransformer:
+    shape = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 34}
+    weights = DenseWeights(models.TransformerConfig(**(shape | switches)))
+    generator = torch.Generator().manual_seed(0)
+    for parameter in weights.parameters():
+        parameter.data.normal_(generator=generator)
+    return models.ArithmeticTransformer(weights, TASK)
+
+
+def test_attention_of_free_weights_depends_on_the_input_and_is_measured_in_every_head():
+    result = interp.attention_by_role(dense_model(), n=64)
+    assert not result.position_only
+    assert dict(result.table.weight.sizes) == {"layer": 2, "head": 2, "target": 12, "role": 5}
+    assert result.table.weight.sum("role").values == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adder-456", "adder-512", "adder-582"])
+def test_adders_that_leave_out_the_last_output_weigh_operands_ten_to_one_all_the_same(name):
+    result = interp.attention_by_role(models.load(name), n=512)
+    table = result.table.per_key.isel(layer=0, head=0).sel(target=TARGETS[1:10]).mean("target")
+    assert float(table.sel(role="previous operands")) == pytest.approx(0.0465, abs=0.001)
+    assert float(table.sel(role="previous output")) < 1e-3
+    assert 2.2 < result.mean_gap()[0] < 2.31
+    assert "the previous output digit 0.000" in result.statement()
+
+
+def test_a_diverged_adder_is_refused():
+    adder = models.load("microadder-57")
+    with torch.no_grad():
+        next(adder.parameters()).fill_(math.nan)
+    with pytest.raises(UserError):
+        interp.attention_by_role(adder, n=16)
+
+
+def test_a_stock_transformer_lens_model_gives_the_same_result():
+    model = dense_model(attn_scale=None)
+    ours = interp.attention_by_role(model, n=32)
+    stock = interp.attention_by_role(stock_copy(model), task=TASK, n=32)
+    assert stock.pattern.values == pytest.approx(ours.pattern.values, abs=1e-5)
+    assert stock.mean_gap() == pytest.approx(ours.mean_gap(), abs=1e-4)
+
+
+def test_positions_that_a_task_gives_no_role_are_the_rest():
+    shape = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 8}
+    weights = DenseWeights(models.TransformerConfig(**shape))
+    weights.initialise(torch.Generator().manual_seed(0))
+    result = interp.attention_by_role(models.ArithmeticTransformer(weights, ToyAddition()), n=16)
+    assert result.table.n_keys.sel(role="rest").values.tolist() == [2, 3]
+    assert result.table.weight.sum("role").values == pytest.approx(1.0, abs=1e-5)
+    assert math.isnan(result.mean_gap()[0])
+    assert result.sentence().startswith("L0H")
+
+
+def test_the_same_seed_gives_the_same_numbers_and_given_problems_are_used():
+    adder = dense_model()
+    first, again = (interp.attention_by_role(adder, n=32, seed=5) for _ in range(2))
+    assert first.table.identical(again.table)
+    given = interp.attention_by_role(adder, problems=[(1, 2), (3, 4)])
+    assert given.provenance.n == 2
+    assert "given problems" in str(given)
+
+
+def test_the_table_has_a_row_for_every_head_target_and_role():
+    frame = interp.attention_by_role(dense_model(), n=32).to_dataframe()
+    assert len(frame) == 2 * 2 * 12 * 5
+    assert {"weight", "spread", "low", "high", "per_key", "uniform", "entropy", "gap", "p_role"} <= set(frame.columns)
+    assert (frame["low"] <= frame["weight"]).all()
+
+
+def test_another_tasks_model_is_refused():
+    with pytest.raises(UserError, match="not the model's task"):
+        interp.attention_by_role(dense_model(d_vocab=14))
+
+
+def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns():
+    result = interp.attention_by_role(models.load("adder-456"), n=16)
+    figure = result.heads_figure()
+    (heat,) = figure.data
+    columns = [f"s{column}" for column in range(1, 10)]
+    expected = result.table.weight.sel(target=columns, layer=0, head=0).mean("target").values
+    assert np.allclose(np.array(heat.z)[0], expected) and list(heat.y) == ["L0H0"]
+    assert "1 of 1 heads look mostly at own operands" in figure.layout.title.text
+
+
+@pytest.mark.parametrize(("gap", "text"), [(math.log(9.94), "9.9"), (12.0, "162,755"), (-6.19, "0.002")])
+def test_ratios_have_as_many_digits_as_mean_something(gap, text):
+    assert times(gap).startswith(text)
+
+
+def test_an_interval_of_one_value_is_left_out():
+    assert gap_interval(-math.inf, math.inf) == "" and gap_interval(1.0, 2.0) == " [1.000, 2.000]"
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "adder-456", "toygpt-learned-pre"])
+def test_every_model_s_attention_can_say_its_sentence(name):
+    """Constant patterns, patterns that vary, and a single target with a gap."""
+    result = interp.attention_by_role(models.load(name), n=16)
+    assert "score gap" in result.sentence() and "inf" not in result.sentence()

@@ -1,0 +1,279 @@
+"""Carry units: planted detectors are named, their rivals are not, and MicroAdder's switch on carry *out*."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from interp.core.problems import draw
+from interp.core.results import Provenance
+from interp.core.signal_measures import RIVALS, column_signals
+from models.errors import UserError
+from models.tasks.addition import TenDigitAddition
+from tests.interp.conftest import stock_copy
+from tests.interp.probes.test_attention import dense_model
+from tests.toy_task import ToyAddition
+
+N = 600
+
+
+@cache
+def variables() -> dict[str, np.ndarray]:
+    """Intermediate values of a sample, columns 0 to 9."""
+    task = TenDigitAddition()
+    found = task.variables(draw(task, None, N, 0, 0.5).problems)
+    return {name: values[:, :10].numpy() for name, values in found.items()}
+
+
+def planted(signal: str, noise: float = 0.1, breaks: str = "with") -> interp.CarryUnits:
+    """One unit that follows a signal; its ablation breaks the columns "with" the signal, "without" it, or "none"."""
+    label = column_signals(variables(), 0)[signal]
+    rng = np.random.default_rng(1)
+    activation = (2.0 * label - 1 + noise * rng.normal(size=label.shape))[:, :, None, None]
+    clean = np.ones_like(label)
+    ablated = {"with": ~label, "without": label, "none": clean}[breaks]
+    return interp.compute_carry_units(
+        activation, np.maximum(activation, 0), variables(), clean, {(0, 0): ablated}, Provenance(N, 0, "made-up units")
+    )
+
+
+@pytest.mark.parametrize("breaks", ["with", "without"])
+@pytest.mark.parametrize("signal", [*RIVALS, "odd", "s=7"])
+def test_a_unit_that_follows_a_signal_is_said_to_carry_it_and_no_rival(signal, breaks):
+    found = planted(signal, breaks=breaks).verdict(0, 0)
+    assert found["signal"] == signal
+    assert found["kind"] == "switch"
+    assert found["accuracy"] == 1.0
+    assert found["effect_apart"] > 0.9
+
+
+@pytest.mark.parametrize("signal", RIVALS)
+def test_a_noisy_follower_is_a_detector_but_no_switch(signal):
+    result = planted(signal, noise=0.8)
+    assert result.verdict(0, 0)["kind"] == "detector"
+    assert float(result.table.gap.sel(signal=signal).squeeze()) < 0
+
+
+def of_activation(pre: np.ndarray, post: np.ndarray) -> dict:
+    """The verdict on a unit with this input and output whose ablation breaks the columns with carry out."""
+    label = column_signals(variables(), 0)["carry_out"]
+    parts = (part[:, :, None, None].astype(float) for part in (pre, post))
+    ablated = {(0, 0): ~label}
+    made_up = Provenance(N, 0, "made-up units")
+    return interp.compute_carry_units(*parts, variables(), np.ones_like(label), ablated, made_up).verdict(0, 0)
+
+
+def test_a_switch_is_earned_by_saturation():
+    """All of them separate carry out with a gap between the ranges of their input."""
+    label = column_signals(variables(), 0)["carry_out"]
+    total = variables()["digit_sum"] + variables()["carry_in"] - 9.5
+    noisy = 2.0 * label - 1 + 0.1 * np.random.default_rng(1).normal(size=label.shape)
+    gelu = lambda x: x * torch.special.ndtr(torch.from_numpy(np.asarray(x, dtype=float))).numpy()  # noqa: E731
+    kinds = {
+        "linear in the sum": of_activation(total, total),
+        "linear, of two values and noise": of_activation(noisy, noisy),
+        "linear, of two values": of_activation(2.0 * label - 1, 2.0 * label - 1),
+        "a ramp from zero on": of_activation(total, np.maximum(total, 0)),
+        "a steep gelu": of_activation(8 * noisy, gelu(8 * noisy)),
+        "a clipped sum": of_activation(total, np.clip(4 * total, -1, 1)),
+        "a clipped sum, upside down": of_activation(-total, np.clip(-4 * total, -1, 1)),
+    }
+    assert {name: found["signal"] for name, found in kinds.items()} == dict.fromkeys(kinds, "carry_out")
+    earned = {name for name, found in kinds.items() if found["kind"] == "switch"}
+    assert earned == {"a steep gelu", "a clipped sum", "a clipped sum, upside down"}
+    assert {found["kind"] for found in kinds.values()} == {"switch", "detector"}
+
+
+@pytest.mark.parametrize("signal", RIVALS)
+def test_a_follower_whose_ablation_breaks_nothing_is_only_a_correlate(signal):
+    assert planted(signal, breaks="none").verdict(0, 0)["kind"] == "correlate"
+
+
+def test_marginal_auroc_flatters_a_rival_that_holding_the_signal_fixed_unmasks():
+    table = planted("carry_out").table.isel(layer=0, unit=0)
+    assert float(table.auroc.sel(signal="generate")) > 0.9
+    assert float(table.auroc_apart.sel(signal="generate")) < 0.6
+    assert str(table.rival.sel(signal="generate").values) == "carry_out"
+    assert float(table.auroc.sel(signal="carry_in")) > 0.55
+
+
+def test_where_two_signals_differ_the_unit_follows_its_own():
+    share = planted("carry_out").agreement.share.isel(layer=0, unit=0)
+    assert share.sel(signal="carry_out").drop_sel(rival="carry_out").min() == 1.0
+    assert float(share.sel(signal="carry_in", rival="carry_out")) < 0.1
+
+
+def test_noise_carries_nothing():
+    rng = np.random.default_rng(2)
+    activation = rng.normal(size=(N, 10, 2, 3))
+    clean = np.ones((N, 10), dtype=bool)
+    ablated = {(1, 2): rng.random((N, 10)) < 0.5}
+    result = interp.compute_carry_units(
+        activation, activation, variables(), clean, ablated, Provenance(N, 0, "made-up units")
+    )
+    assert result.verdicts()["signal"].isna().all()
+    assert result.sentence().startswith("None of 6 MLP units")
+    assert np.abs(result.table.auroc.values - 0.5).max() < 0.1
+
+
+def test_shuffled_labels_are_separated_by_nothing():
+    table = planted("carry_out").table.sel(signal="shuffled").squeeze()
+    assert float(table.auroc) == pytest.approx(0.5, abs=0.03)
+    assert abs(float(table.effect)) < 0.05
+    assert float(table.effect_low) < 0 < float(table.effect_high)
+
+
+def test_ranges_are_the_extremes_with_and_without_the_signal():
+    result = planted("carry_in", noise=0.5)
+    label = column_signals(variables(), 0)["carry_in"]
+    rng = np.random.default_rng(1)
+    activation = 2.0 * label - 1 + 0.5 * rng.normal(size=label.shape)
+    row = result.table.sel(signal="carry_in").isel(layer=0, unit=0)
+    assert row.pre_min.values.tolist() == pytest.approx([activation[~label].min(), activation[label].min()])
+    assert row.pre_max.values.tolist() == pytest.approx([activation[~label].max(), activation[label].max()])
+    assert row.post_min.values.min() == 0.0
+
+
+def test_accuracy_is_measured_on_problems_that_did_not_choose_the_threshold():
+    """A threshold fitted to noise must not look better than the commoner answer."""
+    rng = np.random.default_rng(3)
+    small = {name: values[:30] for name, values in variables().items()}
+    activation = rng.normal(size=(30, 10, 1, 40))
+    clean = np.ones((30, 10), dtype=bool)
+    table = interp.compute_carry_units(
+        activation, activation, small, clean, {}, Provenance(30, 0, "made-up units")
+    ).table
+    gain = table.accuracy - table.majority
+    assert float(gain.sel(signal=list(RIVALS)).mean()) < 0.0
+
+
+def test_units_that_were_not_ablated_say_so():
+    label = column_signals(variables(), 0)["carry_out"]
+    activation = label[:, :, None, None].astype(float)
+    clean = np.ones_like(label)
+    result = interp.compute_carry_units(
+        activation, activation, variables(), clean, {}, Provenance(N, 0, "made-up units")
+    )
+    assert result.verdict(0, 0)["kind"] == "not ablated"
+    assert "set to zero" not in result.sentence()
+    with pytest.raises(UserError, match="max_ablated"):
+        result.ablation_figure()
+
+
+def test_a_diverged_model_is_refused():
+    activation = np.full((N, 10, 1, 1), np.nan)
+    with pytest.raises(UserError, match="diverged"):
+        interp.compute_carry_units(
+            activation, activation, variables(), np.ones((N, 10), dtype=bool), {}, Provenance(N, 0, "made-up units")
+        )
+
+
+# ---- models
+
+
+def test_published_units_are_exact_switches_of_carry_out(published):
+    verdicts = interp.carry_units(published, n=1024).verdicts()
+    assert verdicts["signal"].tolist() == ["carry_out", "carry_out"]
+    assert verdicts["kind"].tolist() == ["switch", "switch"]
+    assert (verdicts["accuracy"] == 1.0).all()
+    assert (verdicts["effect_apart"] > 0.97).all()
+
+
+def test_published_units_doubly_dissociate_on_carry_out(published):
+    table = interp.carry_units(published, n=1024).double_dissociation("carry_out")
+    right = table.set_index(["unit", "present"])["ablated"]
+    assert right[0, False] > 0.99 and right[1, True] > 0.99
+    assert right[0, True] < 0.02 and right[1, False] < 0.02
+    assert (table["clean"] == 1.0).all()
+    assert ((table["ablated_low"] <= table["ablated"]) & (table["ablated"] <= table["ablated_high"])).all()
+
+
+def test_the_published_57_has_the_measured_ranges_and_ablations_on_uniform_problems(published_57):
+    result = interp.carry_units(published_57, n=4096, carry_heavy=0.0)
+    row = result.table.sel(layer=0, unit=0, signal="carry_out")
+    low, high = row.pre_min.values, row.pre_max.values
+    assert -5.70 < low[0] < -5.60 and 0.10 < high[0] < 0.18  # all inputs: [-5.69, 0.18]
+    assert 2.20 < low[1] < 2.30 and 6.15 < high[1] < 6.22  # all inputs: [2.21, 6.21]
+    assert row.ablated.values == pytest.approx([0.998, 0.009], abs=2e-3)
+
+
+def test_carry_in_is_hardly_better_than_guessing_and_loses_to_carry_out_wherever_they_differ(published_57):
+    result = interp.carry_units(published_57, n=4096, carry_heavy=0.0)
+    for unit in (0, 1):
+        row = result.table.sel(layer=0, unit=unit, signal="carry_in")
+        assert float(row.accuracy) - float(row.majority) < 0.03
+        assert abs(float(row.effect_apart)) < 0.05
+        share = result.agreement.share.sel(layer=0, unit=unit)
+        assert float(share.sel(signal="carry_out", rival="carry_in")) == 1.0
+    assert float(row.majority) == pytest.approx(0.556, abs=0.01)
+    assert "carry in and carry out differ" in result.sentence()
+
+
+def test_an_untrained_adder_has_no_carry_units(untrained):
+    verdicts = interp.carry_units(untrained, n=512).verdicts()
+    assert verdicts["signal"].isna().all()
+    assert (verdicts["auroc_apart"] < 0.8).all()
+
+
+def test_a_stock_transformer_lens_model_gives_the_same_result():
+    model = dense_model(attn_scale=None)
+    ours = interp.carry_units(model, n=64)
+    stock = interp.carry_units(stock_copy(model), task=TenDigitAddition(), n=64)
+    for name in ("auroc", "pre_min", "pre_max", "ablated", "clean"):
+        assert stock.table[name].values == pytest.approx(ours.table[name].values, abs=1e-4), name
+
+
+def test_ablation_through_the_probe_is_ablation_by_hand(published_57):
+    problems = TenDigitAddition().sample(200, torch.Generator().manual_seed(9))
+    result = interp.carry_units(published_57, problems=problems)
+
+    def zero(post, hook):
+        post = post.clone()
+        post[..., 1] = 0
+        return post
+
+    task = published_57.task
+    logits = published_57.run_with_hooks(task.encode(problems), fwd_hooks=[("blocks.0.mlp.hook_post", zero)])
+    right = logits[:, list(task.query_positions)].argmax(-1)[:, :10] == task.targets(problems)[:, :10]
+    carry = task.variables(problems)["carry_out"][:, :10].bool()
+    expected = [right[~carry].double().mean().item(), right[carry].double().mean().item()]
+    assert result.table.ablated.sel(layer=0, unit=1, signal="carry_out").values == pytest.approx(expected)
+
+
+def test_only_the_most_separating_units_are_ablated_when_there_are_many():
+    result = interp.carry_units(dense_model(), n=64, max_ablated=3)
+    done = result.table.ablated.notnull().any(("signal", "present"))
+    assert int(done.sum()) == 3
+    size = np.abs(result.table.auroc.sel(signal=list(RIVALS)) - 0.5).max("signal")
+    assert float(size.where(done).min()) >= float(size.where(~done).max())
+
+
+def test_a_probe_leaves_no_hooks_behind():
+    adder = models.build("microadder-57")
+    interp.carry_units(adder, n=16)
+    interp.attention_by_role(adder, n=16)
+    assert not any(point.fwd_hooks for point in adder.hook_dict.values())
+
+
+def test_the_table_has_a_row_for_every_unit_and_signal():
+    result = planted("carry_out")
+    frame = result.to_dataframe()
+    assert len(frame) == 16
+    assert {"auroc", "accuracy_low", "pre_max_with", "pre_max_without", "ablated_with", "n_with"} <= set(frame.columns)
+    assert "CarryUnits" in result._repr_html_()
+
+
+def test_models_and_tasks_without_units_or_carries_are_refused():
+    with pytest.raises(UserError, match="no MLP"):
+        interp.carry_units(dense_model(d_mlp=0), n=16)
+    with pytest.raises(UserError, match="does not compute carry_in"):
+        interp.carry_units(dense_model(), task=ToyAddition(), n=16)
+    with pytest.raises(UserError, match="no unit 7"):
+        planted("carry_out").verdict(0, 7)
+    with pytest.raises(UserError, match="no signal 'borrow'"):
+        planted("carry_out").double_dissociation("borrow")

@@ -1,0 +1,409 @@
+"""Circles, helices and spectra: what was put in comes out, and noise is called noise."""
+
+from __future__ import annotations
+
+import math
+
+import circle_fit as oracle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+import models
+from interp.probes.embeddings import POOR, circular_rank_correlation
+from interp.probes.geometry import aligned_plane, geometric_circle, line_distances, parabola_distances, taubin_circle
+from interp.probes.helices import _Periods
+from models.errors import UserError
+from models.weight_maps.geometry import circular_arc, spiral
+
+
+def arc(radius: float, start: float, stride: float, n: int, centre: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
+    angle = start + stride * np.arange(n)
+    return np.stack((centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle)), 1)
+
+
+def in_space(points: np.ndarray, dimensions: int, seed: int) -> np.ndarray:
+    """Points of a plane, or of three dimensions, put into a random one of many dimensions."""
+    rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(dimensions, dimensions)))
+    return points @ rotation[: points.shape[1]] + np.random.default_rng(seed + 1).normal(size=dimensions)
+
+
+arcs = st.fixed_dictionaries(
+    {
+        "radius": st.floats(0.01, 1000),
+        "start": st.floats(-3.1, 3.1),
+        "stride": st.floats(0.05, 3.0) | st.floats(-3.0, -0.05),
+        "n": st.integers(5, 20),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arcs, st.floats(-10, 10), st.floats(-10, 10))
+def test_an_exact_arc_is_recovered_with_its_centre_radius_start_and_stride(shape, x, y):
+    radius = shape["radius"]
+    fit = interp.circle_fit(arc(**shape, centre=(x * radius, y * radius)), permutations=20)
+    assert fit.radius == pytest.approx(radius, rel=1e-6)
+    assert fit.centre == pytest.approx([x * radius, y * radius], abs=2e-6 * radius * (1 + abs(x) + abs(y)))
+    assert math.remainder(fit.start - shape["start"], math.tau) == pytest.approx(0, abs=1e-5)
+    assert fit.stride == pytest.approx(shape["stride"], abs=1e-5)
+    assert fit.residual < 1e-6 * radius
+    assert fit.evenness == pytest.approx(1.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(arcs, st.integers(3, 12), st.integers(0, 10_000))
+def test_an_arc_in_any_plane_of_many_dimensions_keeps_its_radius_stride_and_flatness(shape, dimensions, seed):
+    fit = interp.circle_fit(in_space(arc(**shape), dimensions, seed), permutations=20)
+    assert fit.radius == pytest.approx(shape["radius"], rel=1e-5)
+    assert abs(fit.stride) == pytest.approx(abs(shape["stride"]), abs=1e-4)
+    assert fit.planarity == pytest.approx(1.0)
+    assert fit.off_plane < 1e-6 * (1 + shape["radius"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.floats(1.0, 6.0))
+def test_a_noisy_arc_is_recovered_to_the_size_of_the_noise(seed, extent):
+    rng = np.random.default_rng(seed)
+    n, noise = 40, 0.01
+    points = arc(5.0, 0.3, extent / n, n, (2.0, -1.0)) + noise * rng.normal(size=(n, 2))
+    fit = interp.circle_fit(points, permutations=200)
+    sagitta = 1 - math.cos(min(extent, math.pi) / 2)  # a short arc fixes its radius badly
+    assert fit.radius == pytest.approx(5.0, abs=0.03 / sagitta)
+    assert fit.residual == pytest.approx(noise, rel=0.5)
+    assert fit.stride == pytest.approx(extent / n, rel=0.1 / sagitta)
+    assert fit.order_p < 0.05
+    assert fit.evenness_p < 0.05
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_taubin_and_geometric_circles_agree_with_the_circle_fit_package(seed):
+    rng = np.random.default_rng(seed)
+    points = arc(3.0, rng.uniform(-3, 3), 0.25, 15, tuple(rng.normal(size=2))) + 0.05 * rng.normal(size=(15, 2))
+    for ours, theirs in ((taubin_circle, oracle.taubinSVD), (geometric_circle, oracle.least_squares_circle)):
+        x, y, radius, _ = theirs(points)
+        centre, found = ours(points)
+        assert (*centre, found) == pytest.approx((x, y, radius), rel=1e-4, abs=1e-4)
+
+
+def test_the_geometric_circle_is_a_minimum_of_the_squared_distances():
+    points = arc(2.0, 0.0, 0.3, 12) + 0.1 * np.random.default_rng(0).normal(size=(12, 2))
+    centre, radius = geometric_circle(points)
+
+    def cost(x: float, y: float, r: float) -> float:
+        return float(((np.hypot(*(points - (x, y)).T) - r) ** 2).sum())
+
+    best = cost(*centre, radius)
+    for step in np.vstack((np.eye(3), -np.eye(3))) * 1e-3:
+        assert cost(*(np.array([*centre, radius]) + step)) > best
+
+
+def test_a_short_arc_is_fitted_as_round_where_distance_to_the_centroid_sees_half_a_circle():
+    points = arc(11.07, 0.17, 0.134, 10)
+    distance = np.hypot(*(points - points.mean(0)).T)
+    assert 1 - distance.std() / distance.mean() < 0.6  # the score FACTS.md warns of
+    assert interp.circle_fit(points).residual < 1e-9
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74"])
+def test_an_adders_own_arc_parameters_come_back_to_five_digits(name):
+    adder = models.build(name, seed=1)
+    with torch.no_grad():
+        adder.weight_map.arc_A.fill_(7.3)
+        adder.weight_map.arc_start.fill_(-2.9)
+        adder.weight_map.arc_stride.fill_(-0.21)
+    fit = interp.circle_fit(adder.W_E)
+    assert (fit.radius, fit.start, fit.stride) == pytest.approx((7.3, -2.9, -0.21), abs=1e-5)
+    assert fit.centre == pytest.approx([0, 0], abs=1e-5)
+    assert np.abs(fit.basis[:, :2] - np.eye(2)).max() < 1e-9
+
+
+def test_published_arcs_come_back_to_five_digits(published):
+    fit, weights = interp.circle_fit(published.W_E), published.weight_map
+    expected = (weights.arc_A.item(), weights.arc_start.item(), weights.arc_stride.item())
+    assert (fit.radius, fit.start, fit.stride) == pytest.approx(expected, abs=1e-5)
+    assert fit.order == pytest.approx(1.0)
+
+
+def test_the_published_57_arc_is_the_one_of_the_paper(published_57):
+    fit = interp.circle_fit(published_57.W_E)
+    assert fit.radius == pytest.approx(11.0685, abs=5e-5)
+    assert math.degrees(fit.start) == pytest.approx(9.82, abs=5e-3)
+    assert math.degrees(fit.stride) == pytest.approx(7.702, abs=5e-4)
+    assert math.degrees(fit.arc) == pytest.approx(69.32, abs=5e-3)
+
+
+def test_shuffled_digits_lose_their_order_but_not_their_circle():
+    table = circular_arc(torch.tensor(3.0), torch.tensor(0.2), torch.tensor(0.3), 10)
+    shuffled = interp.circle_fit(table[torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])])
+    assert shuffled.residual < 1e-6
+    assert shuffled.order_p > 0.05
+    assert not shuffled.ordered and shuffled.is_arc
+
+
+def test_labels_name_the_rows_in_any_order():
+    rows = [5, 0, 8, 3, 9, 1, 6, 2, 7, 4]
+    table = circular_arc(torch.tensor(3.0), torch.tensor(0.2), torch.tensor(0.3), 10)[rows]
+    fit = interp.circle_fit(table, labels=rows)
+    assert (fit.start, fit.stride) == pytest.approx((0.2, 0.3), abs=1e-5)
+    assert fit.order == pytest.approx(1.0)
+
+
+def test_a_full_circle_that_starts_anywhere_is_in_order():
+    fit = interp.circle_fit(arc(1.0, 2.0, 2 * math.pi / 10, 10))
+    assert abs(fit.order) == pytest.approx(1.0)
+    assert fit.order_p < 0.01
+
+
+def test_a_circle_of_higher_frequency_is_even_but_not_in_order():
+    fit = interp.circle_fit(arc(1.0, 0.0, 3 * 2 * math.pi / 10, 10))
+    assert fit.evenness_p < 0.01
+    assert abs(fit.order) < 0.9
+
+
+@pytest.mark.parametrize("name", ["adder-512", "adder-582"])
+def test_digits_that_lie_in_order_anywhere_around_the_circle_are_said_to(name):
+    fit = interp.circle_fit(models.load(name).W_E[:10])
+    around = np.argsort(fit.angle.values % math.tau)
+    start = int(np.argwhere(around == 0)[0, 0])
+    assert np.roll(around, -start).tolist() == list(range(10))
+    assert fit.order == pytest.approx(1.0) and fit.order_p < 0.001 and fit.ordered
+
+
+def test_the_order_does_not_change_with_the_rotation_and_turns_with_the_direction():
+    angle = np.sort(np.random.default_rng(3).uniform(0, math.tau, 10))
+    label = np.array([0, 1, 2, 4, 3, 5, 6, 7, 9, 8])
+    turned = np.stack([(angle + turn) % math.tau for turn in np.linspace(0, math.tau, 23)])
+    order = circular_rank_correlation(label, turned)
+    assert order == pytest.approx(np.full(23, order[0])) and 0.8 < order[0] < 1
+    assert circular_rank_correlation(label, -turned) == pytest.approx(-order)
+    u, v = 2 * np.pi * label / 10, 2 * np.pi * np.arange(10) / 10
+    grid = np.linspace(0, math.tau, 20_001)
+    best = max(float(np.cos(v - sign * u - grid[:, None]).mean(1).max()) for sign in (1, -1))
+    assert order[0] == pytest.approx(best, abs=1e-6)  # the largest mean cosine over rotations and directions
+
+
+def test_every_p_stands_behind_its_own_statistic():
+    """In order with uneven distances: order and evenness come apart, in the sentence and in the caption."""
+    angle = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 2.4, 2.5, 4.6, 4.7, 4.8])
+    fit = interp.circle_fit(np.stack((np.cos(angle), np.sin(angle)), 1), permutations=999)
+    assert fit.order == pytest.approx(1.0) and fit.order_p == 0.001 < fit.evenness_p
+    order = f"circular rank correlation 1.00, p = {fit.order_p:.2g}"
+    caption = fit.figure().to_json().replace("<br>", " ")
+    assert order in fit.sentence() and order in caption
+    assert f"evenness {fit.evenness:.2f}, p = {fit.evenness_p:.2g}" in fit.sentence()
+
+
+_T = np.linspace(-1, 1, 10)
+_NOISE = np.random.default_rng(0).normal(size=(10, 2))
+OTHER_CURVES = {
+    "a line": np.stack((_T, 2 * _T), 1) + 1e-3 * _NOISE,
+    "a line in float32": np.stack((_T, 2 * _T + 0.3), 1).astype(np.float32),
+    "a parabola": np.stack((_T, _T**2), 1),
+    "a flat parabola": np.stack((_T, 0.1 * _T**2), 1),
+    "a noisy parabola": np.stack((_T, 0.3 * _T**2), 1) + 3e-3 * _NOISE,
+    "a tilted parabola": np.stack((_T - 0.2 * _T**2, _T + 0.2 * _T**2), 1),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CURVES)
+def test_lines_and_parabolas_are_no_arcs(name):
+    fit = interp.circle_fit(OTHER_CURVES[name], permutations=9)
+    assert not fit.is_arc
+    assert "lie on an arc of" not in fit.sentence() + fit.figure().layout.title.text.replace("<br>", " ")
+
+
+@pytest.mark.parametrize("degrees", [90, 180, 330])
+@pytest.mark.parametrize("seed", range(3))
+def test_noisy_arcs_are_arcs(degrees, seed):
+    points = arc(2.0, 0.4, math.radians(degrees) / 9, 10) + 0.005 * np.random.default_rng(seed).normal(size=(10, 2))
+    assert interp.circle_fit(points, permutations=9).is_arc
+
+
+def test_rival_curves_fit_what_they_are():
+    tilted = OTHER_CURVES["a tilted parabola"]
+    assert parabola_distances(tilted).max() < 1e-6 < line_distances(tilted).max()
+    assert line_distances(np.stack((_T, 2 * _T), 1)).max() < 1e-12
+    straight = np.stack((_T, np.where(np.arange(10) % 2, 0.1, -0.1)), 1)
+    best = min(((straight @ [-np.sin(t), np.cos(t)]) ** 2).sum() for t in np.linspace(0, np.pi, 10_001))
+    assert (line_distances(straight) ** 2).sum() == pytest.approx(best, rel=1e-5)  # through the centroid, which is 0
+
+
+def test_three_points_do_not_make_an_arc():
+    assert not interp.circle_fit(arc(1.0, 0.0, 0.7, 3), permutations=9).is_arc
+
+
+def test_the_permutation_control_is_calibrated_on_random_points():
+    rng = np.random.default_rng(0)
+    fits = [interp.circle_fit(rng.normal(size=(10, 4)), permutations=99, seed=i) for i in range(150)]
+    for p in ([fit.order_p for fit in fits], [fit.evenness_p for fit in fits]):
+        assert 0.005 < np.mean(np.array(p) <= 0.05) < 0.11
+
+
+def test_points_far_from_any_circle_are_not_called_one():
+    fit = interp.circle_fit(np.random.default_rng(1).normal(size=(10, 5)))
+    assert fit.residual > POOR * fit.radius and not fit.is_arc
+    assert fit.shape in fit.figure().layout.title.text.replace("<br>", " ")
+
+
+@pytest.mark.parametrize(
+    ("points", "says"),
+    [
+        ([[0.0, 1.0], [1.0, 0.0]], "at least 3 rows"),
+        (np.zeros((5, 1)), "at least 3 rows of 2 numbers"),
+        ([[0.0, 1.0], [1.0, np.nan], [2.0, 2.0]], "row 1"),
+        ([[0.0, 1.0], [1.0, np.inf], [2.0, 2.0]], "row 1"),
+        ([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], "straight line"),
+        (np.ones((4, 3)), "coincide"),
+        (np.zeros(4), "shape"),
+        ("circle", "not str"),
+        ([[0.0, 1.0], [1.0]], "table of numbers"),
+    ],
+)
+def test_points_without_a_circle_are_refused_in_a_sentence(points, says):
+    with pytest.raises(UserError, match=says):
+        interp.circle_fit(points)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 1, 2], [0.5, 1.5, 2.5, 3.5]])
+def test_labels_that_do_not_name_the_rows_are_refused(labels):
+    with pytest.raises(UserError, match="4 different integers"):
+        interp.circle_fit(arc(1.0, 0.0, 0.4, 4), labels=labels)
+
+
+def test_the_basis_of_a_coordinate_plane_is_the_coordinates_in_order():
+    plane = np.zeros((2, 6))
+    plane[0, [1, 4]], plane[1, [1, 4]] = (0.6, -0.8), (0.8, 0.6)
+    assert aligned_plane(plane) == pytest.approx(np.eye(6)[[1, 4]])
+
+
+helices = st.fixed_dictionaries(
+    {
+        "amp": st.floats(0.5, 20),
+        "phase": st.floats(-3.0, 3.0),
+        "slope": st.floats(0.05, 2.0),
+        "offset": st.floats(-3, 3),
+        "period": st.integers(4, 14),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(helices)
+def test_an_exact_helix_is_recovered(shape):
+    rows = spiral(
+        *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
+    )
+    fit = interp.helix_fit(rows, permutations=20)
+    assert fit.period == pytest.approx(shape["period"], rel=1e-4)
+    for name in ("amp", "phase", "slope", "offset"):
+        assert getattr(fit, name) == pytest.approx(shape[name], rel=1e-3, abs=1e-3), name
+    assert fit.explained == pytest.approx(1.0)
+    assert fit.ellipticity < 1e-3
+
+
+@settings(max_examples=25, deadline=None)
+@given(helices, st.integers(4, 9), st.integers(0, 1000))
+def test_a_helix_in_many_dimensions_keeps_its_size_and_period(shape, dimensions, seed):
+    rows = spiral(
+        *(torch.tensor(shape[k], dtype=torch.float64) for k in ("amp", "phase", "slope", "offset")), 12, shape["period"]
+    )
+    fit = interp.helix_fit(in_space(rows.numpy(), dimensions, seed), permutations=20)
+    assert abs(fit.period) == pytest.approx(shape["period"], rel=1e-4)
+    assert fit.amp == pytest.approx(shape["amp"], rel=1e-3)
+    assert abs(fit.slope) == pytest.approx(shape["slope"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74"])
+def test_an_adders_position_spiral_comes_back_to_five_digits(name):
+    fit = interp.helix_fit(models.build(name).W_pos[:10])
+    assert (fit.amp, fit.phase, fit.period) == pytest.approx((3.5, 0.0, 10.0), abs=1e-5)
+    assert (fit.slope, fit.offset) == pytest.approx((0.15, 0.0), abs=1e-5)
+    assert fit.p_value < 0.01
+
+
+def test_a_helix_that_turns_backwards_has_a_negative_period():
+    rows = arc(2.0, 0.5, -0.7, 12)
+    fit = interp.helix_fit(np.column_stack((rows, 0.2 * np.arange(12))))
+    assert fit.period == pytest.approx(-2 * math.pi / 0.7, rel=1e-5)
+    assert fit.phase == pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_known_period_is_kept():
+    fit = interp.helix_fit(models.build("microadder-57").W_pos[:10], period=9.0)
+    assert fit.period == 9.0
+    assert fit.explained < 0.999
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (11, 4), (30, 40)])
+def test_what_a_period_explains_is_the_regressions_share(shape):
+    """The sums over diagonals, against a regression for every period and order of rows."""
+    rng = np.random.default_rng(3)
+    table, i = rng.normal(size=shape), np.arange(shape[0])
+    grid = 2 * np.pi / np.geomspace(2.0 + 1 / len(i), 2 * len(i), 25)
+    orders = np.stack([rng.permutation(len(i)) for _ in range(6)])
+    found = _Periods(len(i), grid).explained(table, orders)
+    for row, order in enumerate(orders):
+        y = table[order] - table.mean(0)
+        for column, w in enumerate(grid):
+            x = np.column_stack((np.ones(len(i)), i, np.cos(w * i), np.sin(w * i)))
+            left = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+            assert found[row, column] == pytest.approx(1 - (left**2).sum() / (y**2).sum(), abs=1e-12)
+
+
+def test_a_large_table_is_fitted():
+    fit = interp.helix_fit(np.random.default_rng(0).normal(size=(113, 128)))
+    assert fit.p_value > 0.01 and fit.provenance.n == 113
+
+
+def test_shuffled_rows_are_no_helix():
+    rows = models.build("microadder-57").W_pos[:10][torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])]
+    fit = interp.helix_fit(rows)
+    assert fit.p_value > 0.05
+    assert "no better than shuffled" in fit.sentence()
+
+
+@pytest.mark.parametrize(
+    ("rows", "period", "says"),
+    [
+        (np.zeros((5, 3)), None, "at least 6 rows"),
+        (np.full((8, 3), np.nan), None, "row 0"),
+        (np.outer(np.arange(8), [1.0, 2.0, 3.0]), None, "straight line"),
+        (np.random.default_rng(0).normal(size=(8, 3)), 1.5, "above 2"),
+    ],
+)
+def test_rows_without_a_helix_are_refused_in_a_sentence(rows, period, says):
+    with pytest.raises(UserError, match=says):
+        interp.helix_fit(rows, period)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 15), st.integers(1, 6), st.integers(0, 1000))
+def test_the_frequencies_add_up_to_the_variance(n, dimensions, seed):
+    table = np.random.default_rng(seed).normal(size=(n, dimensions))
+    spectrum = interp.fourier_spectrum(table, permutations=5)
+    assert float(spectrum.power.sum()) == pytest.approx(float(table.var(0).sum()))
+    assert float(spectrum.share.sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("frequency", [1, 2, 3, 4])
+def test_a_closed_circle_has_all_its_variance_at_its_frequency(frequency):
+    spectrum = interp.fourier_spectrum(arc(2.0, 0.4, frequency * 2 * math.pi / 10, 10), permutations=200)
+    assert spectrum.main == frequency
+    assert float(spectrum.share.sel(frequency=frequency)) == pytest.approx(1.0)
+
+
+def test_random_tables_have_no_frequency_of_their_own():
+    rng = np.random.default_rng(0)
+    p = [interp.fourier_spectrum(rng.normal(size=(10, 3)), permutations=99, seed=i).p_value for i in range(150)]
+    assert 0.005 < np.mean(np.array(p) <= 0.05) < 0.11
+
+
+@pytest.mark.parametrize(("table", "says"), [(np.ones((2, 3)), "at least 3"), (np.ones((4, 3)), "alike")])
+def test_tables_without_a_spectrum_are_refused(table, says):
+    with pytest.raises(UserError, match=says):
+        interp.fourier_spectrum(table)

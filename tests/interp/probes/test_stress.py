@@ -1,0 +1,91 @@
+"""The stress suites hold what they say, and a model that is wrong there is found out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import interp
+import models
+from interp.probes.stress import edge_numbers, full_chains, runs_of_nines, suites
+from models.errors import UserError
+from models.tasks import TenDigitAddition
+from models.tasks.padded_addition import PaddedAddition
+
+N = 100
+TASK = TenDigitAddition()
+
+
+def of(suite: str) -> dict[str, torch.Tensor]:
+    return {case: problems for name, case, _, problems in suites(N, 0) if name == suite}
+
+
+def test_full_chains_carry_from_the_units_to_the_last_column():
+    variables = TASK.variables(full_chains(500, torch.Generator().manual_seed(0)))
+    assert (variables["digit_sum"][:, 0] >= 10).all() and (variables["digit_sum"][:, 1:10] == 9).all()
+    assert variables["carry_in"][:, 1:].all()
+
+
+@pytest.mark.parametrize("k", [1, 5, 10])
+def test_a_run_of_nines_meets_a_number_of_as_many_digits_from_both_sides(k: int):
+    problems = runs_of_nines(k, 500, torch.Generator().manual_seed(0))
+    nines = problems == 10**k - 1
+    assert nines.any(1).all() and nines[:, 0].any() and nines[:, 1].any()
+    assert problems.min() >= 1 and problems.max() < 10**k
+    assert TASK.variables(problems)["carry_out"].any(1).all()  # something plus nines always carries
+
+
+def test_cases_have_the_chain_lengths_and_digit_counts_in_their_names():
+    for case, problems in of("carry-chain length").items():
+        assert (TASK.chain_length(problems) == int(case)).all()
+    for k, problems in enumerate(of("digit counts").values(), 1):
+        assert problems.max() < 10**k and problems.max() >= 10 ** (k - 1)
+
+
+def test_what_is_called_exhaustive_is_every_problem_once():
+    small = [(case, rung, problems) for name, case, rung, problems in suites(N, 0) if name == "digit counts"][:2]
+    for k, (_, rung, problems) in enumerate(small, 1):
+        assert rung == "exhaustive" and len(problems.unique(dim=0)) == len(problems) == 100**k
+    edges = of("edge cases")["every ordered pair"]
+    assert len(edges.unique(dim=0)) == len(edges) == len(edge_numbers()) ** 2
+    assert {0, 1, 9, 10, 11, 99, 10**9, 10**10 - 1, 5 * 10**9, 4444444444} <= set(edge_numbers())
+    assert all(0 <= number < 10**10 for number in edge_numbers())
+
+
+def test_the_same_seed_draws_the_same_problems():
+    for one, other in zip(suites(N, 3), suites(N, 3), strict=True):
+        assert one[:3] == other[:3] and torch.equal(one[3], other[3])
+
+
+class Flawed(models.ArithmeticTransformer):
+    """The stored 57-parameter model, but long carries lose their last step."""
+
+    def forward(self, input, *args, **options):
+        logits = super().forward(input, *args, **options)
+        long = (input[:, 22:32] == 0).all(1)  # the answer's ten lower digits are zero
+        return torch.where(long[:, None, None], -logits, logits)
+
+
+def test_a_model_that_fails_on_long_chains_alone_is_found_out():
+    trained = models.load("microadder-57")
+    flawed = Flawed(trained.weight_map, trained.task, name="flawed")
+    result = interp.stress_suites(flawed, n=200)
+    assert result.suite("uniform")[0].errors == 0
+    whole = [int((p.sum(1) % 10**10 == 0).sum()) for *_, p in suites(200, 0)]
+    assert [case.errors for case in result.cases] == whole
+    assert sum(whole) > 0 and "it is worst on" in result.sentence()
+    wrong = result.to_dataframe().query("errors > 0").iloc[0]
+    assert wrong.low <= wrong.error_rate <= wrong.high and wrong.wrong_example
+    assert len(result.figure().data) > 6
+
+
+def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
+    random = interp.stress_suites(models.build("adder-456"), n=10)
+    assert random.errors > 0 and len(random.cases) == len(suites(10, 0))
+    assert isinstance(models.build("adder-456").task, PaddedAddition)
+    with pytest.raises(UserError, match="another task"):
+        interp.stress_suites(models.build("position-coupling-hand-built"))
+    with pytest.raises(UserError, match="at least 10"):
+        interp.stress_suites(models.build("adder-456"), n=9)
+    with pytest.raises(UserError, match="suite"):
+        random.suite("carry chain")

@@ -1,0 +1,246 @@
+"""Certificates of the hand-built transformer: proved shapes are right, and what cannot be proved is really wrong."""
+
+from __future__ import annotations
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+import models
+from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
+from interp.proofs.coupled_addition import (
+    CoupledAdditionCertificate,
+    attended,
+    certify,
+    find_counterexample,
+    read_heads,
+    required_keys,
+)
+from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
+from interp.proofs.coupled_values import Perturbation, digit_values, read_units
+from models.errors import UserError
+from models.hand_built_temperature import eta_window
+from tests.shape_checks import unchecked_shapes
+
+NAME = "position-coupling-hand-built"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return models.build(NAME)
+
+
+def broken(key: str, index, value: float, **options):
+    """The construction with one weight changed."""
+    model = models.build(NAME, **({"max_operands": 4, "max_digits": 4} | options))
+    with torch.no_grad():
+        model.weight_map.get_buffer(key.replace(".", "/"))[index] = value
+    return model
+
+
+def gives_the_counterexample(model, certificate: CoupledAdditionCertificate) -> bool:
+    """Whether the model really writes the wrong token on the certificate's problem, in its ordinary forward pass."""
+    found = certificate.counterexample
+    assert found is not None
+    task = model.task.at(certificate.operands, certificate.digits)
+    logits = model(task.encode([found.problem]))
+    labels = [role.label for role in task.target_roles]
+    wrong = logits.argmax(-1)[0, list(task.query_positions)] != task.targets([found.problem])[0]
+    at = int(wrong.long().argmax())
+    said = task.token_text(logits[0, task.query_positions[at]].argmax())
+    return bool(wrong.any()) and labels[at] == found.target and said == found.predicted != found.expected
+
+
+# ---- what is proved
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 1), (3, 2), (9, 9), (10, 10), (30, 1), (7, 23), (26, 11)])
+@pytest.mark.parametrize("arithmetic", ["real", "rounded"])
+def test_shapes_of_the_grid_are_certified(model, shape, arithmetic):
+    certificate = certify(model, *shape, arithmetic)
+    assert certificate.rung == "certified" and certificate.counterexample is None
+    assert certificate.margin > (0.99 if arithmetic == "real" else 0.8)
+    assert f"all 10^{shape[0] * shape[1]} problems" in certificate.sentence()
+
+
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([3.6, 5.0, 16.0, 30.7]))
+def test_a_certified_margin_is_a_lower_bound_of_every_measured_one(operands: int, digits: int, eta: float):
+    model = models.build(NAME, max_operands=9, max_digits=9, eta=eta)
+    certificate = certify(model, operands, digits, "rounded")
+    assert certificate.rung == "certified"
+    measured = run_cell(model, grid_problems(operands, digits, 12, seed=1)).min_margin
+    assert certificate.margin <= measured
+
+
+def test_exact_arithmetic_and_the_certificate_agree_on_the_margin():
+    model = models.build(NAME, max_operands=2, max_digits=2, dtype="float64")
+    assert certify(model, 2, 2).margin == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "variant", [{"hidden": "paper"}, {"last_next": "zero"}, {"bos_tie": "split"}, {"P1": 6, "P2": 4}]
+)
+def test_variants_of_the_construction_are_certified(variant):
+    model = models.build(NAME, max_operands=5, max_digits=6, **variant)
+    for arithmetic in ("real", "rounded"):
+        assert certify(model, 5, 6, arithmetic).rung == "certified"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_certified_as_a_real_function_and_left_open_with_rounding(dtype: str):
+    model = models.build(NAME, max_operands=4, max_digits=4, dtype=dtype)
+    assert certify(model, 4, 4, "real").rung == "certified"
+    open_case = certify(model, 4, 4, "rounded")
+    assert open_case.rung == "open" and "no problem that was tried came out wrong" in open_case.sentence()
+
+
+def test_the_grid_is_certified_cell_by_cell(model):
+    grid = certify_grid(model, 4, 3)
+    assert isinstance(grid, CertifiedGrid) and grid.margins.shape == (4, 3) and (grid.margins > 0.8).all()
+    assert "12 shapes" in grid.sentence()
+
+
+@pytest.mark.parametrize("arithmetic", ["real", "rounded"])
+def test_the_stored_certificates_cover_the_grid_and_are_reproduced(model, arithmetic: str):
+    stored = load_certified_grids()[arithmetic]
+    assert stored.margins.shape == (30, 30) and (stored.margins > 0.8).all()
+    for shape in ((3, 2), (14, 6)):
+        assert 0 <= certify(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
+
+
+# ---- what the steps say
+
+
+@pytest.mark.parametrize(("operands", "digits"), [(1, 1), (1, 3), (2, 2), (3, 2), (5, 4), (10, 2)])
+def test_the_required_keys_are_those_of_the_roles(model, operands: int, digits: int):
+    """Head by head, from the task's roles instead of position arithmetic."""
+    task = model.task.at(operands, digits)
+    keys = required_keys(operands, task.length)
+    m, length = operands, task.length
+    for row in range(keys.shape[1]):
+        i, p = divmod(row, length + 1)
+        a = lambda number, place: task.operand_position(number, place - 1) if place else number * (length + 1)  # noqa: E731
+        b = lambda number, place: task.step_position(number, place - 1) if place else (m + number) * (length + 1)  # noqa: E731
+        own = {a(i, p), b(i - 1, p)} if i else set()
+        if i == m and p == 0:
+            own = {b(m - 1, 0)}  # the delimiter behind a_m is '=', which belongs to b_0
+        to_come = p < length
+        expected = [
+            {a(i, p + 1), b(i - 1, p + 1)} if i and to_come else set(),
+            own,
+            ({a(j, p + 1) for j in range(1, m + 1)} | {b(j, p + 1) for j in range(i)}) if to_come else set(),
+            {b(i, p)} | ({a(i + 1, p)} if i < m and not (i == m - 1 and p == 0) else set()),
+        ]
+        for head in range(4):
+            assert set(np.flatnonzero(keys[head, row])) == expected[head] | {0}, (head + 1, i, p)
+
+
+def test_the_pattern_of_the_forward_pass_is_the_required_one(model):
+    task = model.task.at(5, 4)
+    _, cache = model.run_with_cache(task.encode(grid_problems(5, 4, 3, 0)))
+    first = task.query_positions[0]
+    keys = required_keys(5, task.length)
+    ideal = torch.as_tensor(keys / keys.sum(-1, keepdims=True)).float()
+    for row in cache["pattern", 0][:, :, first:]:
+        assert torch.allclose(row, ideal, atol=1e-4)
+
+
+def test_leakage_stays_below_the_closed_form_of_the_temperature_module():
+    for eta in (2.0, 4.0, 16.0):
+        model = models.build(NAME, max_operands=9, max_digits=9, eta=eta)
+        weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
+        readings = read_heads(weights, model.weight_map.dims, model.task.special)
+        task = model.task.at(9, 9)
+        ids = model.task.position_ids(task.encode(torch.zeros(1, 9, 9).long()))[0].numpy()
+        P1, P2 = model.weight_map.options.position_bits
+        flip = 1 + np.exp(-2 * eta)
+        bounds = [2 * (flip ** (P1 + P2) - 1)] * 4
+        bounds[2] = 19 * (flip**P1 - 1)
+        for reading, bound in zip(readings, bounds, strict=True):
+            assert 0 < attended(reading, ids, 9, task.length)[1] <= bound * (1 + 1e-6)
+
+
+def test_the_finite_set_has_every_digit_and_both_carries(model):
+    weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
+    _, _, coefficients = read_units(weights, model.weight_map.dims)
+    none = Perturbation((0.0,) * 4, (0.0,) * 4, 0.0, 0.0, 0.0, 0.0)
+    low, high, digit = digit_values(none, coefficients)
+    assert np.allclose(low, high, atol=1e-6) or (high - low).max() < 1e-5
+    expected = {(0.0, 0)} | {(round(s + c / 10, 6), (s + (c >= 9)) % 10) for s in range(19) for c in (0, -1, 10, 9)}
+    assert {(round(value, 6) + 0.0, int(d)) for value, d in zip(low, digit, strict=True)} == expected
+
+
+# ---- what fails
+
+
+@pytest.mark.parametrize(("operands", "digits"), [(3, 2), (3, 6), (1, 14)])
+def test_the_papers_bound_on_p1_is_refuted_by_a_problem_that_the_model_gets_wrong(operands: int, digits: int):
+    model = models.build(NAME, max_operands=operands, max_digits=digits, last_next="paper")
+    certificate = certify(model, operands, digits)
+    assert certificate.rung == "refuted" and "attends to keys it should not" in certificate.obstacle
+    assert certificate.counterexample.expected in ">$" and gives_the_counterexample(model, certificate)
+    assert "Refuted" in certificate.sentence() and "the model writes" in certificate.sentence()
+
+
+@pytest.mark.parametrize(("eta", "shape"), [(1.0, (3, 2)), (2.5, (12, 12)), (2.5, (30, 4)), (1e5, (12, 12))])
+def test_temperatures_outside_the_window_are_refuted(eta: float, shape):
+    low, high = eta_window(*shape)
+    assert not low <= eta <= high
+    model = models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta)
+    certificate = certify(model, *shape)
+    assert certificate.rung == "refuted" and gives_the_counterexample(model, certificate)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (12, 12), (30, 30)])
+def test_the_lower_end_of_the_window_is_where_certificates_begin(shape):
+    low, _ = eta_window(*shape)
+    certified = [
+        certify(models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta), *shape, search=0).rung
+        for eta in (1.01 * low, 0.9 * low)
+    ]
+    assert certified == ["certified", "open"]
+
+
+BROKEN = {
+    "a query that reads the digit": ("blocks.0.attn.W_Q", (0, 0, 0), 1.0, "queries of head 1 depend on the token"),
+    "a key that reads the digit": ("blocks.0.attn.W_K", (1, 0, 0), 1.0, "keys of head 2 depend on the digit"),
+    "a value that reads the position": ("blocks.0.attn.W_V", (2, 19, 0), 1.0, "values of head 3 depend on the pos"),
+    "a head that writes elsewhere": ("blocks.0.attn.W_O", (3, 0, 3), 1.0, "head 4 does not copy"),
+    "an embedding that fills an output": ("embed.W_E", (3, 7), 1.0, "the input fills outputs"),
+    "a hidden unit that reads a position": ("blocks.0.mlp.W_in", (20, 5), 1.0, "a hidden unit reads something else"),
+    "an unembedding that reads the digit": ("unembed.W_U", (0, 3), 1.0, "the unembedding reads more than"),
+    "a code that is another's": ("pos_embed.W_pos", (0, 3, slice(19, 22)), 1.0, "head 1"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_weight_that_breaks_the_argument_is_named(name: str):
+    key, index, value, sentence = BROKEN[name]
+    certificate = certify(broken(key, index, value), 3, 3)
+    assert certificate.rung in ("refuted", "open") and sentence in certificate.obstacle
+    assert certificate.margin == float("-inf")
+    if certificate.counterexample:
+        assert certificate.counterexample.problem
+
+
+def test_a_wrong_knot_is_refuted_in_the_last_step():
+    model = broken("blocks.0.mlp.W_out", (30, slice(7, 17)), 0.0)
+    certificate = certify(model, 2, 3)
+    assert certificate.rung == "refuted" and "margin" in certificate.obstacle
+    assert gives_the_counterexample(model, certificate)
+
+
+def test_there_is_no_counterexample_to_a_right_model(model):
+    assert find_counterexample(model, 4, 4, n=20) is None
+
+
+def test_other_models_and_shapes_are_refused(model):
+    with pytest.raises(UserError, match="hand-built Position Coupling transformer alone"):
+        certify(models.build("microadder-57"), 2, 2)
+    with pytest.raises(UserError, match="at most 30 operands, not 31"):
+        certify(model, 31, 2)
+    with unchecked_shapes(), pytest.raises(UserError, match="'real' or 'rounded'"):
+        certify(model, 2, 2, "exact")  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Windows made longer where they are open: the same counts as from full tables, and as the models themselves."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from interp.proofs import window_diagrams as module
+from interp.proofs.balls import REAL
+from interp.proofs.branching import Search
+from interp.proofs.counting import OPEN, RIGHT, WRONG, Counts, count, diagram_of_windows, symbols
+from interp.proofs.exact_accuracy import _by_scalar, _by_windows
+from interp.proofs.leaves import Leaves
+from interp.proofs.one_layer import read_adder
+from interp.proofs.trials import perturb, random_pairs
+from interp.proofs.window_diagrams import window_diagrams
+from interp.proofs.windows import window_verdicts
+from models.evaluation import predict
+from models.transformer import ArithmeticTransformer
+from tests.interp.proofs.conftest import zoo
+from tests.interp.proofs.test_exact_accuracy import broken, walk
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+@cache
+def nearly_right() -> ArithmeticTransformer:
+    """A 456-parameter adder, whose attention depends on digits, that some noise made wrong on few pairs."""
+    model = models.load("adder-456")
+    perturb(model, 0.003, "none", 1)
+    return model
+
+
+@pytest.mark.parametrize("target", [2, 5, 9])
+def test_longer_windows_count_as_a_table_of_three_columns(target, monkeypatch):
+    rng = np.random.default_rng(target)
+    table = np.ones((2, 100, 100), dtype=np.int8)
+    places = tuple(rng.integers(n, size=40) for n in (2, 100, 100))
+    table[places] = 0
+    table[tuple(rng.integers(n, size=40) for n in (2, 100, 100))] = -1
+    deeper = rng.integers(-1, 2, (2, 100, 100, 100)).astype(np.int8)
+    known = symbols()
+    for carry, pair in np.ndindex(2, 100):  # a decided window decides those that it holds
+        into = int(known.carry_out[carry * 100 + pair])
+        deeper[carry, pair] = np.where(table[into] == 0, deeper[carry, pair], table[into])
+
+    def looked_up(search: object, query: object, leaves: Leaves) -> np.ndarray:
+        return deeper[(leaves.carry, *leaves.pairs.T)] if leaves.pairs.shape[1] == 3 else np.zeros(len(leaves), int)
+
+    monkeypatch.setattr(module, "verdicts", looked_up)
+    query = SimpleNamespace(holds=lambda leaves: np.ones(len(leaves), dtype=bool))
+    search = SimpleNamespace(queries=lambda target: [query])
+    below, left = module._longer(search, target, table, target - 1, 10**4)  # pyright: ignore[reportArgumentType]
+    longer = diagram_of_windows(table, target, below=below)
+    assert 0 < left < 10**4 - 2000
+    assert count([longer], by_chain=True) == count([diagram_of_windows(deeper, target)], by_chain=True)
+    none, left = module._longer(search, target, table, target - 1, 100)  # pyright: ignore[reportArgumentType]
+    assert none == [] and left == 100
+
+
+def test_no_pair_of_a_model_is_answered_otherwise_than_its_verdict():
+    model = nearly_right()
+    search = Search(read_adder(model), REAL)
+    tables = window_verdicts(search, 2)
+    pairs = random_pairs(20_000, 0)
+    right = (predict(model, pairs, method="teacher_forced") == model.task.targets(pairs)).numpy().T
+    wrongs = 0
+    for most in (0, 3000):
+        for target, diagram in enumerate(window_diagrams(search, tables, most)):
+            found = walk(diagram, pairs)
+            wrongs += int((found == WRONG).sum())
+            assert right[target][found == RIGHT].all() and not right[target][found == WRONG].any()
+            assert (found == OPEN).mean() < 0.5
+    assert wrongs > 0
+
+
+def test_longer_windows_leave_fewer_pairs_open():
+    search = Search(read_adder(nearly_right()), REAL)
+    tables = window_verdicts(search, 2)
+    before, after = (count(window_diagrams(search, tables, most)) for most in (0, 20_000))
+    assert sum(after.open) < sum(before.open)
+    assert sum(after.right) >= sum(before.right) and sum(after.wrong) >= sum(before.wrong)
+
+
+def test_a_456_parameter_adder_is_right_on_all_pairs():
+    found = interp.accuracy_bounds(zoo("adder-456"), width=0)
+    assert found.lower == 1 and found.reached and found.method.startswith("windows of 2 columns")
+
+
+def test_windows_and_the_attention_scalar_count_the_same_wrong_pairs():
+    """Two ways that share no bound: both close all pairs of this model, and agree to the last one."""
+    adder = read_adder(broken("few"))
+    by_windows = count(list(chain(*next(_by_windows(adder, REAL))[1])), by_chain=True)
+    by_scalar = [count(list(chain(*diagrams)), by_chain=True) for _, diagrams in _by_scalar(adder, REAL)][-1]
+    assert isinstance(by_windows, Counts) and sum(by_windows.open) == 0 and by_windows == by_scalar
+
+
+@pytest.mark.slow
+def test_sampled_accuracy_lies_within_the_bounds_of_windows():
+    model = nearly_right()
+    found = interp.accuracy_bounds(model, width=1e-3)
+    pairs = model.task.sample(20_000, torch.Generator().manual_seed(0))
+    wrong = (predict(model, pairs, method="teacher_forced") != model.task.targets(pairs)).numpy()
+    share, slack = wrong.any(1).mean(), 4 * np.sqrt(0.25 / len(pairs))
+    assert float(1 - found.upper) - slack < share < float(1 - found.lower) + slack

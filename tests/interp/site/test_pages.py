@@ -1,0 +1,97 @@
+"""What all pages share: figures as parts of a page, tables, the document around them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pandas as pd
+import plotly.graph_objects as go
+import plotly.io as pio
+
+from interp.core.results import Provenance
+from interp.figures import theme
+from interp.site.pages import Section, document, figure_data, figure_html, table_html
+from interp.site.pages.figure import as_markup, template_json
+
+
+def some_figure(note: str = "") -> go.Figure:
+    figure = go.Figure().add_scatter(x=[1, 2], y=[3, 4], name=note)
+    return theme.finish(figure, "A title <b>that</b> states it", Provenance(2, 0, "points"), width=800)
+
+
+def data_of(html: str) -> dict:
+    (text,) = re.findall(r"<script type='application/json'>(.*?)</script>", html, flags=re.DOTALL)
+    return json.loads(text)
+
+
+def test_a_figures_title_becomes_a_caption_and_its_own_width_goes():
+    for page in (figure_html(some_figure()), figure_data(some_figure())):
+        assert "<figcaption><strong>A title that states it</strong>" in page and "n = 2 points" in page
+    layout = data_of(figure_data(some_figure()))["layout"]
+    assert "text" not in layout.get("title", {}) and "width" not in layout
+    assert data_of(figure_data(some_figure(), fixed=True))["layout"]["width"] == 800
+
+
+def test_the_shared_template_is_left_to_the_script_and_another_one_is_kept():
+    page = figure_data(some_figure())
+    assert "data-template='shared'" in page and "template" not in data_of(page)["layout"]
+    assert json.loads(template_json())["layout"]["colorway"] == list(pio.templates["plotly_white"].layout.colorway)
+    other = some_figure().update_layout(template="plotly_dark")
+    assert "data-template" not in figure_data(other) and "template" in data_of(figure_data(other))["layout"]
+
+
+def test_text_in_a_figure_cannot_end_its_script():
+    page = figure_data(some_figure("</script><script>alert(1)</script>"))
+    assert page.count("</script>") == 1
+    assert data_of(page)["data"][0]["name"] == "</script><script>alert(1)</script>"
+
+
+ATTACK = "<img src=x onerror=alert(1)>"
+
+
+def test_a_name_in_a_title_is_text_in_the_caption_and_signs_stay_signs():
+    figure = go.Figure().add_scatter(x=[1], y=[2])
+    theme.finish(figure, f"{ATTACK} p < 0.05 and H<sub>0</sub> &lt; 1", Provenance(2, 0, ATTACK), width=2000)
+    for page in (figure_html(figure), figure_data(figure)):
+        (caption,) = re.findall("<figcaption>(.*?)</figcaption>", page, flags=re.DOTALL)
+        assert "<img" not in caption and caption.count(html.escape(ATTACK)) == 2
+        assert "p &lt; 0.05 and H<sub>0</sub> &lt; 1" in caption
+    assert as_markup("<br onclick=x><script>&amp;</script>") == (
+        "&lt;br onclick=x&gt;&lt;script&gt;&amp;&lt;/script&gt;"
+    )
+
+
+def test_data_cannot_open_a_comment_or_a_script_in_their_element():
+    text = "<!--<script>"
+    for page in (figure_data(some_figure(text)), document("t", "", {"name": text}, "c")):
+        assert text not in page
+
+
+def test_a_score_of_a_model_whose_name_is_a_script_is_text():
+    import models
+
+    model = models.build("microadder-57")
+    model.name_or_path = ATTACK
+    shown = models.score(model, ["1+2", "3+4"])._repr_html_()
+    assert "<img" not in shown and html.escape(ATTACK) in shown
+
+
+def test_columns_of_numbers_stand_right_and_text_is_escaped():
+    page = table_html(pd.DataFrame({"n": [1000, 2], "x": [0.123456, float("nan")], "what": ["<b>", "b"]}))
+    assert "<th scope='col' class='number'>n</th>" in page and "<td class='number'>1,000</td>" in page
+    assert "<td class='number'>0.1235</td>" in page and "<td class='number'>–</td>" in page
+    assert "<td>&lt;b&gt;</td>" in page and "<th scope='col'>what</th>" in page
+
+
+def test_a_section_draws_its_figures_as_it_is_told():
+    section = Section("A < B", "One.\n\nTwo.", (), (some_figure(),), level=3)
+    assert section.to_html(figure_data).count("application/json") == 1
+    assert "<h3>A &lt; B</h3>\n<p>One.</p>\n<p>Two.</p>" in section.to_html()
+
+
+def test_a_document_is_one_file_with_its_data():
+    page = document("A & B", "<p>body</p>", {"x": "</script>"}, "interp reproduce a:b")
+    assert "<title>A &amp; B</title>" in page and "<code>interp reproduce a:b</code>" in page
+    assert page.count("* plotly.js v") == 1 and 'id="data">{"x": "\\u003c/script>"}</script>' in page
