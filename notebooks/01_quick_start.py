@@ -59,7 +59,7 @@ print(attention)
 attention.figure()
 
 # %%
-attention.pattern_figure()
+attention.figure("pattern")
 
 # %% [markdown]
 # ## Which units detect the carry?
@@ -70,7 +70,7 @@ print(units)
 units.figure()
 
 # %%
-units.ablation_figure()
+units.figure("ablation")
 
 # %% [markdown]
 # ## What shape is the embedding?

@@ -142,7 +142,7 @@ print(units)
 units.figure()
 
 # %%
-units.ablation_figure()
+units.figure("ablation")
 
 # %% [markdown]
 # ## 4. The circle: an angle is a digit

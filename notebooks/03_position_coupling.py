@@ -41,7 +41,7 @@ print(f"{built.config.n_heads} heads, {built.config.d_model} dimensions, {built.
 
 # %%
 example = interp.named_stream(built, "$057+048+096=000>750>501>102", offsets=(4, 2))
-example.figure(["tokens", "positions"], response_only=False)
+example.figure(stages=["tokens", "positions"], response_only=False)
 
 # %% [markdown]
 # ## 2. Four heads, four questions
@@ -61,7 +61,7 @@ example.figure(["tokens", "positions"], response_only=False)
 # is 1 where a number has ended, and 1/2 rather than 1/3 in the last number.
 
 # %%
-example.patterns_figure()
+example.figure("patterns")
 
 # %% [markdown]
 # ## 3. An MLP that reads one number

@@ -69,7 +69,7 @@ print(ternary_entries(twin, as_if=True))
 # %%
 circuits = integer_circuits(addlm)
 print(circuits)
-circuits.figure(0, 0)
+circuits.figure(layer=0, head=0)
 
 # %% [markdown]
 # Do later heads read what earlier ones write? The product of two such matrices is an integer matrix again. Its size is
@@ -174,10 +174,10 @@ print(interp.accuracy_by_chain(large, n_per_length=100))
 
 # %%
 attention = interp.attention_by_role(large, n=512)
-attention.heads_figure()
+attention.figure("heads")
 
 # %%
-attention.figure(0, 0)
+attention.figure(layer=0, head=0)
 
 # %% [markdown]
 # In the first layer, two heads read the column's own digits and one those of the column below; the digit just written

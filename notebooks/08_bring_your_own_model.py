@@ -84,7 +84,7 @@ print(score(stock, held_out_problems(), task=task))
 
 # %%
 attention = interp.attention_by_role(stock, task)
-attention.heads_figure()
+attention.figure("heads")
 
 # %%
 pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)

@@ -36,7 +36,6 @@ class Compare:
 
     def run(self) -> int:
         from interp.compare.compare import same_format
-        from interp.papers.studies.page import render_page
         from models.checkpoint import write_bytes_atomic, write_json_atomic
 
         one_thread()
@@ -52,7 +51,7 @@ class Compare:
         else:
             title, sections, data = self._asked(loaded)
         command = f"interp compare {' '.join(self.models)}"
-        write_bytes_atomic(self.out, render_page(title, sections, data, command).encode())
+        write_bytes_atomic(self.out, page_html(Page(title, sections, data), command).encode())
         if self.json is not None:
             write_json_atomic(self.json, data)
         print(sections[0].text)

@@ -202,28 +202,22 @@ class Reproduce:
     """A local copy of the text, for AddLM."""
 
     def run(self) -> int:
-        from interp.papers.position_coupling.reproduce.reproduction import PAPER, Reproduction
-        from interp.papers.studies import Settings, find_experiment
+        from interp.papers.studies import Settings, find_study
+        from interp.site.pages import write_page
 
         use_threads(self.threads)
         _use_data(self.data)
-        if self.figure.partition(":")[0] != PAPER:
-            chosen = find_experiment(self.figure)
-            settings = Settings(self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes)
-            page = chosen.run(settings)
-            print(f"wrote {page}" if page else "Not finished; the same command goes on.")
+        study = find_study(self.figure)
+        settings = Settings(
+            self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
+        )
+        page = study.run(settings)
+        if page is None:
+            print("Not finished; the same command goes on.")
             return 0
-        Reproduction(
-            self.figure,
-            self.size,
-            1 if self.seeds is None else self.seeds,
-            self.problems,
-            self.offsets,
-            self.out,
-            self.device,
-            self.minutes,
-            self.yes,
-        ).run()
+        paper, _, what = study.target.partition(":")
+        command = f"interp reproduce {study.target} {page.options}".rstrip()
+        print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
         return 0
 
 

@@ -95,12 +95,6 @@ class ModeConnectivity(Result):
         """``table``."""
         return self.table
 
-    def figure(self) -> Any:
-        """Loss and accuracy along all paths, controls in grey."""
-        from interp.figures.connectivity import connectivity
-
-        return connectivity(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; :meth:`from_dict` reads it."""
         tables = {name: columns_of(getattr(self, name)) for name in ("table", "barriers", "distances")}

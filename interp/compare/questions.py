@@ -30,8 +30,8 @@ from interp.core.problems import draw
 from interp.core.results import Rung
 from interp.core.sites import require_hook, with_writable_stream
 from interp.core.stats import mean_interval
-from interp.papers.microadder.hand_set import certified_at_best
 from interp.probes.embeddings import circle_fit
+from interp.proofs.ways import certified_at_best
 from models.errors import UserError
 from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import xarray as xr
@@ -100,10 +99,3 @@ class Comparison(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """``table`` with the number of problems."""
         return self.table.assign(n=self.provenance.n)
-
-    def figure(self) -> Any:
-        """Attention of matched heads by role, matched units, digit embeddings, every distance with its nulls, and the
-        parameters where they can be laid beside each other."""
-        from interp.figures.compare import comparison
-
-        return comparison(self)

@@ -6,7 +6,7 @@ from typing import Any
 
 from interp.compare.result import Comparison
 from interp.compare.table import ModelTable
-from interp.papers.studies.page import Section, records
+from interp.core.sections import Section, records
 
 ABOUT = """One row a model, one column a question, all asked in what every format of addition shares: where the two
 digits of a column stand, and which position predicts its answer digit. Models of sums of many operands are asked about
@@ -24,7 +24,7 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     texts = texts.assign(**names)
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
-    figures = [table.figure(), *([table.heads_figure()] if table.has_attention else [])]
+    figures = [table.figure(), *([table.figure("heads")] if table.has_attention else [])]
     sections = [
         Section("The models beside each other", f"{table.sentence()}\n\n{about}", figures=figures),
         Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [texts]),

@@ -92,12 +92,6 @@ class SeedDistances(Result):
         """``table``."""
         return self.table
 
-    def figure(self) -> Any:
-        """Distances by component with their null, and the matrix of all pairs."""
-        from interp.figures.connectivity import seed_distances
-
-        return seed_distances(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; :meth:`from_dict` reads it."""
         tables = {name: columns_of(getattr(self, name)) for name in ("table", "functions", "untrained_functions")}

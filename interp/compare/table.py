@@ -173,18 +173,6 @@ class ModelTable(Result):
             rows.append({"model": row.name, "asked about": row.asked} | cells)
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """The table in colours, where each model looks, and accuracy by chain length."""
-        from interp.figures.across import across
-
-        return across(self)
-
-    def heads_figure(self, models: Sequence[str] | None = None) -> Any:
-        """Where every head of every model (or of some) looks. Raises UserError where that was not asked."""
-        from interp.figures.across import heads
-
-        return heads(self, models)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON: what :meth:`from_dict` reads."""
         return {

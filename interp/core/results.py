@@ -45,9 +45,17 @@ class Result(ABC):
     def to_dataframe(self) -> pd.DataFrame:
         """One row a measured quantity, with its interval and n."""
 
-    @abstractmethod
-    def figure(self, *args: Any, **kwargs: Any) -> Any:
-        """The obvious picture, as a ``plotly.graph_objects.Figure``."""
+    def figure(self, kind: str = "", **options: Any) -> Any:
+        """The obvious picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.
+
+        :func:`interp.figures.drawings` lists the pictures of a result's type and what ``options`` each takes.
+
+        Raises:
+            UserError: there is no such picture.
+        """
+        from interp.figures import draw  # results are data and import no drawing before one is asked for
+
+        return draw(self, kind, **options)
 
     def _repr_html_(self) -> str:
         table = self.to_dataframe()

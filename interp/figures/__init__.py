@@ -5,41 +5,17 @@ claim is. Colours are Okabe and Ito's, which hold up under colour blindness, and
 text does not carry too.
 """
 
-from interp.figures.attention import attention_by_role, attention_pattern
-from interp.figures.carry import carry_unit_ablation, carry_unit_activations
-from interp.figures.embeddings import circle, fourier, helix
-from interp.figures.heatmaps import accuracy_by_length, exact_match_panels, offset_sweep
-from interp.figures.stress import stress_suites
-from interp.papers.position_coupling.figures.attention import needed_attention_pattern, needed_attention_shares
-from interp.papers.position_coupling.figures.causal import pattern_substitution
-from interp.papers.position_coupling.figures.errors import first_errors
-from interp.papers.position_coupling.figures.growth import attended_growth
-from interp.papers.position_coupling.figures.roles import (
-    coupled_comparison,
-    coupled_difference,
-    head_roles,
-    head_writes,
-)
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "attention_by_role",
-    "attention_pattern",
-    "carry_unit_ablation",
-    "carry_unit_activations",
-    "needed_attention_pattern",
-    "needed_attention_shares",
-    "pattern_substitution",
-    "first_errors",
-    "attended_growth",
-    "coupled_comparison",
-    "coupled_difference",
-    "head_roles",
-    "head_writes",
-    "circle",
-    "fourier",
-    "helix",
-    "exact_match_panels",
-    "accuracy_by_length",
-    "offset_sweep",
-    "stress_suites",
-]
+from interp.figures.drawing import draw, drawing, drawings
+
+__all__ = ["draw", "drawing", "drawings", "import_all"]
+
+
+@cache
+def import_all() -> None:
+    """Import every module here, so that its drawings are registered."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")

@@ -14,14 +14,17 @@ from interp.causal.ablation.sweep import VERB, ComponentAblation
 from interp.core.signal_measures import signal_name
 from interp.core.strata import ALL
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 LOSS_RED = "RdBu_r"  # what is lost is red, what is gained blue
 _MOST_LISTED = 3
 _CONTROL = {"symbol": "diamond", "size": 7, "color": "white", "line": {"color": theme.VERMILION, "width": 1.5}}
 
 
-def component_ablation(result: ComponentAblation, metric: str, most: int = 24) -> go.Figure:
+@drawing(ComponentAblation)
+def component_ablation(result: ComponentAblation, metric: str | None = None, most: int = 24) -> go.Figure:
     """Drop by component and stratum, a panel a replacement; the ``most`` components that count most."""
+    metric = result.choose("metric", metric)
     table = result.table.sel(metric=metric)
     size = np.abs(table["drop"].sel(stratum=ALL).fillna(0).values).max(1)
     kept = np.sort(np.argsort(-size, kind="stable")[:most])
@@ -94,6 +97,7 @@ def _bar(text: str, **style: Any) -> dict[str, Any]:
     return {"title": title, "thickness": 14, "tickfont": {"size": 11}} | style
 
 
+@drawing(DoubleDissociation)
 def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure:
     """Effect by unit and signal; cells say which share stays right on columns without and with the signal."""
     table = result.table
@@ -155,8 +159,10 @@ def _dissociation_title(result: DoubleDissociation) -> str:
     )
 
 
+@drawing(ParameterAblation)
 def parameter_ablation(result: ParameterAblation, scale: str = "loss") -> go.Figure:
     """Pairs (drop below the diagonal, interaction above it) beside the drop of every single parameter."""
+    check_scale(scale)
     names = result.single.parameter.values.tolist()
     paired = bool(result.pairs.data_vars)
     figure = make_subplots(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.accuracy import AccuracyByChain
 
 
+@drawing(AccuracyByChain)
 def accuracy_by_chain(result: AccuracyByChain) -> go.Figure:
     """Error rate by chain length, log scale: the estimate where there are errors, and always the 95% upper bound."""
     figure = go.Figure()

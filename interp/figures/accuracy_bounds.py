@@ -8,9 +8,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.proofs.accuracy_bounds import AccuracyBounds
 
 
+@drawing(AccuracyBounds)
 def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:
     """Proved bounds on the share of errors, by output digit and by longest carry chain, on a log scale.
 

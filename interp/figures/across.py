@@ -14,6 +14,7 @@ from interp.compare.answers import Answer, DoesNotApply, Question
 from interp.compare.subject import PLACES
 from interp.compare.table import ModelTable, value_text
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from models.errors import UserError
 
 _WIDTH, _ROW, _GAP, _HEADINGS = 1180, 24, 130, 150  # pixels; the headings lean above the table
@@ -24,6 +25,7 @@ _PLACE_COLOURS: dict[str, str] = dict(
 )
 
 
+@drawing(ModelTable)
 def across(result: ModelTable) -> go.Figure:
     """Rows are models: every question in a column, then where each model looks, beside accuracy by chain length."""
     asked = {question.name for question in result.questions}
@@ -78,6 +80,7 @@ _NOTE = (
 )
 
 
+@drawing(ModelTable, "heads")
 def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
     """Where every head looks: a bar a head."""
     chosen = result if models is None else result.select(models)

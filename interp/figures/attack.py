@@ -7,11 +7,13 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.proofs.attacks.attack import SEARCHES, Attack
 
 _STYLE = {"attack": (theme.VERMILION, "solid", "circle"), "random": (theme.GREY, "dash", "circle-open")}
 
 
+@drawing(Attack)
 def figure_attack(result: Attack) -> go.Figure:
     """Smallest margin so far over runs (left) and by target (right); below zero the model answers wrong."""
     figure = make_subplots(cols=2, column_widths=[0.55, 0.45], horizontal_spacing=0.1)

@@ -9,13 +9,16 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
 
 
-def attention_by_role(result: AttentionByRole, layer: int, head: int) -> go.Figure:
-    """Weight of one head by target and role, the score gap of each target beside it."""
+@drawing(AttentionByRole)
+def attention_by_role(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> go.Figure:
+    """Weight of one head (the main one by default) by target and role, and the score gap of each target."""
+    layer, head = result.chosen_head(layer, head).values()
     table = result.table.sel(layer=layer, head=head)
     targets, roles = table.target.values.tolist(), table.role.values.tolist()
     weight, n_keys = table.weight.values, table.n_keys.values
@@ -80,6 +83,7 @@ def _note(result: AttentionByRole) -> str:
     return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
 
 
+@drawing(AttentionByRole, "heads")
 def attention_heads(result: AttentionByRole) -> go.Figure:
     """Every head's mean weight by role, over the targets that have a column of operands and one before it."""
     weight, keys = result.table.weight, result.table.n_keys
@@ -109,8 +113,10 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=860, height=230 + 40 * len(heads), note=note)
 
 
-def attention_pattern(result: AttentionByRole, layer: int, head: int) -> go.Figure:
+@drawing(AttentionByRole, "pattern")
+def attention_pattern(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> go.Figure:
     """The mean pattern of one head: a row for each answer token, a column for each position, colours by log weight."""
+    layer, head = result.chosen_head(layer, head).values()
     pattern = result.pattern.sel(layer=layer, head=head)
     visible = np.stack([_visible(result, target) for target in range(pattern.sizes["target"])])
     values = np.where(visible, pattern.values, np.nan)

@@ -10,6 +10,7 @@ from plotly.subplots import make_subplots
 
 from interp.core.signal_measures import signal_name
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.carry import CarryUnits
 from models.errors import UserError
 
@@ -51,6 +52,7 @@ def _summary(result: CarryUnits) -> str:
     return f"{len(found)} of {len(verdicts)} MLP units {verb} {signal_name(signal)} ({', '.join(counts)}): {held}"
 
 
+@drawing(CarryUnits)
 def carry_unit_activations(result: CarryUnits) -> go.Figure:
     """Input of each unit against the column's digit sum: colour is carry in, filled markers have a carry out."""
     units = _units(result)
@@ -101,6 +103,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
     return theme.finish(figure, _summary(result), result.provenance, height=540, note=note)
 
 
+@drawing(CarryUnits, "ablation")
 def carry_unit_ablation(result: CarryUnits, signal: str = "carry_out") -> go.Figure:
     """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal."""
     table = result.double_dissociation(signal).dropna(subset="ablated")

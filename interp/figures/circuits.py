@@ -13,6 +13,7 @@ from interp.causal.circuits.circuit import Circuit, spoken
 from interp.causal.circuits.edges import node_at
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 #: Colour and dash of an edge by what its receiver does with it.
 _PORTS = {
@@ -34,6 +35,7 @@ class _Node:
     text: str
 
 
+@drawing(Circuit)
 def graph(result: Circuit) -> go.Figure:
     """Nodes by layer, upwards; with groups a column for each group of positions. Parts outside the circuit are grey. An
     edge is as wide as the largest of its drops in the metrics, which its label gives one by one."""
@@ -80,6 +82,7 @@ def graph(result: Circuit) -> go.Figure:
     return figure.update_layout(showlegend=True, legend=legend, margin={"l": 30, "b": 70})
 
 
+@drawing(Circuit, "curve")
 def curve(result: Circuit) -> go.Figure:
     """Faithfulness of the best circuit of each size on the pairs it is judged on, and of random circuits."""
     figure = go.Figure()

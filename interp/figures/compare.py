@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 
 from interp.compare.result import Comparison
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 _MOST_PAIRS = 6  # of heads, those closest first
 _MOST_UNITS = 3
@@ -21,6 +22,7 @@ _PAIR_COLOURS = (theme.BLUE, theme.VERMILION, theme.GREEN)
 _OF = ("a", "b")
 
 
+@drawing(Comparison)
 def comparison(result: Comparison) -> go.Figure:
     """Matched heads beside each other, matched units and digits over one another, all distances with their nulls, and
     the parameters where both models have the same."""

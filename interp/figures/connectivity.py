@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity
 from interp.compare.seeds import SeedDistances
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 _LOWEST = 1e-6  # nats: a loss of 0 cannot stand on a logarithmic axis
 _STYLES = {
@@ -22,6 +23,7 @@ _STYLES = {
 }
 
 
+@drawing(ModeConnectivity)
 def connectivity(result: ModeConnectivity) -> go.Figure:
     """Loss (logarithmic) and share of right answers along every path."""
     figure = make_subplots(1, 2, horizontal_spacing=0.1, subplot_titles=("loss, nats a token", "whole answers right"))
@@ -61,6 +63,7 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
     return theme.finish(figure, title, result.provenance, note=note).update_layout(margin_b=110)
 
 
+@drawing(SeedDistances)
 def seed_distances(result: SeedDistances) -> go.Figure:
     """By component: every pair before and after alignment, untrained pairs beside; then matrices of all pairs."""
     matrices = len(result.names) > 2

@@ -9,13 +9,17 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
-from interp.probes.dynamics import GrokkingCurves, RunCurves, TrainingDynamics
+from interp.figures.drawing import drawing
+from interp.probes.dynamics.curves import GrokkingCurves
 from interp.probes.dynamics.measures import find_measure
+from interp.probes.dynamics.run_curves import RunCurves
+from interp.probes.dynamics.training import TrainingDynamics
 from interp.probes.grokking import GrokkingComparison
 
 _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 
 
+@drawing(GrokkingCurves)
 def grokking_curves(result: GrokkingCurves) -> go.Figure:
     """Exact match over steps: the stored seed, the others that were ever perfect, and the rest in grey."""
     figure = go.Figure()
@@ -56,6 +60,7 @@ def grokking_curves(result: GrokkingCurves) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520)
 
 
+@drawing(RunCurves)
 def run_curves(result: RunCurves) -> go.Figure:
     """Exact match (full) and token accuracy (dotted), or validation loss, over steps; the stored seed in red."""
     figure = go.Figure()
@@ -84,6 +89,7 @@ def run_curves(result: RunCurves) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520, note=note)
 
 
+@drawing(GrokkingComparison)
 def grokking_comparison(result: GrokkingComparison) -> go.Figure:
     """A panel a model: exact match on uniform validation problems over steps; seeds that grok bold, the rest grey."""
     names = list(result.curves)
@@ -109,6 +115,7 @@ def grokking_comparison(result: GrokkingComparison) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=520, note=note)
 
 
+@drawing(TrainingDynamics)
 def training_dynamics(result: TrainingDynamics) -> go.Figure:
     """A panel a measure over one logarithmic axis of steps; a diamond where a reading has made half of its change, and
     a dotted line through all panels where exact match has."""

@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from interp.causal.edges.attribution import EdgeAttribution
+from interp.causal.edges.paths import PathPatching
+from interp.figures.drawing import drawing
 from interp.figures.theme import BLUE, DIVERGING, GREY, LIGHT, finish
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ _LABELLED = 40  # names an axis shows before it leaves some out
 _FEW = 8  # names on an axis that fit without turning them, and numbers into their cells
 
 
+@drawing(PathPatching)
 def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
     """Mean effect of every path on one metric; senders down, receivers across, both in the order of the model."""
     metric = result.metric(metric)
@@ -44,6 +48,7 @@ def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
     return finish(figure, title, result.provenance, width, height, note)
 
 
+@drawing(EdgeAttribution)
 def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.Figure:
     """Estimated effects as a matrix, and beside it each edge's estimate against its exact effect (if computed)."""
     metric = result.metric(metric)

@@ -9,10 +9,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
 
 
+@drawing(CircleFit)
 def circle(result: CircleFit) -> go.Figure:
     """The labelled points on the fitted circle, in the plane of the table."""
     turn = np.linspace(0, 2 * np.pi, 361)
@@ -70,6 +72,7 @@ def _axis_name(result: CircleFit, axis: int) -> str:
     return f"plane axis {axis} (table units; {result.basis[axis][largest]:.2f} along dimension {largest})"
 
 
+@drawing(HelixFit)
 def helix(result: HelixFit) -> go.Figure:
     """The rows on their helix: the turn seen along the axis, and the ramp against the row."""
     points, fitted = result.points.values, result.fitted.values
@@ -118,6 +121,7 @@ def helix(result: HelixFit) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=1000, height=600)
 
 
+@drawing(FourierSpectrum)
 def fourier(result: FourierSpectrum) -> go.Figure:
     """Share of the variance by frequency; the marks are what 95% of shuffled tables stay below."""
     frequency = result.share.frequency.values

@@ -6,12 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.figures.proofs import margin_heatmap
 from interp.proofs.exhaustive import ExhaustiveCertificate
 
 _WORST = 5
 
 
+@drawing(ExhaustiveCertificate)
 def figure_exhaustive(result: ExhaustiveCertificate) -> go.Figure:
     """The smallest margin of each right token at each target, with the problem that has it."""
     data = result.smallest

@@ -7,10 +7,12 @@ import plotly.graph_objects as go
 from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate
 
 
+@drawing(HandBuiltCertificate)
 def figure_parts(result: HandBuiltCertificate) -> go.Figure:
     """The proved margin of every part, in order; parts without a bound are missing, those below zero prove nothing."""
     table = result.to_dataframe()

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.heatmaps.grid import ExactMatchGrid
 from interp.probes.heatmaps.offset_sweeps import OffsetSweep
 from interp.probes.heatmaps.panels import GridPanel, GridPanels
@@ -26,6 +27,12 @@ COLOURS = (
 )  # fmt: skip
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+
+
+@drawing(GridPanels)
+def grid_panels(result: GridPanels) -> go.Figure:
+    """Lines where one size varies, heat maps where two do."""
+    return accuracy_by_length(result) if result.is_lines else exact_match_panels(result)
 
 
 def exact_match_panels(result: GridPanels, columns: int | None = None) -> go.Figure:
@@ -194,6 +201,7 @@ def _line(figure: go.Figure, panel: GridPanel, what: str, axis: str, number: int
     )  # fmt: skip
 
 
+@drawing(OffsetSweep)
 def offset_sweep(result: OffsetSweep) -> go.Figure:
     """Exact match by the first id, one line a set of levels that moves; the band is the exact 95% interval."""
     frame = result.to_dataframe()

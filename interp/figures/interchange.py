@@ -13,11 +13,13 @@ from interp.causal.interchange.scrubbing import CausalScrubbing
 from interp.causal.interchange.sweep import InterchangeSweep
 from interp.causal.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 _CORRUPTION_NAMES = {"plausible": "the digit of the other carry", "any": "any wrong digit"}
 _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": theme.ORANGE, "other": theme.LIGHT}
 
 
+@drawing(InterchangeAccuracy)
 def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
     """Interchange accuracy of the hypothesis beside its controls, with 95% intervals."""
     table = result.to_dataframe().iloc[::-1]
@@ -56,6 +58,7 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
 _QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 
 
+@drawing(InterchangeSweep)
 def interchange_sweep(result: InterchangeSweep) -> go.Figure:
     """Interchange accuracy of every site; grey where source and base never differ."""
     values = np.where(result.live.values, result.accuracy.values, np.nan)
@@ -88,6 +91,7 @@ def interchange_sweep(result: InterchangeSweep) -> go.Figure:
     return theme.finish(figure, title, result.provenance, height=250 + 42 * len(hooks), note=note)
 
 
+@drawing(WhichAlgorithm)
 def which_algorithm(result: WhichAlgorithm) -> go.Figure:
     """Left: how often the model gives each algorithm's digit where they disagree. Right: the carry that its predictions
     imply, by the difference x' + y' - z'."""
@@ -157,6 +161,7 @@ def which_algorithm(result: WhichAlgorithm) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
 
 
+@drawing(CausalScrubbing)
 def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
     """Share of the loss recovered by column: the hypothesis beside the same sites scrubbed as irrelevant."""
     table: Any = result.to_dataframe()

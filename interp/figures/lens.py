@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.lens.attribution import LogitAttribution
 from interp.probes.lens.logit_lens import LogitLens
 from interp.probes.lens.probe_labels import SIGNALS
@@ -18,6 +19,7 @@ _MOST_PARTS, _MOST_UNITS = 24, 24  # drawn; the table has all
 _CELLS_WITH_TEXT = 15  # targets up to which cells are wide enough for their numbers
 
 
+@drawing(LogitLens)
 def logit_lens(result: LogitLens) -> go.Figure:
     """Accuracy, probability and divergence: streams from top to bottom, targets from left to right."""
     panels = (
@@ -67,6 +69,7 @@ def _texts(values: np.ndarray) -> list[list[str]]:
     return [[short(x) for x in row] for row in values.tolist()]
 
 
+@drawing(LogitAttribution)
 def logit_attribution(result: LogitAttribution) -> go.Figure:
     """Mean contribution of the largest parts to every target's lead, and the largest units beside it."""
     mean = result.parts["mean"].values
@@ -125,6 +128,7 @@ def _units(figure: go.Figure, result: LogitAttribution) -> None:
     figure.update_xaxes(title="mean over targets (bar: range)", row=1, col=2)
 
 
+@drawing(LinearProbes)
 def linear_probes(result: LinearProbes) -> go.Figure:
     """Accuracy with its interval, its controls and the score by site; a panel a signal, all columns together."""
     signals = list(dict.fromkeys(result.table.signal))

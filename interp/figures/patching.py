@@ -9,7 +9,9 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from interp.causal.patching.sweep import PatchingSweep
 from interp.figures import theme
+from interp.figures.drawing import drawing
 
 if TYPE_CHECKING:
     from interp.causal.patching.sweep import PatchingSweep
@@ -18,6 +20,7 @@ MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads of a pattern that are drawn: those t
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 
 
+@drawing(PatchingSweep)
 def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figure:
     """Share recovered: rows are layers (with heads or neurons), columns positions or roles; a panel a direction.
 

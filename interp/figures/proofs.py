@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.proofs.certificate import Certificate
 from interp.proofs.curves import DecisionCurves
 
@@ -17,6 +18,7 @@ _WORST = 5
 _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
 
 
+@drawing(Certificate)
 def figure_margins(result: Certificate) -> go.Figure:
     """The smallest margin among extreme pairs, right token by position, and the problems where it is lowest.
 
@@ -92,6 +94,7 @@ def margin_heatmap(z: np.ndarray, hover: np.ndarray, columns: list[str], rows: l
     return figure
 
 
+@drawing(DecisionCurves)
 def figure_curves(result: DecisionCurves) -> go.Figure:
     """Each digit's lead over the attention scalar; thick where a class for which it is right reaches.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.shape_scores import ShapeScores
 
 
+@drawing(ShapeScores)
 def exact_match_by_shape(result: ShapeScores) -> go.Figure:
     """Share of whole responses right, a column a shape; the stored seed bold with its interval, the others grey."""
     figure = go.Figure()

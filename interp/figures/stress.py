@@ -5,12 +5,14 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.probes.stress import StressSuites
 
 _SYMBOLS = {"sampled": "circle", "exhaustive": "square"}
 COLOURS = (theme.GREY, theme.BLUE, theme.VERMILION, theme.ORANGE, theme.GREEN, theme.PURPLE)
 
 
+@drawing(StressSuites)
 def stress_suites(result: StressSuites) -> go.Figure:
     """Error rate of every case, log scale: a dot with its interval, or only the upper bound where nothing was wrong."""
     figure = go.Figure()

@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 from interp.compare.swaps.parts import EVERYTHING
 from interp.compare.swaps.result import KEPT, Swaps
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from models.errors import UserError, unknown_name
 
 _ROW, _TOP, _BOTTOM, _LEFT, _RIGHT, _WIDTH = 30, -15, 120, 190, 40, 1180
@@ -31,6 +32,7 @@ _MEASURES = {
 }
 
 
+@drawing(Swaps)
 def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
     """A row a component: what is right with the other's part in its place, with controls; how close the mapped part is
     to the model's own; and what is right by carry-chain length.

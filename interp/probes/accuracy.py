@@ -50,12 +50,6 @@ class AccuracyByChain(Result):
         tables = {"stratified": self.stratified.to_dataframe(), self.test.problems: self.test.to_dataframe()}
         return pd.concat([table.assign(problems=name) for name, table in tables.items()], ignore_index=True)
 
-    def figure(self) -> Any:
-        """Error rate by chain length with intervals, both problem sets."""
-        from interp.figures.accuracy import accuracy_by_chain
-
-        return accuracy_by_chain(self)
-
 
 def accuracy_by_chain(
     model: Any, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None

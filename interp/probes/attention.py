@@ -105,7 +105,7 @@ class AttentionByRole(Result):
         one target) and the sample of inputs, each with its Student t. Every target sees the same inputs, so that their
         chance shifts all targets together, which the first term alone does not show.
         """
-        chosen = self._head(layer, head)
+        chosen = self.chosen_head(layer, head)
         values = self.gap.sel(chosen).values
         values = values[~np.isnan(values)]
         if not len(values):
@@ -133,7 +133,8 @@ class AttentionByRole(Result):
         layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
         return int(share["layer"][layer]), int(share["head"][head])
 
-    def _head(self, layer: int | None, head: int | None) -> dict[str, int]:
+    def chosen_head(self, layer: int | None = None, head: int | None = None) -> dict[str, int]:
+        """The head as coordinates; the main one where nothing is said. Raises UserError if there is none such."""
         chosen: dict[str, int] = dict(zip(("layer", "head"), self.main_head, strict=True))
         for name, value in (("layer", layer), ("head", head)):
             if value is not None:
@@ -144,7 +145,7 @@ class AttentionByRole(Result):
 
     def statement(self, layer: int | None = None, head: int | None = None) -> str:
         """Where one head looks (the main one unless said), in a sentence without its full stop."""
-        chosen = self._head(layer, head)
+        chosen = self.chosen_head(layer, head)
         name, row = f"L{chosen['layer']}H{chosen['head']}", self.table.sel(chosen)
         roles = [role for role in (OWN, BELOW, OUTPUT) if role in row.role.values]
         both = (row.n_keys.sel(role=[OWN, BELOW]) > 0).all("role") if {OWN, BELOW} <= set(roles) else None
@@ -194,24 +195,6 @@ class AttentionByRole(Result):
             frame = frame.merge(extra.to_dataframe().reset_index())
         order = ["layer", "head", "target", "role", "n_keys"]
         return frame[order + [column for column in frame.columns if column not in order]]
-
-    def figure(self, layer: int | None = None, head: int | None = None) -> Any:
-        """Weight by target and role of one head (the main one unless said), with the gap beside it."""
-        from interp.figures import attention_by_role
-
-        return attention_by_role(self, **self._head(layer, head))
-
-    def heads_figure(self) -> Any:
-        """Every head's mean weight by role."""
-        from interp.figures.attention import attention_heads
-
-        return attention_heads(self)
-
-    def pattern_figure(self, layer: int | None = None, head: int | None = None) -> Any:
-        """The mean pattern over all positions of one head, labelled by token role."""
-        from interp.figures import attention_pattern
-
-        return attention_pattern(self, **self._head(layer, head))
 
 
 @dataclass(frozen=True)

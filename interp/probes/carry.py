@@ -195,18 +195,6 @@ class CarryUnits(Result):
         order = ["layer", "unit", "signal"]
         return frame[order + [column for column in frame.columns if column not in order]]
 
-    def figure(self) -> Any:
-        """Activation against the column's digit sum, coloured by carry in."""
-        from interp.figures import carry_unit_activations
-
-        return carry_unit_activations(self)
-
-    def ablation_figure(self, signal: str = "carry_out") -> Any:
-        """Token accuracy with each unit at zero, on columns with and without a signal."""
-        from interp.figures import carry_unit_ablation
-
-        return carry_unit_ablation(self, signal)
-
 
 def compute_carry_units(
     pre: Float[np.ndarray, "n column layer unit"],

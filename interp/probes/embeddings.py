@@ -169,12 +169,6 @@ class CircleFit(Result):
         ]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
-    def figure(self) -> Any:
-        """The points on their circle."""
-        from interp.figures import circle
-
-        return circle(self)
-
 
 def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
     """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
@@ -311,12 +305,6 @@ class FourierSpectrum(Result):
         frame = pd.DataFrame({"frequency": self.share.frequency, "share": self.share, "null_95": self.null})
         frame.insert(1, "period", self.provenance.n / frame["frequency"])
         return frame
-
-    def figure(self) -> Any:
-        """Bars by frequency over what shuffled tables show."""
-        from interp.figures import fourier
-
-        return fourier(self)
 
 
 def fourier_spectrum(table: Any, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,12 +64,6 @@ class GrokkingComparison(Result):
             row |= {"low": low, "high": high, "last step of training": int(self.curves[model].step.max())}
             rows.append(row | dict(zip(("first step", "median step", "latest step"), spread, strict=True)))
         return pd.DataFrame(rows)
-
-    def figure(self) -> Any:
-        """Figure 1 of the paper: a panel a model, seeds that grok in colour."""
-        from interp.figures.dynamics import grokking_comparison
-
-        return grokking_comparison(self)
 
 
 def curve_of_entry(entry: str) -> xr.DataArray:

@@ -78,12 +78,6 @@ class HelixFit(Result):
         ]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
-    def figure(self) -> Any:
-        """The rows on their helix, in three dimensions."""
-        from interp.figures import helix
-
-        return helix(self)
-
 
 def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
     """The helix through consecutive rows of a table such as ``model.W_pos[:10]`` [n, D].

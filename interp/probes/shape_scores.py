@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -63,12 +62,6 @@ class ShapeScores(Result):
                 row = {"seed": seed, "stored": seed == self.chosen, "shape": _of(shape), "n": rate.n}
                 rows.append(row | {"correct": rate.correct, "accuracy": rate.accuracy, "low": low, "high": high})
         return pd.DataFrame(rows)
-
-    def figure(self) -> Any:
-        """Exact match by shape, every seed, the stored one with its interval."""
-        from interp.figures.shape_scores import exact_match_by_shape
-
-        return exact_match_by_shape(self)
 
 
 def shape_scores(entry: str) -> ShapeScores:

@@ -119,12 +119,6 @@ class StressSuites(Result):
             )
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Error rate of every case, with its interval."""
-        from interp.figures.stress import stress_suites
-
-        return stress_suites(self)
-
 
 def edge_numbers() -> list[int]:
     """0, 1, 9, powers of ten and their halves, numbers of one repeated digit, and the neighbours of all these."""

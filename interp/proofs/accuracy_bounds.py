@@ -109,12 +109,6 @@ class AccuracyBounds(Result):
         ]  # fmt: skip
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Bounds on the share of errors by output digit and by carry chain."""
-        from interp.figures.accuracy_bounds import figure_accuracy_bounds
-
-        return figure_accuracy_bounds(self)
-
     def encloses(self, other: AccuracyBounds) -> bool:
         """Whether these bounds follow from the other's: every count proved there is at least the one claimed here."""
         mine, theirs = ([x.chains, *x.targets.values()] for x in (self, other))

@@ -212,12 +212,6 @@ class Certificate(Verdict):
         frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
         return frame
 
-    def figure(self) -> Any:
-        """Smallest margin by answer digit and position, with the worst problems."""
-        from interp.figures.proofs import figure_margins
-
-        return figure_margins(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes

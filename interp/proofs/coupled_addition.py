@@ -40,7 +40,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.core.numerals import shown
-from interp.papers.position_coupling.hand_built_grid import grid_problems
+from interp.core.operand_problems import grid_problems
 from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
 from interp.proofs.watch import watched
 from models.errors import UserError

@@ -61,12 +61,6 @@ class DecisionCurves(Result):
     def to_dataframe(self) -> pd.DataFrame:
         return self.reached
 
-    def figure(self) -> Any:
-        """Each digit's lead over s, with the reached ranges of the classes it is right for."""
-        from interp.figures.proofs import figure_curves
-
-        return figure_curves(self)
-
 
 def decision_curves(model: Any, target: int, token: int, task: Any = None) -> DecisionCurves:
     """The decision function behind a query's token, and what all 10^20 problems reach of it.

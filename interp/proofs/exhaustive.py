@@ -129,12 +129,6 @@ class ExhaustiveCertificate(Verdict):
             table[name] = [getattr(row["rate"], name) for row in rows]
         return table
 
-    def figure(self) -> Any:
-        """Smallest margin by right token and target."""
-        from interp.figures.exhaustive import figure_exhaustive
-
-        return figure_exhaustive(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; infinite margins are null."""
         names = ("method", "model", "fingerprint", "task", "shape", "what", "status", "noise", "near", "near_ties")

@@ -134,12 +134,6 @@ class HandBuiltCertificate(Verdict):
             [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
         ).astype({"margin": float})
 
-    def figure(self) -> Any:
-        """The bound of every part."""
-        from interp.figures.hand_built import figure_parts
-
-        return figure_parts(self)
-
     def to_dict(self) -> dict[str, Any]:
         names = ("method", "model", "fingerprint", "task", "domain", "shape", "arithmetic", "status", "seconds")
         own = {name: getattr(self, name) for name in (*names, "versions")}
@@ -244,7 +238,7 @@ def _addition(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) ->
     words = domain.format(size[0], "s" * (size[0] > 1), size[1], "s" * (size[1] > 1))
 
     def wrong() -> WrongAnswer | None:
-        from interp.papers.position_coupling.hand_built_grid import grid_problems
+        from interp.core.operand_problems import grid_problems
 
         failing = [one for one, part in zip(shapes, parts, strict=True) if not part.proved]
         for m, n in failing:

@@ -38,9 +38,8 @@ def judge_constructed(name: str) -> dict[str, Any]:
     Raises:
         UserError: no way of the certifier judges it.
     """
-    from interp.papers.microadder.hand_set import certified_at_best
     from interp.proofs.coupled_grid import load_certified_grids
-    from interp.proofs.ways import certify
+    from interp.proofs.ways import certified_at_best, certify
     from models.tasks.addition import FixedWidthAddition
     from models.tasks.multi_addition import MultiOperandAddition
 

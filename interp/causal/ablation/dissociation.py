@@ -129,12 +129,6 @@ class DoubleDissociation(Result):
         frame = xr.Dataset(parts).to_dataframe().reset_index()
         return frame[["unit", "signal", *(c for c in frame.columns if c not in ("unit", "signal"))]]
 
-    def figure(self) -> Any:
-        """Effects as a heat map of unit by signal, accuracies in the cells."""
-        from interp.figures.ablation import double_dissociation
-
-        return double_dissociation(self)
-
 
 def _others(n: int) -> str:
     return f"{n} more pair{'' if n == 1 else 's'} of units and signals" if n else "no other"

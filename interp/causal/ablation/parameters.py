@@ -136,12 +136,6 @@ class ParameterAblation(Result):
         """A row a single replacement."""
         return self.single.to_dataframe().reset_index()
 
-    def figure(self, scale: str = "loss") -> Any:
-        """Heat map of pairs (drop below the diagonal, interaction above) beside the single drops."""
-        from interp.figures.ablation import parameter_ablation
-
-        return parameter_ablation(self, check_scale(scale))
-
 
 def _parameters(n: int) -> str:
     return "one free parameter" if n == 1 else f"{n} free parameters one by one"

@@ -63,7 +63,7 @@ class ComponentAblation(Result):
     clean_values: Mapping[str, xr.DataArray]
     provenance: Provenance
 
-    def _choose(self, axis: str, name: str | None) -> str:
+    def choose(self, axis: str, name: str | None) -> str:
         names = [str(value) for value in self.table[axis].values]
         if name is None:
             return names[0]
@@ -74,14 +74,14 @@ class ComponentAblation(Result):
     def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
         """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
         row = self.table.sel(
-            metric=self._choose("metric", metric),
-            replacement=self._choose("replacement", replacement),
-            stratum=self._choose("stratum", stratum),
+            metric=self.choose("metric", metric),
+            replacement=self.choose("replacement", replacement),
+            stratum=self.choose("stratum", stratum),
         )
         return row.isel(component=int(np.abs(row["drop"].fillna(0).values).argmax()))
 
     def sentence(self) -> str:
-        metric = self._choose("metric", None)
+        metric = self.choose("metric", None)
         texts = []
         for method in self.table.replacement.values.tolist():
             row = self.worst(metric, method)
@@ -121,12 +121,6 @@ class ComponentAblation(Result):
         frame = self.table.to_dataframe().reset_index()
         frame = frame[order + [column for column in frame.columns if column not in order]]
         return frame.sort_values(order[:1], kind="stable").reset_index(drop=True)
-
-    def figure(self, metric: str | None = None, most: int = 24) -> Any:
-        """Drop by component and stratum, a panel a method; at most ``most`` components, those that count most."""
-        from interp.figures.ablation import component_ablation
-
-        return component_ablation(self, self._choose("metric", metric), most)
 
 
 def _one(value: Any) -> str:

@@ -36,7 +36,7 @@ from interp.core.problems import require_able
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson, permutation_p
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.tasks.pairs import ProblemPairs
 
 #: The name of a metric, or a function that binds one to pairs.
@@ -152,15 +152,6 @@ class Circuit(Result):
                 row = {"quantity": quantity, "ablation": self.ablation, "of": str(name)}
                 rows.append(row | dict(zip(STATS, values, strict=True)))
         return pd.DataFrame(rows).assign(n=self.provenance.n)
-
-    def figure(self, kind: str = "graph") -> Any:
-        """ "graph": the circuit's nodes and edges, by layer; "curve": faithfulness over the number of edges."""
-        from interp.figures import circuits
-
-        drawings = {"graph": circuits.graph, "curve": circuits.curve}
-        if kind not in drawings:
-            raise unknown_name("picture", kind, drawings)
-        return drawings[kind](self)
 
 
 def smallest_circuit(

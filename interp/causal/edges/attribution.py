@@ -152,12 +152,6 @@ class EdgeAttribution(Result):
         table.insert(table.columns.get_loc("estimate") + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
         return table
 
-    def figure(self, metric: str | None = None) -> Any:
-        """Estimates sender by receiver, and beside them every edge's estimate against its exact effect."""
-        from interp.figures.edges import edge_attribution
-
-        return edge_attribution(self, metric)
-
 
 def edge_attribution(
     model: Any,

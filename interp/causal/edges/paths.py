@@ -92,12 +92,6 @@ class PathPatching(Result):
         """A row a metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
         return effect_table(self.effects, self.provenance.seed or 0)
 
-    def figure(self, metric: str | None = None) -> Any:
-        """Mean effects, sender by receiver."""
-        from interp.figures.edges import path_patching
-
-        return path_patching(self, metric)
-
 
 def path_patching(
     model: Any,

@@ -132,12 +132,6 @@ class InterchangeAccuracy(Result):
             )
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Accuracy of the hypothesis beside its controls."""
-        from interp.figures.interchange import interchange_accuracy
-
-        return interchange_accuracy(self)
-
 
 def compute_interchange(
     predicted: Mapping[str, Int[np.ndarray, "n read"]],

@@ -127,12 +127,6 @@ class CausalScrubbing(Result):
                 rows.append(row | {"right": float(here.right.mean()), "recovered": share, "low": low, "high": high})
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Share of the loss recovered by column, beside the control."""
-        from interp.figures.interchange import causal_scrubbing
-
-        return causal_scrubbing(self)
-
 
 def recovered_share(
     clean: Float[np.ndarray, " n"], scrubbed: Float[np.ndarray, " n"], scrambled: Float[np.ndarray, " n"], seed: int

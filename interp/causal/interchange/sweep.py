@@ -71,12 +71,6 @@ class InterchangeSweep(Result):
                 rows.append(row | {"low": found.low, "high": found.high, "live": live})
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Accuracy as a heat map, hook points by positions."""
-        from interp.figures.interchange import interchange_sweep
-
-        return interchange_sweep(self)
-
 
 def _where(place: str) -> int | str:
     return int(place) if place.removeprefix("-").isdigit() else place

@@ -229,12 +229,6 @@ class WhichAlgorithm(Result):
                     rows.append(row | {"clean": self.clean(corruption).value})
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Accuracies of the algorithms, and the carry that predictions imply by the difference."""
-        from interp.figures.interchange import which_algorithm
-
-        return which_algorithm(self)
-
 
 def which_algorithm(
     model: Any,

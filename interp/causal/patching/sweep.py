@@ -147,12 +147,6 @@ class PatchingSweep(Result):
         """One row a cell: mean, spread, low, high, recovered."""
         return self.table.to_dataframe().reset_index()
 
-    def figure(self, metric: str | None = None) -> Any:
-        """What each patch recovers, a panel a direction."""
-        from interp.figures.patching import patching_sweep
-
-        return patching_sweep(self, metric)
-
 
 @dataclass(frozen=True, eq=False)
 class RawSweep:

@@ -183,12 +183,6 @@ class Swaps(Result):
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise UserError(f"This is not a stored result of swaps: {error!r}.") from None
 
-    def figure(self, measure: str = "exact") -> Any:
-        """Every component with its controls: ``measure`` is "exact" or "recovered"."""
-        from interp.figures.swaps import swaps
-
-        return swaps(self, measure)
-
 
 def compute_swaps(
     outcomes: Mapping[tuple[str, str, int], Outcome],

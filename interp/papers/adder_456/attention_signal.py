@@ -65,12 +65,6 @@ class AttentionSignal(Result):
         wide = self.table.coefficient.to_pandas()
         return self.table[["first", "r2", "control"]].to_dataframe().join(wide).reset_index()
 
-    def figure(self) -> Any:
-        """Coefficients by target."""
-        from interp.papers.adder_456.figures import attention_signal
-
-        return attention_signal(self)
-
 
 def compute_attention_signal(
     output: Float[np.ndarray, "n target d_model"],

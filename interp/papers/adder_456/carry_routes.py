@@ -90,12 +90,6 @@ class CarryRoutes(Result):
             rows.append(row | {"share": rate.accuracy if rate.n else float("nan"), "low": low, "high": high})
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Share of flipped predictions by route, made and passed carries beside each other."""
-        from interp.papers.adder_456.figures import carry_routes
-
-        return carry_routes(self)
-
 
 def route_pairs(task: FixedWidthAddition, kind: str, column: int, n: int, seed: int = 0) -> ProblemPairs:
     """``n`` pairs of problems (see the module) for the carry into ``column`` (1 to 9; passed: 2 to 9).

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-import interp
 import models
 from interp.core.problems import DIGIT_TOKENS
 from interp.core.results import Result
+from interp.core.sections import Page, Section, records
 from interp.papers.adder_456.attention_signal import AttentionSignal, attention_signal
 from interp.papers.adder_456.carry_routes import CarryRoutes, carry_routes
 from interp.papers.adder_456.pattern_ablation import MEAN, NO_PREVIOUS, PatternAblation, pattern_ablation
 from interp.papers.adder_456.pattern_dependence import PatternDependence, pattern_dependence
 from interp.papers.adder_456.studies import MODEL, OTHER, errors_by_test_seed, scored_models
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, records, write_experiment
+from interp.papers.studies import Settings, study
 from interp.papers.studies.runs import zoo_model
+from interp.probes.attention import attention_by_role
+from interp.probes.carry import CarryUnits, carry_units
 from interp.probes.embeddings import circle_fit
 from interp.probes.stress import stress_suites
 from models.zoo import set_card_section
@@ -32,8 +32,8 @@ PROBES: dict[str, Callable[[Any], Result]] = {
     "Whether that part is needed": pattern_ablation,
     "What attention writes": attention_signal,
     "Which way the carry comes": carry_routes,
-    "Which units carry it": interp.carry_units,
-    "Where the digits look": interp.attention_by_role,
+    "Which units carry it": carry_units,
+    "Where the digits look": attention_by_role,
 }
 COMPARED = 4
 DEPENDENCE, NEEDED, WRITES, WAY, UNITS, LOOK = PROBES
@@ -64,8 +64,8 @@ digit of the column itself and one of the column below, beside ln 10.""",
 }
 
 
-@experiment("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
-def circuit(settings: Settings) -> Path:
+@study("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
+def circuit(settings: Settings) -> Page:
     """A section a question, in it a figure a model; first the models beside each other."""
     subjects = {**scored_models(settings), OTHER: models.load(OTHER)}
     found: dict[str, dict[str, Result]] = {name: {} for name in subjects}
@@ -88,7 +88,7 @@ def circuit(settings: Settings) -> Path:
         for question, result in own.items()
     }
     data["untrained"] = {"sentence": str(control), "rows": records(control.to_dataframe())}
-    return write_experiment(settings, "adder-456:circuit", "The circuit of the 456-parameter family", sections, data)
+    return Page("The circuit of the 456-parameter family", sections, data)
 
 
 SIDE_BY_SIDE = """One number of each question below; there are the definitions, controls, numbers of problems and
@@ -101,7 +101,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
     for name, own in found.items():
         dependence, ablation, units = own[DEPENDENCE], own[NEEDED], own[UNITS]
         assert isinstance(dependence, PatternDependence) and isinstance(ablation, PatternAblation)
-        assert isinstance(units, interp.CarryUnits)
+        assert isinstance(units, CarryUnits)
         mean, lost = ablation.total(MEAN), ablation.total(NO_PREVIOUS)
         signal, routes = _signal(own[WRITES]), _routes(own[WAY])
         rows.append(
@@ -120,8 +120,8 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@experiment("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
-def card(settings: Settings) -> Path:
+@study("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
+def card(settings: Settings) -> Page:
     """Write the section into the zoo entry's own card; returns the entry."""
     model = zoo_model(MODEL)
     errors = errors_by_test_seed(model)

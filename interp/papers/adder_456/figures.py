@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.adder_456.attention_signal import TERMS, AttentionSignal
 from interp.papers.adder_456.carry_routes import ROUTES, CarryRoutes
 from interp.papers.adder_456.pattern_ablation import PatternAblation
@@ -15,6 +16,7 @@ from interp.papers.adder_456.pattern_dependence import PatternDependence
 _TERM_NAMES = {"own": "own column's digit sum", "below": "digit sum of the column below", "last": "last output digit"}
 
 
+@drawing(PatternDependence)
 def pattern_dependence(result: PatternDependence) -> go.Figure:
     """Spread of the attention row by target; beside it the share of its variance that each factor accounts for."""
     figure = make_subplots(
@@ -49,6 +51,7 @@ def pattern_dependence(result: PatternDependence) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=600)
 
 
+@drawing(PatternAblation)
 def pattern_ablation(result: PatternAblation) -> go.Figure:
     """Whole answers right by chain length, one line a pattern, with 95% intervals."""
     figure = go.Figure()
@@ -74,6 +77,7 @@ def pattern_ablation(result: PatternAblation) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=560)
 
 
+@drawing(AttentionSignal)
 def attention_signal(result: AttentionSignal) -> go.Figure:
     """Coefficients of the number that attention writes, by target, in units of the column below."""
     figure = go.Figure()
@@ -91,6 +95,7 @@ def attention_signal(result: AttentionSignal) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=900, height=520, note="Dashed: 10")
 
 
+@drawing(CarryRoutes)
 def carry_routes(result: CarryRoutes) -> go.Figure:
     """Share of predictions that an interchange flips, by route and kind of pair."""
     figure = go.Figure()

@@ -66,12 +66,6 @@ class PatternAblation(Result):
                 rows.append(row | {"accuracy": rate.accuracy, "low": low, "high": high})
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Accuracy by chain length under every pattern."""
-        from interp.papers.adder_456.figures import pattern_ablation
-
-        return pattern_ablation(self)
-
 
 def compute_pattern_ablation(
     right: Mapping[str, Bool[Tensor, " n"]],

@@ -83,12 +83,6 @@ class PatternDependence(Result):
             ["layer", "head", "target", "spread", "factor", "r2", "control"]
         ].assign(n=self.provenance.n)
 
-    def figure(self) -> Any:
-        """Spread by target, and what it follows."""
-        from interp.papers.adder_456.figures import pattern_dependence
-
-        return pattern_dependence(self)
-
 
 def compute_pattern_dependence(
     pattern: Float[np.ndarray, "n layer head target key"],

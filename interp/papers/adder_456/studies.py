@@ -8,7 +8,6 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,8 +15,8 @@ import xarray as xr
 
 import models
 from interp.core.results import Provenance
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, records, write_experiment
+from interp.core.sections import Page, Section, records
+from interp.papers.studies import Settings, study
 from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
 from interp.probes.stress import StressSuites, stress_suites
 from models.errors import UserError
@@ -70,17 +69,17 @@ def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
     return found
 
 
-@experiment("adder-456:table1", "Parameters of the 456-parameter model by component")
-def table1(settings: Settings) -> Path:
+@study("adder-456:table1", "Parameters of the 456-parameter model by component")
+def table1(settings: Settings) -> Page:
     table = breakdown(MODEL)
     settings.say(table.to_string(index=False))
     text = "Counted on the model's parameters; the effective weights are computed from them at every use."
     section = Section("Table 1", text, (table,))
-    return write_experiment(settings, "adder-456:table1", "456 parameters", [section], {"rows": records(table)})
+    return Page("456 parameters", [section], {"rows": records(table)})
 
 
-@experiment("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
-def table4(settings: Settings) -> Path:
+@study("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
+def table4(settings: Settings) -> Page:
     table = comparison_table()
     settings.say(table.to_string(index=False))
     how = pd.DataFrame({"component": breakdown("adder-763").component})
@@ -90,13 +89,11 @@ def table4(settings: Settings) -> Path:
         Section("Table 4", "Counted on the models. The paper's table leaves out 582, which its Table 2 has.", (table,)),
         Section("How each component is written", "", (how,)),
     ]
-    return write_experiment(
-        settings, "adder-456:table4", "From 763 to 456 parameters", sections, {"rows": records(table)}
-    )
+    return Page("From 763 to 456 parameters", sections, {"rows": records(table)})
 
 
-@experiment("adder-456:table3", "Errors on the ten test sets, seed by seed")
-def table3(settings: Settings) -> Path:
+@study("adder-456:table3", "Errors on the ten test sets, seed by seed")
+def table3(settings: Settings) -> Page:
     found = {name: errors_by_test_seed(model) for name, model in scored_models(settings).items()}
     table = pd.DataFrame(found)
     table.loc["all"] = table.sum()
@@ -113,7 +110,7 @@ def table3(settings: Settings) -> Path:
         "so that long carries hardly occur in them: see adder-456:stress."
     )
     section = Section("Tables 2 and 3", text, (table, pd.DataFrame(rates)))
-    return write_experiment(settings, "adder-456:table3", "Errors on the ten test sets", [section], {"errors": found})
+    return Page("Errors on the ten test sets", [section], {"errors": found})
 
 
 def figure_1(settings: Settings) -> GrokkingComparison:
@@ -141,8 +138,8 @@ def figure_1(settings: Settings) -> GrokkingComparison:
     return GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
 
 
-@experiment("adder-456:fig1", "Grokking curves and the share of seeds that grok")
-def fig1(settings: Settings) -> Path:
+@study("adder-456:fig1", "Grokking curves and the share of seeds that grok")
+def fig1(settings: Settings) -> Page:
     result = figure_1(settings)
     settings.say(result.sentence())
     text = (
@@ -159,7 +156,7 @@ def fig1(settings: Settings) -> Path:
         }
         for name, curve in result.curves.items()
     }
-    return write_experiment(settings, "adder-456:fig1", "Grokking of the 456-parameter family", sections, data)
+    return Page("Grokking of the 456-parameter family", sections, data)
 
 
 def _interval(rate: Rate) -> str:
@@ -176,8 +173,8 @@ digit, and their neighbours).
 Models that make errors have a picture each. Where none does, all have the same, and one is shown."""
 
 
-@experiment("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
-def stress(settings: Settings) -> Path:
+@study("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
+def stress(settings: Settings) -> Page:
     n = settings.problems or 20_000
     found = {name: stress_suites(model, n=n) for name, model in scored_models(settings).items()}
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
@@ -190,7 +187,7 @@ def stress(settings: Settings) -> Path:
         Section("Every case", EVERY_CASE, (case_table(found),)),
     ]
     data = {name: records(result.to_dataframe()) for name, result in found.items()}
-    return write_experiment(settings, "adder-456:stress", "Ten-digit adders under stress", sections, data)
+    return Page("Ten-digit adders under stress", sections, data)
 
 
 EVERY_CASE = """Wrong answers by case. The bound is of the error rate where nothing of a sample was wrong: it is lower

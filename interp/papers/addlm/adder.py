@@ -7,15 +7,14 @@ is trained to its last step and none is chosen, so the rows are what the recipe 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import models
+from interp.core.sections import Page, Section
 from interp.papers.addlm.multiplications import count_multiplications
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, write_experiment
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.accuracy import accuracy_by_chain
 from models.addlm_adder import ADDERS
@@ -88,8 +87,8 @@ def multiplication_table() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["adder", "part", "float twin", "AddLM"])
 
 
-@experiment("addlm:adder", "Adders in AddLM's algebra")
-def adder(settings: Settings) -> Path | None:
+@study("addlm:adder", "Adders in AddLM's algebra")
+def adder(settings: Settings) -> Page | None:
     """Train what is missing, try every model, write the page."""
     runs = runs_of(settings)
     train_in_time([(run, [run.recipe.steps]) for run in runs], settings)
@@ -106,4 +105,12 @@ def adder(settings: Settings) -> Path | None:
         Section("Multiplications", COUNTED, tables=[multiplication_table()]),
     ]
     title = "An adder without multiplications in its matrices"
-    return write_experiment(settings, "addlm:adder", title, sections, {"rows": rows})
+    return Page(title, sections, {"rows": rows})
+
+
+@shows("addlm:adder")
+def show_adder(data: Any) -> list[Section]:
+    return [
+        Section("Exact match", "", (accuracy_table(data["rows"]),), level=3),
+        Section("Multiplications", COUNTED, (multiplication_table(),), level=3),
+    ]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 import torch
 
 import models
+from interp.core.sections import Page, Section
 from interp.papers.addlm.multiplications import count_multiplications
 from interp.papers.addlm.runs import LossRow, cut, mean_best, mean_last, stored_rows
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, write_experiment
+from interp.papers.studies import Settings, study
 from models.addlm import TOP_K, model_name
 from models.errors import UserError
 from models.packing import packed_size
@@ -148,11 +147,11 @@ def claims_table() -> pd.DataFrame:
     return pd.DataFrame([*losses(), *counts()], columns=["claim", "measured", "verdict"])
 
 
-@experiment("addlm:claims", "AddLM's claims")
-def claims(settings: Settings) -> Path | None:
+@study("addlm:claims", "AddLM's claims")
+def claims(settings: Settings) -> Page | None:
     """The table of claims, from stored losses and counts."""
     table = claims_table()
     data = {"claims": table.to_dict("records"), "rows": [row.to_dict() for row in stored_rows()]}
     title = "AddLM's claims, measured"
     sections = [Section("Claims and measurements", TEXT, tables=[table])]
-    return write_experiment(settings, "addlm:claims", title, sections, data)
+    return Page(title, sections, data)

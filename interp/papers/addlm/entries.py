@@ -17,7 +17,6 @@ Exhaustive: all entries of all constrained matrices. Source: AddLM, architecture
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,12 +66,6 @@ class TernaryEntries(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """A row a layer and kind of matrix."""
         return self.table.to_dataframe().reset_index()
-
-    def figure(self) -> Any:
-        """The latent weights with the two thresholds, and the shares of zeros by layer."""
-        from interp.papers.addlm.figures.entries import ternary_entries
-
-        return ternary_entries(self)
 
 
 def ternary_entries(model: ArithmeticTransformer, as_if: bool = False) -> TernaryEntries:

@@ -54,11 +54,6 @@ class HeadTable(Result):
     def to_dataframe(self) -> pd.DataFrame:
         return self.rows
 
-    def figure(self) -> Any:
-        from interp.papers.addlm.figures.circuits import head_table
-
-        return head_table(self)
-
 
 def window_losses(
     model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], targets: Int[Tensor, "window pos"], hooks: list

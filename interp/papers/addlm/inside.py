@@ -6,12 +6,12 @@ ternary weights need a run's snapshots and are of that seed.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import models
+from interp.core.sections import Page, Section
 from interp.papers.addlm.heads import HeadTable, head_table
 from interp.papers.addlm.patching import CORRUPTIONS, PatchingCheck, check_patching
 from interp.papers.addlm.runs import seed_run
@@ -24,9 +24,9 @@ from interp.papers.addlm.weights import (
     ternary_training,
     value_composition,
 )
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, write_experiment
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, train_all
+from interp.papers.studies.tables import show_tables
 from models.packing import PACKINGS, packed_size
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -80,8 +80,8 @@ def packing_table(model: ArithmeticTransformer) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns))
 
 
-@experiment("addlm:inside", TITLE)
-def inside(settings: Settings) -> Path | None:
+@study("addlm:inside", TITLE)
+def inside(settings: Settings) -> Page | None:
     """Load or train, measure, write the page."""
     try:
         (model, which), (twin, which_twin) = (trained(settings, name) for name in (ADDLM, FLOAT))
@@ -107,7 +107,7 @@ def inside(settings: Settings) -> Path | None:
             checks.append(check_patching(m, few, right, source, corruption))
     weights = {ADDLM: which, FLOAT: which_twin}
     found = Found(model, weights, circuits, composition, training, heads, scores, checks)
-    return write_experiment(settings, "addlm:inside", TITLE, found.sections(), found.data())
+    return Page(TITLE, found.sections(), found.data())
 
 
 def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
@@ -195,3 +195,11 @@ def _records(frame: pd.DataFrame) -> dict[str, Any]:
     """Columns as lists; NaN, which JSON has not, as null."""
     rows = frame.astype(object).where(frame.notna(), None)
     return {"columns": list(frame.columns), "rows": rows.values.tolist()}
+
+
+@shows("addlm:inside")
+def show_inside(data: Any) -> list[Section]:
+    tables = {key: data[key] for key in ("packing", "circuits", "scores", "patching", "composition", "training")}
+    heads = {f"heads of {name}": table for name, table in data["heads"].items()}
+    text = "\n\n".join(data["sentences"])
+    return [Section("In sentences", text, level=3), *show_tables(tables | heads)]

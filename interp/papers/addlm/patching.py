@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,11 +78,6 @@ class PatchingCheck(Result):
                     }
                 )
         return pd.DataFrame(rows)
-
-    def figure(self) -> Any:
-        from interp.papers.addlm.figures.circuits import patching_check
-
-        return patching_check(self)
 
 
 def other_window(tokens: Int[Tensor, "window pos"]) -> Int[Tensor, "window pos"]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.papers.studies import Settings
+from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.runs import SeedRun, train_in_time
 from models.registry import build, get_spec
 from models.training.recipes import get_recipe
@@ -153,3 +153,22 @@ def summary(rows: Sequence[LossRow], reference: str) -> pd.DataFrame:
         )
     columns = ["model", "seeds", "best (mean)", "best (range)", "last (mean)", f"best, minus {reference}"]
     return pd.DataFrame(lines, columns=columns)
+
+
+@shows("addlm:runs")
+def show_runs(data: Any) -> list[Section]:
+    from interp.papers.addlm.figures.loss import loss_curves
+
+    rows = [LossRow(**row | {"steps": tuple(row["steps"]), "losses": tuple(row["losses"])}) for row in data["rows"]]
+    reference = "addlm-0.8m-float"
+    whole = [row for row in rows if row.trained == row.budget]
+    best = {model: min(row.best for row in whole if row.model == model) for model in (reference, "addlm-0.8m")}
+    title = f"Ternary weights and L1 scores cost {best['addlm-0.8m'] - best[reference]:.3f} nats a character"
+    provenance = Provenance(111_488, None, "characters of the validation part, lowest loss of any seed and step")
+    return [
+        Section("Every finished run", "", (summary(whole, reference),), (loss_curves(whole, title, provenance),), 3),
+        Section("Run by run", "", (run_table(rows),), level=3),
+    ]
+
+
+register_study(Study("addlm:runs", "Every finished run", None, command="interp reproduce addlm:ablation --seeds 2"))

@@ -83,11 +83,6 @@ class ScoreReading(Result):
     def to_dataframe(self) -> pd.DataFrame:
         return self.rows
 
-    def figure(self) -> Any:
-        from interp.papers.addlm.figures.circuits import score_reading
-
-        return score_reading(self)
-
 
 def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], source: str) -> ScoreReading:
     """Coordinates and key bias behind each query's best key, for the queries with more than ``top_k`` earlier keys.

@@ -14,10 +14,10 @@ import pandas as pd
 
 import models
 from interp.core.results import Provenance
+from interp.core.sections import Page, Section
 from interp.papers.addlm.figures.loss import loss_by_keys, loss_curves
 from interp.papers.addlm.runs import LossRow, parameters_of, rows_for, run_table, summary
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, write_experiment
+from interp.papers.studies import Settings, study
 from models.addlm import ABLATION, FURTHER, SIZES, TOP_K, model_name
 from models.errors import UserError
 from models.tasks.characters import N_CTX, CharacterLanguage
@@ -50,7 +50,7 @@ def _page(
     settings: Settings, what: str, title: str, sections: Sequence[Section], rows: Sequence[LossRow], **more: float
 ) -> Path:
     data = {"rows": [row.to_dict() for row in rows]} | more
-    return write_experiment(settings, f"addlm:{what}", title, sections, data)
+    return Page(title, sections, data)
 
 
 def _sizes(settings: Settings) -> list[str]:
@@ -61,8 +61,8 @@ def _sizes(settings: Settings) -> list[str]:
     return list(SIZES)
 
 
-@experiment("addlm:table", "AddLM beside a float baseline")
-def table(settings: Settings) -> Path | None:
+@study("addlm:table", "AddLM beside a float baseline")
+def table(settings: Settings) -> Page | None:
     """The paper's first table."""
     names = [model_name(size, suffix) for size in _sizes(settings) for suffix in ("-float", "")]
     rows = rows_for(settings, [(name, None) for name in names])
@@ -77,8 +77,8 @@ def table(settings: Settings) -> Path | None:
     return _page(settings, "table", "AddLM beside a float baseline", sections, rows)
 
 
-@experiment("addlm:ablation", "Which of AddLM's changes costs what")
-def ablation(settings: Settings) -> Path | None:
+@study("addlm:ablation", "Which of AddLM's changes costs what")
+def ablation(settings: Settings) -> Page | None:
     """The paper's second table, at 0.82 million parameters and 2,000 steps; and what else can be switched."""
     names = [model_name("0.8m", suffix) for suffix in ABLATION]
     rows = rows_for(settings, [(name, None) for name in names])
@@ -108,8 +108,8 @@ that is no better has learnt nothing from the characters before."""
     )
 
 
-@experiment("addlm:top-k", "How many keys attention needs")
-def top_k(settings: Settings) -> Path | None:
+@study("addlm:top-k", "How many keys attention needs")
+def top_k(settings: Settings) -> Page | None:
     """Losses over the number of keys: chosen after training, and trained with."""
     model = models.load(model_name("0.8m"))
     inference = top_k_losses(model)
@@ -135,7 +135,7 @@ Of runs trained with their own number of keys the picture has the lowest seed; "
         Section("Both", figures=[loss_by_keys(lines, "Validation loss by the number of keys", provenance())]),
     ]
     data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": [row.to_dict() for row in rows]}
-    return write_experiment(settings, "addlm:top-k", "How many keys AddLM's attention needs", sections, data)
+    return Page("How many keys AddLM's attention needs", sections, data)
 
 
 def with_top_k(model: ArithmeticTransformer, k: int | None) -> ArithmeticTransformer:

@@ -8,7 +8,6 @@ numbers over many windows, with intervals and ablations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
@@ -42,12 +41,6 @@ class TextAttention(Result):
         """A row a layer, head and query."""
         frame = xr.Dataset({"kept": self.kept, "effective": self.effective}).to_dataframe().reset_index()
         return frame.assign(character=[self.text[query] for query in frame["query"]], n=1)
-
-    def figure(self, layer: int = 0, head: int = 0, last: int = 40) -> Any:
-        """The last rows and columns of one head's pattern."""
-        from interp.papers.addlm.figures.text import text_attention
-
-        return text_attention(self, layer, head, last)
 
 
 def text_attention(model: ArithmeticTransformer, text: str) -> TextAttention:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,12 +59,6 @@ class IntegerCircuits(Result):
                 zero = float((matrix == 0).double().mean())
                 rows.append((f"L{layer}H{head}", int(matrix.min()), int(matrix.max()), self.ranks[layer][head], zero))
         return pd.DataFrame(rows, columns=["head", "smallest", "largest", "rank", "share of zeros"])
-
-    def figure(self, layer: int = 0, head: int = 0) -> Any:
-        """One circuit's integers."""
-        from interp.papers.addlm.figures.circuits import integer_circuit
-
-        return integer_circuit(self, layer, head)
 
     def save(self, path: str | Path) -> str:
         """As int16 in a safetensors file; :func:`load_circuits` gives equal integers back. Returns the SHA-256."""
@@ -153,11 +146,6 @@ class ValueComposition(Result):
         """One row a pair."""
         return self.table.to_dataframe().dropna().reset_index()
 
-    def figure(self) -> Any:
-        from interp.papers.addlm.figures.circuits import value_composition
-
-        return value_composition(self)
-
 
 def value_composition(model: ArithmeticTransformer, draws: int = 20, seed: int = 0) -> ValueComposition:
     """Scores of all pairs of heads in different layers. Cost: ``1 + draws`` products of d_model^3 a pair.
@@ -210,11 +198,6 @@ class TernaryTraining(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.table.to_dataframe().reset_index()
-
-    def figure(self) -> Any:
-        from interp.papers.addlm.figures.circuits import ternary_training
-
-        return ternary_training(self)
 
 
 def ternary_training(snapshots: Mapping[int, Mapping[str, Tensor]], model: ArithmeticTransformer) -> TernaryTraining:

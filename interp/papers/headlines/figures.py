@@ -11,6 +11,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
+from interp.papers.headlines.result import Headlines
 
 if TYPE_CHECKING:
     from interp.papers.headlines.headline import Row
@@ -29,6 +31,7 @@ _SMALL = " at a smaller scale"
 _BIN, _STEP = 0.09, 0.075  # decades that one symbol covers, and how far symbols of one paper stand apart
 
 
+@drawing(Headlines)
 def figure_headlines(result: Headlines) -> go.Figure:
     """Left: rows by verdict, a bar per paper. Right: our number over the printed one, a point per row that has both.
 

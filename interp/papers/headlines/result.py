@@ -96,12 +96,6 @@ class Headlines(Result):
             parts.append(f"### {paper}\n\n" + _markdown([row for row in self.rows if row.headline.paper == paper]))
         return "\n\n".join(parts) + "\n"
 
-    def figure(self) -> Any:
-        """Verdicts by paper, and ours over the printed numbers."""
-        from interp.papers.headlines.figures import figure_headlines
-
-        return figure_headlines(self)
-
 
 def _markdown(rows: list[Row]) -> str:
     header = ("kind", "where", "claim", "printed", "ours", "verdict", "command")

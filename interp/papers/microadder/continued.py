@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 
 import models
+from interp.core.sections import Page, Section, records
 from interp.figures.seed_sweeps import seeds_by_variant
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, records
-from interp.papers.studies.sweeps import Arm, folder_of, page, read_arm, store, train_arm
+from interp.papers.studies import Settings, study
+from interp.papers.studies.sweeps import Arm, folder_of, read_arm, store, train_arm
 from interp.probes.seed_sweeps import SeedSweep, table
 from interp.probes.stress import stress_suites
 from models.microadder import MicroAdderWeights
@@ -70,8 +70,8 @@ def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) ->
     return Arm(step.what, step.name, get_recipe(CONTINUE), f"continued/{step.name}", start)
 
 
-@experiment("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
-def continued(settings: Settings) -> Path | None:
+@study("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
+def continued(settings: Settings) -> Page | None:
     """Eight seeds a step, a few minutes each."""
     seeds = settings.seeds or SEEDS
     here = {CONTINUED[0].before: weights_of(models.load(CONTINUED[0].before))}
@@ -131,4 +131,4 @@ def continued(settings: Settings) -> Path | None:
         "smallest": parameters,
         "stress": records(stress.to_dataframe()),
     }
-    return page(settings, "continued", "Below 57 parameters, by continuation", sections, data)
+    return Page("Below 57 parameters, by continuation", sections, data)

@@ -6,12 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.microadder.hand_set import KINDS, DigitsKept, DiscoverabilityGap, NumberComparison
 
 _COLOURS = dict(zip(KINDS, (theme.ORANGE, theme.BLUE, theme.SKY), strict=True))
 _SYMBOLS = {"certified with rounding": "circle", "certified in intervals": "diamond"}
 
 
+@drawing(DiscoverabilityGap)
 def figure_gap(result: DiscoverabilityGap) -> go.Figure:
     """Free numbers of each model; filled symbols are certified, crosses are not."""
     figure = go.Figure()
@@ -33,6 +35,7 @@ def figure_gap(result: DiscoverabilityGap) -> go.Figure:
     return theme.finish(figure, f"{title}{trained.numbers}", result.provenance, 900, height, note)
 
 
+@drawing(DigitsKept)
 def figure_digits(result: DigitsKept) -> go.Figure:
     """Smallest margin over the digits kept."""
     figure = go.Figure()
@@ -52,6 +55,7 @@ def figure_digits(result: DigitsKept) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, 760, 480)
 
 
+@drawing(NumberComparison)
 def figure_numbers(result: NumberComparison) -> go.Figure:
     """Each array's numbers in units of its size by hand: trained as stored, moved along symmetries, and by hand."""
     figure = go.Figure()

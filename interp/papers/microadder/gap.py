@@ -6,21 +6,21 @@ Nothing is trained. Certificates of hand-set models and of models without a stor
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import models
-from interp.papers.microadder.hand_set import certified_at_best, compare_numbers, digits_kept, discoverability_gap
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, records, write_experiment
+from interp.core.sections import Page, Section, records
+from interp.papers.microadder.hand_set import compare_numbers, digits_kept, discoverability_gap
+from interp.papers.studies import Settings, study
 from interp.proofs import certify
+from interp.proofs.ways import certified_at_best
 
 TARGET, TITLE = "microadder:gap", "How many numbers by hand, how many by training"
 PAIRS = (("microadder-57", "microadder-57-by-hand"), ("microadder-67", "microadder-67-by-hand"))
 ROUNDED = ("adder-3-by-hand", "adder-4-by-hand", "microadder-57-by-hand", "microadder-11", "microadder-57")
 
 
-@experiment(TARGET, TITLE)
-def gap(settings: Settings) -> Path:
+@study(TARGET, TITLE)
+def gap(settings: Settings) -> Page:
     """About five minutes; with ``--size`` other than small, roundings are judged with float32 rounding as well."""
     settings.say("certificates")
     found = discoverability_gap(certified_at_best)
@@ -39,4 +39,4 @@ def gap(settings: Settings) -> Path:
         kept = digits_kept(models.load(name), judge=judge)
         sections.append(Section(name, kept.sentence() + ".", [kept.to_dataframe()], [kept.figure()], level=3))
         data[f"digits of {name}"] = records(kept.to_dataframe())
-    return write_experiment(settings, TARGET, TITLE, sections, data)
+    return Page(TITLE, sections, data)

@@ -24,6 +24,7 @@ from interp.core.results import Provenance, Result, Rung
 from interp.core.sites import model_name
 from interp.proofs import Certificate, certify
 from interp.proofs.stored import stored_certificate
+from interp.proofs.ways import certified_at_best
 from models import zoo
 from models.errors import UserError
 from models.microadder import MicroAdderWeights
@@ -93,18 +94,6 @@ class DiscoverabilityGap(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.table
-
-    def figure(self) -> Any:
-        """Free numbers of each model, on a logarithmic axis, by how it was made and how it was judged."""
-        from interp.papers.microadder.figures import figure_gap
-
-        return figure_gap(self)
-
-
-def certified_at_best(model: Any, task: Any = None) -> Certificate:
-    """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
-    found = certify(model, "float32", task)
-    return found if found.status != "undecided" else certify(model, "interval", task)
 
 
 def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] | None = None) -> DiscoverabilityGap:
@@ -187,12 +176,6 @@ class DigitsKept(Result):
     def to_dataframe(self) -> pd.DataFrame:
         return self.table
 
-    def figure(self) -> Any:
-        """Smallest margin by digits kept."""
-        from interp.papers.microadder.figures import figure_digits
-
-        return figure_digits(self)
-
 
 def significant(values: Tensor, digits: int) -> Tensor:
     """Numbers rounded to some significant decimal digits, in their own dtype. Raises UserError below one digit."""
@@ -266,12 +249,6 @@ class NumberComparison(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.table
-
-    def figure(self) -> Any:
-        """Both models' numbers, a row each."""
-        from interp.papers.microadder.figures import figure_numbers
-
-        return figure_numbers(self)
 
 
 def compare_numbers(trained: Any, by_hand: Any, n: int = 2_000, seed: int = 0) -> NumberComparison:

@@ -6,17 +6,16 @@ How variants are trained and shown: :mod:`interp.papers.studies.sweeps`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import models
+from interp.core.sections import Page, Section
 from interp.core.stats import clopper_pearson
 from interp.figures.seed_sweeps import seeds_by_variant
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section
-from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, page, read_entry_sweep, store, sweep_page, train_arms
+from interp.papers.studies import Settings, study
+from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, store, sweep_page, train_arms
 from interp.probes.seed_sweeps import SeedSweep, seeds_needed, table
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build
@@ -50,8 +49,8 @@ def ladder_table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@experiment("microadder:ladder", "The compression ladder, 242 to 57 parameters")
-def ladder(settings: Settings) -> Path | None:
+@study("microadder:ladder", "The compression ladder, 242 to 57 parameters")
+def ladder(settings: Settings) -> Page | None:
     what = [(f"{n} parameters", f"microadder-{n}") for n in TRAINED_RUNGS]
     sweeps = train_arms(settings, arms_of(settings, what, "ladder"), settings.seeds or SEEDS)
     stored = [read_entry_sweep(one.name, f"{one.n_parameters} parameters") for one in LADDER if one.name in zoo_names()]
@@ -77,7 +76,7 @@ def ladder(settings: Settings) -> Path | None:
         ),
     ]
     data = store("ladder", sweeps) | {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
-    return page(settings, "ladder", "MicroAdder's ladder", sections, data)
+    return Page("MicroAdder's ladder", sections, data, f"--size {settings.size}")
 
 
 def _entry_row(name: str) -> dict[str, Any]:
@@ -102,8 +101,8 @@ def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[
     return found
 
 
-@experiment("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
-def constraints(settings: Settings) -> Path | None:
+@study("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
+def constraints(settings: Settings) -> Page | None:
     bases = (170, 74, 67) if settings.size == "full" else (170, 67)
     what = _variants(bases, CONSTRAINTS)
     sweeps = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
@@ -112,11 +111,11 @@ def constraints(settings: Settings) -> Path | None:
         "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
         "biases are needed at 170. One constraint at a time here, every other option as on the rung."
     )
-    return sweep_page(settings, "constraints", "Scale-dependent constraints", sweeps, text, pairs)
+    return sweep_Page("Scale-dependent constraints", sweeps, text, pairs)
 
 
-@experiment("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
-def dead_ends(settings: Settings) -> Path | None:
+@study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
+def dead_ends(settings: Settings) -> Page | None:
     what = _variants((67,), DEAD_ENDS)
     sweeps = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     text = (
@@ -152,8 +151,8 @@ def paper_claim(ours: SeedSweep) -> str:
     )
 
 
-@experiment("microadder:carry-mix", "Carry-rich problems and how they fade (section 3.2)")
-def carry_mix(settings: Settings) -> Path | None:
+@study("microadder:carry-mix", "Carry-rich problems and how they fade (section 3.2)")
+def carry_mix(settings: Settings) -> Page | None:
     """The 67-parameter model, always for the paper's 60,000 steps; the step fade is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "full" else {label: MIXES[label] for label in list(MIXES)[:2]}
@@ -180,8 +179,8 @@ def carry_mix(settings: Settings) -> Path | None:
 # ---- below 57
 
 
-@experiment("microadder:below-57", "A search over smaller parametrisations")
-def below(settings: Settings) -> Path | None:
+@study("microadder:below-57", "A search over smaller parametrisations")
+def below(settings: Settings) -> Page | None:
     """Always the whole recipe, but for seeds that are given up at step 10,000."""
     arms = [
         Arm(what, variant_name(57, what), get_recipe("microadder-search"), f"below-57/{variant_name(57, what)}")

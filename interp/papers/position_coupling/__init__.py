@@ -5,4 +5,9 @@ The constructed transformer itself, run over its whole grid and far beyond it, i
 
 from interp.papers import Paper
 
-PAPER = Paper("position-coupling", "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count", 2)
+PAPER = Paper(
+    "position-coupling",
+    "Arithmetic Transformers Can Length-Generalize in Both Operand Length and Count",
+    2,
+    ("studies",),
+)

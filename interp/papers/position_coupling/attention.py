@@ -111,18 +111,6 @@ class NeededAttention(Result):
         frame = frame.merge(self.heads[["bos", "keys", "effective"]].to_dataframe().reset_index())
         return frame.assign(n=self.provenance.n)
 
-    def figure(self, layer: int | None = None, head: int | None = None) -> Any:
-        """The mean pattern of up to four heads (the strongest, or one), as in Figure 7."""
-        from interp.papers.position_coupling.figures.attention import needed_attention_pattern
-
-        return needed_attention_pattern(self, layer, head)
-
-    def shares_figure(self) -> Any:
-        """Shares of every head with their spread over problems, beside the controls."""
-        from interp.papers.position_coupling.figures.attention import needed_attention_shares
-
-        return needed_attention_shares(self)
-
 
 def compute_needed_attention(
     patterns: Iterable[Patterns],

@@ -102,12 +102,6 @@ class PatternSubstitution(Result):
         frame.insert(1, "role", [self.roles[unit] for unit in frame["unit"]])
         return frame.assign(before=self.before / self.n, n=self.n)
 
-    def figure(self) -> Any:
-        """Exact match of every head under every pattern."""
-        from interp.papers.position_coupling.figures.causal import pattern_substitution
-
-        return pattern_substitution(self)
-
 
 def _rate(cell: xr.Dataset) -> str:
     return f"{float(cell.exact):.3f} [{float(cell.low):.3f}, {float(cell.high):.3f}]"

@@ -104,12 +104,6 @@ class CoupledComparison(Result):
         """A row a matched pair."""
         return self.pairs.to_dataframe().reset_index().assign(n=self.provenance.n)
 
-    def figure(self) -> Any:
-        """Distances of all pairs with the matching marked, and both models' profiles."""
-        from interp.papers.position_coupling.figures.roles import coupled_comparison
-
-        return coupled_comparison(self)
-
     def difference(self) -> xr.DataArray:
         """Mean mass by group [reference, group]: the matched head's minus the reference's."""
         heads = [str(head) for head in self.pairs["head"].values]
@@ -117,12 +111,6 @@ class CoupledComparison(Result):
         values = self.profile.sel(head=heads).values - self.reference_profile.sel(head=others).values
         coords = {"reference": others, "head": ("reference", heads), "group": list(GROUPS)}
         return xr.DataArray(values, dims=("reference", "group"), coords=coords)
-
-    def difference_figure(self) -> Any:
-        """Where each matched head attends more, and less, than its constructed counterpart."""
-        from interp.papers.position_coupling.figures.roles import coupled_difference
-
-        return coupled_difference(self)
 
 
 def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bool[np.ndarray, " target"]]:

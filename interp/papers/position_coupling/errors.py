@@ -80,12 +80,6 @@ class FirstErrors(Result):
         """A row a running sum and place."""
         return self.table.to_dataframe().reset_index().assign(n=self.n)
 
-    def figure(self) -> Any:
-        """First errors by running sum and place, what was predicted at the boundaries beside it."""
-        from interp.papers.position_coupling.figures.errors import first_errors
-
-        return first_errors(self)
-
 
 def compute_first_errors(
     predicted: Int[np.ndarray, "n target"],

@@ -82,12 +82,6 @@ class AttendedGrowth(Result):
         """A row a number of operands and unit."""
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
-    def figure(self, measure: str = "keys") -> Any:
-        """Tokens attended to over the number of operands, a line a head."""
-        from interp.papers.position_coupling.figures.growth import attended_growth
-
-        return attended_growth(self, measure)
-
 
 def compute_attended_growth(
     counts: Mapping[int, Mapping[str, Float[np.ndarray, "n unit"]]],

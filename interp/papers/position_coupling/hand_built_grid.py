@@ -27,13 +27,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 import models
+from interp.core.operand_problems import grid_problems
 from interp.core.stored_data import DATA
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.evaluation import margins
 from models.hand_built import NAME
 from models.selected_rows import logits_at
-from models.tasks.segments import propagate_carries
 from models.transformer import ArithmeticTransformer
 
 STORED = DATA / "hand_built_grid.json"
@@ -126,45 +126,6 @@ def load_grid(path: Path = STORED) -> GridResult:
         ) from None
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{path.name} is not a stored grid result.") from None
-
-
-def grid_problems(n_operands: int, n_digits: int, n: int, seed: int) -> Int[Tensor, "n operand column"]:
-    """``n`` problems of one shape, of the kinds in the module's docstring; the extremes first if n is small."""
-    generator = torch.Generator().manual_seed(1_000_003 * seed + 1009 * n_operands + n_digits)
-    draw = lambda *shape: torch.randint(10, shape, generator=generator)  # noqa: E731
-    shape = (n_operands, n_digits)
-    nines, zeros, ones = torch.full(shape, 9), torch.zeros(shape, dtype=torch.int64), torch.ones(shape).long()
-    plus_one = zeros.clone()
-    plus_one[0] = 9
-    plus_one[min(1, n_operands - 1), 0] = 1 if n_operands > 1 else 9
-    extremes = torch.stack((nines, plus_one, zeros, ones))[:n]
-    left = n - len(extremes)
-    heavy = carry_heavy(n_operands, n_digits, (3 * n + 9) // 10 if left > 3 else left, generator)[:left]
-    left -= len(heavy)
-    short = draw(n // 5, *shape)[:left]
-    lengths = torch.randint(1, n_digits + 1, (*short.shape[:2], 1), generator=generator)
-    short = short * (torch.arange(n_digits) < lengths)
-    uniform = draw(left - len(short), *shape)
-    uniform[..., -1] = torch.randint(1, 10, uniform.shape[:2], generator=generator)
-    return torch.cat((extremes, heavy, short, uniform))
-
-
-def carry_heavy(n_operands: int, n_digits: int, n: int, generator: torch.Generator) -> Int[Tensor, "n operand column"]:
-    """Operands whose columns mostly complete the running sum to 9 each, so that a carry from the units goes far."""
-    total = torch.zeros(n, n_digits + len(str(n_operands)), dtype=torch.int64)
-    operands = []
-    for _ in range(n_operands):
-        complement = 9 - total[:, :n_digits]
-        free = torch.randint(10, complement.shape, generator=generator)
-        keep = torch.rand(complement.shape, generator=generator) < 0.85
-        operand = torch.where(keep, complement, free)
-        units = torch.randint(1, 10, (n,), generator=generator)  # at least one more than completes to 9, if possible
-        operand = torch.cat(((complement[:, 0] + units).clamp(max=9)[:, None], operand[:, 1:]), 1)
-        operands.append(operand)
-        total = propagate_carries(
-            total + torch.nn.functional.pad(operand, (0, total.shape[1] - n_digits)), total.shape[1]
-        )
-    return torch.stack(operands, 1)
 
 
 def run_cell(model: ArithmeticTransformer, problems: Int[Tensor, "n operand column"]) -> GridCell:

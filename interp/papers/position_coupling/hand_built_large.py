@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 import models
+from interp.core.operand_problems import carry_heavy
 from interp.core.stored_data import DATA
-from interp.papers.position_coupling.hand_built_grid import carry_heavy
 from models.checkpoint import write_json_atomic
 from models.evaluation import margins
 from models.hand_built import NAME

@@ -92,18 +92,6 @@ class NamedStream(Result):
         frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])
         return frame.assign(n=1)
 
-    def figure(self, stages: Sequence[str] | None = None, response_only: bool = True) -> Any:
-        """The stream by name and token, one block a stage; all stages unless some are named."""
-        from interp.papers.position_coupling.figures.named_stream import named_stream
-
-        return named_stream(self, stages, response_only)
-
-    def patterns_figure(self) -> Any:
-        """Where each head looks from "=" on, and what it writes there."""
-        from interp.papers.position_coupling.figures.named_stream import named_patterns
-
-        return named_patterns(self)
-
 
 def model_word(name: str) -> str:
     return name or "The construction"

@@ -103,12 +103,6 @@ class HeadRoles(Result):
         frame["plays"] = [roles[row.layer, row.head] == row.role for row in frame.itertuples()]
         return frame.assign(n=self.provenance.n)
 
-    def figure(self) -> Any:
-        """Overlap of every head with every role."""
-        from interp.papers.position_coupling.figures.roles import head_roles
-
-        return head_roles(self)
-
 
 def compute_head_roles(
     rows: Iterable[Float[np.ndarray, "_ layer head target key"]],

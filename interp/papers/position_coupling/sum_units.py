@@ -84,12 +84,6 @@ class SumUnits(Result):
         by = frame.groupby(["x", "digit", "carry", "carry before"], as_index=False)
         return by.agg(digits=("one_hot", "size"), one_hot=("one_hot", "all")).assign(n=self.provenance.n)
 
-    def figure(self) -> Any:
-        """What SUM says over the reading, and where the readings of real problems lie."""
-        from interp.papers.position_coupling.figures.sum_units import sum_units
-
-        return sum_units(self)
-
 
 def sum_units(model: ArithmeticTransformer, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.

@@ -96,7 +96,8 @@ def right_when(**options: Any) -> Finder:
     """Problems that a variant of the construction answers: 100 of its largest size."""
 
     def found(store: Store) -> Ours:
-        from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
+        from interp.core.operand_problems import grid_problems
+        from interp.papers.position_coupling.hand_built_grid import run_cell
 
         operands, digits = options["max_operands"], options["max_digits"]
         cell = run_cell(built(**options), grid_problems(operands, digits, 100, 0))

@@ -72,12 +72,6 @@ class HeadWrites(Result):
         """A row a layer and head."""
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
-    def figure(self) -> Any:
-        """Where the ten digits lie along each head's main direction."""
-        from interp.papers.position_coupling.figures.roles import head_writes
-
-        return head_writes(self)
-
 
 def compute_head_writes(
     effect: Float[np.ndarray, "layer head ten d_model"],

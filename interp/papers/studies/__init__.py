@@ -1,9 +1,8 @@
 """Numbers and figures of the papers, each made by one command: ``interp reproduce PAPER:WHAT``.
 
-An experiment trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
-measures, and writes one HTML page with its data beside it. Adding one is a function with :func:`experiment` above it in
-a module of this package, named in ``_MODULES``. Position Coupling's figures have their own table
-(:mod:`interp.papers.position_coupling.reproduce`).
+A study trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
+measures, and returns one page with its data. Adding one is a function with :func:`study` above it in a module that its
+paper's package names in ``PAPER``. What is stored of it is shown again by a function with :func:`shows`.
 """
 
 from __future__ import annotations
@@ -13,17 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from interp.core.sections import Page, Section
 from interp.papers import papers
 from models.errors import UserError, unknown_name
 
-#: Imported when an experiment is looked up, so that ``import interp`` stays quick.
+#: Imported when a study is looked up, so that ``import interp`` stays quick.
 _OWN = ("causal", "comparison", "comparison_seeds", "comparison_swaps")  # on models of several papers
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run an experiment; None leaves a number to the experiment."""
+    """How to run a study; None leaves a number to the study."""
 
     out: Path = Path("runs/reproduce")
     size: str = "small"
@@ -33,6 +34,7 @@ class Settings:
     minutes: float | None = None  # stop and save after so many
     yes: bool = False  # start even what takes days here
     progress: bool = True
+    offsets: str = "start 1"  # of position ids at test time, for Position Coupling
     say: Callable[[str], None] = print
     started: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
@@ -48,46 +50,72 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """``run`` returns the page it wrote, or None if time ran out before there was one."""
+class Study:
+    """``run`` returns a page of what there is, or None if time ran out before there was anything."""
 
     target: str  # "toygpt:tables"
     title: str
-    run: Callable[[Settings], Path | None]
+    run: Callable[[Settings], Page | None] | None  # None: another command makes the numbers
+    stored: str = ""  # the file of kept numbers, if it is not named after the target
+    command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
 
 
-_EXPERIMENTS: dict[str, Experiment] = {}
+Show = Callable[[Any], list[Section]]
+_STUDIES: dict[str, Study] = {}
+_SHOWS: dict[str, Show] = {}
 
 
-def experiment(target: str, title: str) -> Callable[[Callable[[Settings], Path | None]], Experiment]:
-    """Register a function as the experiment ``target`` ("paper:what")."""
+def study(target: str, title: str) -> Callable[[Callable[[Settings], Page | None]], Study]:
+    """Register a function as the study ``target`` ("paper:what")."""
 
-    def add(run: Callable[[Settings], Path | None]) -> Experiment:
-        if target in _EXPERIMENTS:
-            raise UserError(f"An experiment named {target!r} is registered already.")
-        _EXPERIMENTS[target] = Experiment(target, title, run)
-        return _EXPERIMENTS[target]
+    def add(run: Callable[[Settings], Page | None]) -> Study:
+        return register_study(Study(target, title, run))
 
     return add
 
 
-def experiments() -> dict[str, Experiment]:
-    """All registered experiments by target."""
+def register_study(new: Study) -> Study:
+    """Raises UserError where one of its name is registered."""
+    if new.target in _STUDIES:
+        raise UserError(f"A study named {new.target!r} is registered already.")
+    _STUDIES[new.target] = new
+    return new
+
+
+def shows(*targets: str) -> Callable[[Show], Show]:
+    """Register a function that makes sections of the stored data of these studies."""
+
+    def add(show: Show) -> Show:
+        _SHOWS.update(dict.fromkeys(targets, show))
+        return show
+
+    return add
+
+
+def show_of(target: str) -> Show | None:
+    """What shows the stored data of a study; None where tables of them are all there is."""
+    studies()
+    return _SHOWS.get(target)
+
+
+def studies() -> dict[str, Study]:
+    """All registered studies by target."""
     modules = [f"{name}.{module}" for name, paper in papers().items() for module in paper.studies]
     for module in modules + [f"studies.{module}" for module in _OWN]:
         import_module(f"interp.papers.{module}")
-    return dict(_EXPERIMENTS)
+    return dict(_STUDIES)
 
 
-def find_experiment(target: str) -> Experiment:
-    """An experiment by ``paper:what``. Raises UserError with the closest match."""
-    known, (paper, colon, what) = experiments(), target.partition(":")
+def find_study(target: str) -> Study:
+    """A study by ``paper:what``. Raises UserError with the closest match."""
+    known = {name: each for name, each in studies().items() if each.run is not None}
+    paper, colon, what = target.partition(":")
     if not colon:
         raise UserError(f"Name a figure or table as PAPER:WHAT, for example position-coupling:fig1, not {target!r}.")
-    papers = {name.partition(":")[0] for name in known}
-    if paper not in papers:
-        raise unknown_name("paper", paper, papers | {"position-coupling"})
+    keys = {name.partition(":")[0] for name in known}
+    if paper not in keys:
+        raise unknown_name("paper", paper, keys)
     if target not in known:
         here = [name.partition(":")[2] for name in known if name.startswith(f"{paper}:")]
-        raise unknown_name(f"experiment of {paper}", what, here)
+        raise unknown_name(f"study of {paper}", what, here)
     return known[target]

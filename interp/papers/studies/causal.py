@@ -12,18 +12,18 @@ shown, and the numbers at the head of the page for all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 
 import models
-from interp.papers.studies import Settings, experiment
+from interp.core.sections import Page, Section, records
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.causal_algorithm import algorithm
 from interp.papers.studies.causal_answers import Answer, Subject, interval, unbroken
 from interp.papers.studies.causal_circuits import circuits, dynamics, streams
 from interp.papers.studies.causal_questions import information, lesions
-from interp.papers.studies.page import Section, records, write_experiment
 from interp.papers.studies.runs import zoo_model
+from interp.papers.studies.tables import show_tables
 
 MICROADDER = Subject("microadder-57", column=4, beside=("microadder-67", "microadder-74", "microadder-11"))
 ADDER_456 = Subject("adder-456", column=4)
@@ -41,7 +41,7 @@ QUESTIONS: tuple[Callable[[Subject, int | None, int], Answer], ...] = (
 DECIMALS = 5
 
 
-def causal_page(target: str, subject: Subject, settings: Settings) -> Path:
+def causal_page(target: str, subject: Subject, settings: Settings) -> Page:
     """Ask every question of the subject, for every seed, and write the page."""
     zoo_model(subject.model)  # which says how to get it where it is missing
     shown: list[Answer] = []
@@ -71,7 +71,7 @@ def causal_page(target: str, subject: Subject, settings: Settings) -> Path:
     }
     sections = [head, *(section for answer in shown for section in answer.sections)]
     title = f"What causes the answers of {subject.model} ({size:,} parameters)"
-    return write_experiment(settings, target, title, sections, data)
+    return Page(title, sections, data)
 
 
 def _short(facts: pd.DataFrame) -> pd.DataFrame:
@@ -92,16 +92,39 @@ def _value(fact: pd.Series) -> str:
     return interval(fact.value, fact.low, fact.high)
 
 
-@experiment("microadder:causal", "Patching, interchange, lesions, circuits and lenses on 57 parameters")
-def microadder(settings: Settings) -> Path:
+@study("microadder:causal", "Patching, interchange, lesions, circuits and lenses on 57 parameters")
+def microadder(settings: Settings) -> Page:
     return causal_page("microadder:causal", MICROADDER, settings)
 
 
-@experiment("adder-456:causal", "Patching, interchange, lesions, circuits and lenses on 456 parameters")
-def adder_456(settings: Settings) -> Path:
+@study("adder-456:causal", "Patching, interchange, lesions, circuits and lenses on 456 parameters")
+def adder_456(settings: Settings) -> Page:
     return causal_page("adder-456:causal", ADDER_456, settings)
 
 
-@experiment("toygpt:causal", "Patching, interchange, lesions, circuits and lenses on four layers")
-def toygpt(settings: Settings) -> Path:
+@study("toygpt:causal", "Patching, interchange, lesions, circuits and lenses on four layers")
+def toygpt(settings: Settings) -> Page:
     return causal_page("toygpt:causal", TOYGPT, settings)
+
+
+@shows("microadder:causal", "adder-456:causal", "toygpt:causal")
+def show_causal(data: Any) -> list[Section]:
+    facts = pd.DataFrame(data["facts"])
+    facts["value"] = [_fact(row) for row in facts.to_dict("records")]
+    if facts.seed.nunique() == 1:
+        facts = facts.drop(columns="seed")
+    shown = facts.drop(columns=["low", "high", "count"])
+    text = "\n\n".join(data["sentences"].values())
+    head = f"Asked of {data['model']}. All are sampled; intervals are at 95%, over problems."
+    return [
+        Section("In numbers", head, (shown,), level=3),
+        Section("In sentences", text, level=3),
+        *show_tables(data["tables"]),
+    ]
+
+
+def _fact(row: Mapping[str, Any]) -> str:
+    value, low, high = row["value"], row["low"], row["high"]
+    if low is None or low != low:
+        return f"{value:,.0f}" if row["count"] else f"{value:.3f}"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"

@@ -21,8 +21,8 @@ from interp.causal.interchange import (
 )
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS, proportion
 from interp.causal.interchange.which import CORRUPTIONS
+from interp.core.sections import Section
 from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, interval, share, shown, unbroken
-from interp.papers.studies.page import Section
 
 EXAMPLES, FEW = 1000, 400  # of each corruption; two-digit sums whose tens add up to 9 are too few for more
 

@@ -10,8 +10,8 @@ import pandas as pd
 
 import models
 from interp.core.results import Result
+from interp.core.sections import Section
 from interp.core.stats import Proportion
-from interp.papers.studies.page import Section
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.pairs import ProblemPairs
 

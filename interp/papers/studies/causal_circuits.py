@@ -9,8 +9,8 @@ import pandas as pd
 import models
 from interp.causal.circuits import Circuit, smallest_circuit
 from interp.causal.edges import EdgeAttribution, edge_attribution
+from interp.core.sections import Section
 from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, interval, shown
-from interp.papers.studies.page import Section
 from interp.probes.dynamics import training_dynamics
 from interp.probes.lens import linear_probes, logit_attribution, logit_lens
 from models.errors import UserError

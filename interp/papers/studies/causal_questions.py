@@ -9,8 +9,8 @@ import models
 from interp.causal.ablation import component_ablation, double_dissociation, parameter_ablation, role_edges
 from interp.causal.ablation.sweep import ALL
 from interp.causal.patching import PatchingSweep, activation_patching
+from interp.core.sections import Section
 from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, shown
-from interp.papers.studies.page import Section
 
 COLUMNS = 1024  # problems of a lesion, unless the settings say otherwise
 RECOVERED = 0.05  # cells of patching that recover less are left out of the table

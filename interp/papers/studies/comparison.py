@@ -14,9 +14,9 @@ from interp.compare.across import PROBLEMS, compare_models
 from interp.compare.answers import registered
 from interp.compare.sections import ABOUT, table_sections
 from interp.compare.table import ModelTable
+from interp.core.sections import Page
 from interp.core.stored_data import DATA
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import write_experiment
+from interp.papers.studies import Settings, shows, study
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.registry import by_paper, constructed
@@ -57,8 +57,8 @@ def _known(kept: Path, problems: int) -> ModelTable | None:
     return table if table.questions == asked and table.provenance.n == problems else None
 
 
-@experiment(TARGET, TITLE)
-def comparison(settings: Settings) -> Path | None:
+@study(TARGET, TITLE)
+def comparison(settings: Settings) -> Page | None:
     """Some ten minutes for all models; ``--problems`` sets the size of the samples."""
     problems = settings.problems or PROBLEMS
     kept = settings.out / "comparison" / "rows.json"
@@ -78,4 +78,9 @@ def comparison(settings: Settings) -> Path | None:
         write_json_atomic(kept, table.to_dict())
     assert table is not None
     table = table.select(names)
-    return write_experiment(settings, TARGET, TITLE, table_sections(table, f"{ABOUT} {LEFT_OUT}"), table.to_dict())
+    return Page(TITLE, table_sections(table, f"{ABOUT} {LEFT_OUT}"), table.to_dict())
+
+
+@shows("comparison:models")
+def show_matrix(data: Any) -> list[Section]:
+    return [replace(section, level=3) for section in table_sections(ModelTable.from_dict(data))]

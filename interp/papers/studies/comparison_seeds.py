@@ -22,8 +22,8 @@ from interp.causal.ablation.variants import flat_parameters
 from interp.compare.compare import compare
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity, mode_connectivity
 from interp.compare.seeds import SeedDistances, seed_distances
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, write_experiment
+from interp.core.sections import Page, Section
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.sweeps import SMALL, shrunk
 from models.checkpoint import read_json, write_json_atomic
@@ -274,8 +274,8 @@ def sections_of(results: Sequence[Measured]) -> list[Section]:
     return sections
 
 
-@experiment(TARGET, TITLE)
-def seeds(settings: Settings) -> Path | None:
+@study(TARGET, TITLE)
+def seeds(settings: Settings) -> Page | None:
     """Some 30 minutes of training on one thread, as far as it is missing, and five to ten of measuring."""
     n = settings.problems or PROBLEMS
     results, left_out = [], []
@@ -292,4 +292,10 @@ def seeds(settings: Settings) -> Path | None:
         sections.append(Section("Left out", f"Nothing to compare with was at hand for {', '.join(left_out)}."))
     data = {"finding": finding(results), "left_out": left_out}
     data |= {"families": {result.name: result.to_dict() for result in results}}
-    return write_experiment(settings, TARGET, TITLE, sections, data)
+    return Page(TITLE, sections, data)
+
+
+@shows("comparison:seeds")
+def show_seeds(data: Any) -> list[Section]:
+    results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
+    return [replace(section, level=3) for section in sections_of(results)]

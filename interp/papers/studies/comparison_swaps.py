@@ -16,9 +16,9 @@ import pandas as pd
 import models
 from interp.compare.swaps.result import Swaps
 from interp.compare.swaps.swaps import swap_components
-from interp.papers.studies import Settings, experiment
+from interp.core.sections import Page, Section, records
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.causal_answers import interval
-from interp.papers.studies.page import Section, records, write_experiment
 from interp.papers.studies.runs import zoo_model
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
@@ -83,8 +83,8 @@ def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]
     return a, b
 
 
-@experiment(TARGET, TITLE)
-def swaps(settings: Settings) -> Path | None:
+@study(TARGET, TITLE)
+def swaps(settings: Settings) -> Page | None:
     """About twenty minutes on one thread; ``--problems`` sets how many each pair is measured on."""
     found: list[tuple[Pair, Swaps]] = []
     for pair in PAIRS:
@@ -172,7 +172,7 @@ def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
                 f"{result.names[0]} with parts of {result.names[1]}",
                 str(result),
                 (_shown(result),),
-                (result.figure(), result.figure("recovered")),
+                (result.figure(), result.figure(measure="recovered")),
                 level=3,
             )
         )
@@ -195,4 +195,20 @@ def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
             for _, result in found
         ],
     }
-    return write_experiment(settings, TARGET, TITLE, sections, data)
+    return Page(TITLE, sections, data)
+
+
+@shows("comparison:swaps")
+def show_swaps(data: Any) -> list[Section]:
+    text = (
+        "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
+        "the same problem, mapped by a linear fit on other problems; to the loss: with a map fitted to the model's own "
+        "loss there."
+    )
+    pairs = [
+        Section(
+            f"{pair['a']} with parts of {pair['b']}", pair["sentence"], (pd.DataFrame(pair["components"]),), level=3
+        )
+        for pair in data["pairs"]
+    ]
+    return [Section("All pairs", text, (pd.DataFrame(data["overview"]),), level=3), *pairs]

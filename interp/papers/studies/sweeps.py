@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 
 import models
+from interp.core.sections import Page, Section
 from interp.figures.seed_sweeps import seeds_by_variant
-from interp.papers.studies import Settings
-from interp.papers.studies.page import Section, write_page
-from interp.probes.seed_sweeps import CURVE_POINTS, SeedSweep, compare, table
+from interp.papers.studies import Settings, shows
+from interp.papers.studies.tables import show_tables
+from interp.probes.seed_sweeps import CURVE_POINTS, SeedSweep, SweepComparison, compare, table
 from models.checkpoint import parse_weights
 from models.errors import UserError
 from models.registry import build, get_spec
@@ -182,16 +183,9 @@ def store(name: str, sweeps: Sequence[SeedSweep]) -> dict[str, Any]:
     return {"experiment": f"microadder:{name}", "sweeps": [sweep.to_dict() for sweep in sweeps]}
 
 
-def page(settings: Settings, name: str, title: str, sections: Sequence[Section], data: dict[str, Any]) -> Path:
-    command = f"interp reproduce microadder:{name} --size {settings.size}"
-    path = settings.out / "microadder" / f"{name}.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_page(path, title, sections, data, command)
-
-
 def sweep_page(
     settings: Settings, name: str, title: str, sweeps: Sequence[SeedSweep], text: str, pairs: Sequence[tuple[str, str]]
-) -> Path | None:
+) -> Page | None:
     """A table, a picture and the comparisons of pairs of labels that were both trained to the end."""
     if not sweeps:
         return None
@@ -202,4 +196,25 @@ def sweep_page(
         note = f"Two-sided tests over the seeds of finished runs, {len(compared)} comparisons, uncorrected."
         sections.append(Section("Comparisons", note, [pd.DataFrame([one.row() for one in compared])]))
     data = store(name, sweeps) | {"comparisons": [one.__dict__ for one in compared]}
-    return page(settings, name, title, sections, data)
+    return Page(title, sections, data, f"--size {settings.size}")
+
+
+@shows(
+    "microadder:ladder",
+    "microadder:constraints",
+    "microadder:dead-ends",
+    "microadder:carry-mix",
+    "microadder:below-57",
+    "microadder:continued",
+)
+def show_sweeps(data: Any) -> list[Section]:
+    sweeps = [SeedSweep.from_dict(one) for one in data["sweeps"]]
+    grokked = [sweep for sweep in sweeps if sweep.grokked]
+    title = f"{len(grokked)} of {len(sweeps)} variants have a seed that answers the whole test set"
+    sections = [Section("Every variant", "", (table(sweeps),), (seeds_by_variant(sweeps, title),), level=3)]
+    if data.get("comparisons"):
+        note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
+        rows = [SweepComparison(**one).row() for one in data["comparisons"]]
+        sections.append(Section("Comparisons", note, (pd.DataFrame(rows),), level=3))
+    rest = {key: data[key] for key in ("steps", "scores", "stress") if key in data}
+    return sections + show_tables(rest)

@@ -74,12 +74,6 @@ class AttentionMaps(Result):
         frame = self.pattern.rename("weight").to_dataframe().reset_index()
         return frame[frame["weight"].notna()].reset_index(drop=True)
 
-    def figure(self) -> Any:
-        """The maps in a grid, layers down and heads across; buttons choose the view."""
-        from interp.papers.toygpt.figures.attention import attention_maps
-
-        return attention_maps(self)
-
 
 def compute_attention_maps(
     patterns: Float[np.ndarray, "n layer head query key"],

@@ -146,12 +146,6 @@ class CarryPath(Result):
         """A row a site."""
         return self.table.copy()
 
-    def figure(self) -> Any:
-        """The share that follows along the stream, and of every sublayer and head at s0."""
-        from interp.papers.toygpt.figures.carry import carry_path
-
-        return carry_path(self)
-
 
 def carry_pairs(seed: int = 0) -> CarryPairs:
     """All 9,000 bases, with one source and one control each, uniform among those allowed."""

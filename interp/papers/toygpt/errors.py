@@ -97,12 +97,6 @@ class CarryErrors(Result):
         """A row a sum of the units digits."""
         return self.by_sum.to_dataframe().reset_index()
 
-    def figure(self) -> Any:
-        """Margin by the sum of the units digits, wrong tens digits by kind below it."""
-        from interp.papers.toygpt.figures.errors import carry_errors
-
-        return carry_errors(self)
-
 
 def compute_carry_errors(
     logits: Float[Tensor, "rows target d_vocab"],

@@ -75,12 +75,6 @@ class CarryProbes(Result):
         """A row a place."""
         return self.table.copy()
 
-    def figure(self) -> Any:
-        """Accuracy along the stream, a line a position, with the control."""
-        from interp.papers.toygpt.figures.carry import carry_probes
-
-        return carry_probes(self)
-
 
 def carry_probes(model: Any, task: Any = None, seed: int = 0) -> CarryProbes:
     """Probe a two-digit adder for the carry out of the units; see the module. ``seed`` deals folds and control labels.

@@ -112,24 +112,6 @@ class SeedComparison(Result):
         """Every score."""
         return self.scores.copy()
 
-    def figure(self) -> Any:
-        """Accuracy on the held-out pairs over iterations, every seed."""
-        from interp.papers.toygpt.figures.seeds import accuracy_curves
-
-        return accuracy_curves(self)
-
-    def loss_figure(self) -> Any:
-        """Training loss over iterations, as the paper draws it."""
-        from interp.papers.toygpt.figures.seeds import loss_curves
-
-        return loss_curves(self)
-
-    def seeds_figure(self, step: int = BUDGET) -> Any:
-        """Every seed's accuracy after ``step`` iterations, beside the paper's single run."""
-        from interp.papers.toygpt.figures.seeds import seeds_apart
-
-        return seeds_apart(self, step)
-
 
 def over_seeds(values: np.ndarray) -> tuple[float, float, float]:
     """Mean and Student-t interval, which is infinite below three seeds: of two it is 13 standard errors either way, or

@@ -8,14 +8,14 @@ Where time runs out, a page is made of what there is, and says of how many seeds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from interp.papers.studies import Settings, experiment
-from interp.papers.studies.page import Section, records, write_experiment
+from interp.core.sections import Page, Section, records
+from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
+from interp.papers.studies.tables import show_tables
 from interp.papers.toygpt.attention import attention_maps
 from interp.papers.toygpt.carry import carry_path
 from interp.papers.toygpt.errors import CarryErrors, carry_errors
@@ -139,7 +139,7 @@ def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataF
     return pd.DataFrame(found)
 
 
-def _table_page(question: str, settings: Settings) -> Path:
+def _table_page(question: str, settings: Settings) -> Page:
     result, rows = comparison(question, settings)
     sections = [
         Section(
@@ -147,7 +147,7 @@ def _table_page(question: str, settings: Settings) -> Path:
             "Whole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 training pairs, all "
             "of them. Mean over seeds with Student's t interval, extremes, and every seed. The paper has one run each.",
             (result.table(),),
-            (result.seeds_figure(),),
+            (result.figure("seeds"),),
         ),
         Section(
             "The paper's orderings at more iterations",
@@ -165,43 +165,40 @@ def _table_page(question: str, settings: Settings) -> Path:
     ]
     if result.last_step > BUDGET:
         sections.insert(2, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
-    target = f"toygpt:table-{question}"
-    return write_experiment(settings, target, f"ToyGPT: {result.what}", sections, data_of(result, rows))
+    return Page(f"ToyGPT: {result.what}", sections, data_of(result, rows))
 
 
-def _curve_page(question: str, name: str, settings: Settings) -> Path:
+def _curve_page(question: str, name: str, settings: Settings) -> Page:
     result, rows = comparison(question, settings)
     sections = [
-        Section("Training loss", "The paper's figure, over more iterations and seeds.", (), (result.loss_figure(),)),
+        Section("Training loss", "The paper's figure, over more iterations and seeds.", (), (result.figure("loss"),)),
         Section("Held-out sums right", result.sentence(), (_orderings(result),), (result.figure(),)),
     ]
-    return write_experiment(
-        settings, f"toygpt:{name}", f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows)
-    )
+    return Page(f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows))
 
 
-@experiment("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
-def table_positions(settings: Settings) -> Path | None:
+@study("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
+def table_positions(settings: Settings) -> Page | None:
     return _table_page("positions", settings)
 
 
-@experiment("toygpt:table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets")
-def table_layernorm(settings: Settings) -> Path | None:
+@study("toygpt:table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets")
+def table_layernorm(settings: Settings) -> Page | None:
     return _table_page("layernorm", settings)
 
 
-@experiment("toygpt:fig1", "Training curves for three kinds of positions")
-def figure_1(settings: Settings) -> Path | None:
+@study("toygpt:fig1", "Training curves for three kinds of positions")
+def figure_1(settings: Settings) -> Page | None:
     return _curve_page("positions", "fig1", settings)
 
 
-@experiment("toygpt:fig2", "Training curves for three placements of LayerNorm")
-def figure_2(settings: Settings) -> Path | None:
+@study("toygpt:fig2", "Training curves for three placements of LayerNorm")
+def figure_2(settings: Settings) -> Page | None:
     return _curve_page("layernorm", "fig2", settings)
 
 
-@experiment("toygpt:fig3", "Attention maps of every head and layer")
-def figure_3(settings: Settings) -> Path | None:
+@study("toygpt:fig3", "Attention maps of every head and layer")
+def figure_3(settings: Settings) -> Page | None:
     result = attention_maps(zoo_model(BEST))
     overlaps = ", ".join(f"{key} {value:.2f}" for key, value in result.overlaps().items())
     section = Section(
@@ -219,11 +216,11 @@ def figure_3(settings: Settings) -> Path | None:
         "overlaps": result.overlaps(),
         "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
     }
-    return write_experiment(settings, "toygpt:fig3", "ToyGPT: attention maps", [section], data)
+    return Page("ToyGPT: attention maps", [section], data)
 
 
-@experiment("toygpt:carry", "Carry errors, and the carry's path through the layers")
-def carry(settings: Settings) -> Path | None:
+@study("toygpt:carry", "Carry errors, and the carry's path through the layers")
+def carry(settings: Settings) -> Page | None:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     failures = pd.DataFrame(
@@ -245,7 +242,7 @@ def carry(settings: Settings) -> Path | None:
         "emitted": path.emitted,
         "sentences": [errors.sentence(), probes.sentence(), path.sentence()],
     }
-    return write_experiment(settings, "toygpt:carry", "ToyGPT: the carry", sections, data)
+    return Page("ToyGPT: the carry", sections, data)
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
@@ -258,3 +255,33 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
         for row in table.itertuples()
     ]
     return shown
+
+
+@shows("toygpt:table-positions", "toygpt:table-layernorm")
+def show_table(data: Any) -> list[Section]:
+    result = comparison_of(data)
+    figures = (result.figure("seeds"), result.figure(), result.figure("loss"))
+    tables = [result.table()] + ([result.table(result.last_step)] if result.last_step > 1_000 else [])
+    text = (
+        f"{result.sentence()}\n\nWhole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 "
+        "training pairs, all of them. Mean over seeds with Student's t interval."
+    )
+    return [Section(result.what, text, tuple(tables), figures, level=3)]
+
+
+@shows("toygpt:fig3")
+def show_attention_maps(data: Any) -> list[Section]:
+    keys = pd.DataFrame({"layer": range(len(data["keys"])), "keys attended to": data["keys"]})
+    overlaps = pd.DataFrame({"heads of": list(data["overlaps"]), "mean overlap": list(data["overlaps"].values())})
+    text = (
+        "Keys attended to: exp(entropy), over heads, queries and all 10,000 sums. Overlap of two heads: 1 minus the "
+        "total variation distance of their patterns. The maps are on the page that the command writes."
+    )
+    return [Section(f"Attention of {data['model']}", text, (keys, overlaps), level=3)]
+
+
+@shows("toygpt:carry")
+def show_carry(data: Any) -> list[Section]:
+    text = "\n\n".join(data["sentences"])
+    tables = {key: data[key] for key in ("by_units_sum", "path", "probes")}
+    return [Section(f"The carry in {data['model']}", text, level=3), *show_tables(tables)]

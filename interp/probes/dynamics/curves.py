@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,12 +45,6 @@ class GrokkingCurves(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """A row a seed and evaluation."""
         return self.table.to_dataframe().dropna().reset_index()
-
-    def figure(self) -> Any:
-        """Exact match over steps, one line a seed."""
-        from interp.figures.dynamics import grokking_curves
-
-        return grokking_curves(self)
 
 
 def grokking_curves(entry: str) -> GrokkingCurves:

@@ -55,12 +55,6 @@ class RunCurves(Result):
         """A row a seed and evaluation."""
         return self.table.to_dataframe().dropna().reset_index()
 
-    def figure(self) -> Any:
-        """Exact match and token accuracy, or validation loss, over steps, a line a seed."""
-        from interp.figures.dynamics import run_curves
-
-        return run_curves(self)
-
 
 def run_curves(entry: str) -> RunCurves:
     """The stored lines of a zoo entry's runs.

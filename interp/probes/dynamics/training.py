@@ -101,12 +101,6 @@ class TrainingDynamics(Result):
         """A row a step and reading."""
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
 
-    def figure(self) -> Any:
-        """A panel a measure over one axis of steps."""
-        from interp.figures.dynamics import training_dynamics
-
-        return training_dynamics(self)
-
 
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
     """Whether a reading changed: by more than ``least``, and beyond its intervals where it has them."""

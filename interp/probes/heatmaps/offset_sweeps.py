@@ -58,11 +58,6 @@ class OffsetSweep(Result):
         bounds = [clopper_pearson(k, n) for k, n in zip(frame.correct, frame.n, strict=True)]
         return frame.assign(accuracy=frame.correct / frame.n, low=[b[0] for b in bounds], high=[b[1] for b in bounds])
 
-    def figure(self) -> Any:
-        from interp.figures.heatmaps import offset_sweep
-
-        return offset_sweep(self)
-
 
 def offset_sweep(
     model: Any,

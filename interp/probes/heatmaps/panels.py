@@ -102,11 +102,6 @@ class GridPanels(Result):
         ]
         return pd.concat(tables, ignore_index=True)
 
-    def figure(self) -> Any:
-        from interp.figures.heatmaps import accuracy_by_length, exact_match_panels
-
-        return accuracy_by_length(self) if self.is_lines else exact_match_panels(self)
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "kind": "exact-match-panels",

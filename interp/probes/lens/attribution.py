@@ -105,12 +105,6 @@ class LogitAttribution(Result):
         units["part"] = [f"L{layer} unit {unit}" for layer, unit in zip(units.layer, units.unit, strict=True)]
         return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
 
-    def figure(self) -> Any:
-        """Parts by targets, and the largest units."""
-        from interp.figures.lens import logit_attribution
-
-        return logit_attribution(self)
-
 
 def compute_logit_attribution(
     values: Float[np.ndarray, "part target n"],

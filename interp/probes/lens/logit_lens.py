@@ -78,12 +78,6 @@ class LogitLens(Result):
         kept = [name for name in self.table.data_vars if "target" in self.table[name].dims]
         return self.table[kept].to_dataframe().reset_index()
 
-    def figure(self) -> Any:
-        """Accuracy, probability and divergence, points by targets."""
-        from interp.figures.lens import logit_lens
-
-        return logit_lens(self)
-
 
 def compute_logit_lens(
     logits: Float[np.ndarray, "point n target d_vocab"],

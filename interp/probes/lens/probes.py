@@ -104,12 +104,6 @@ class LinearProbes(Result):
         """A row a site, signal and column."""
         return self.table.copy()
 
-    def figure(self) -> Any:
-        """Score and accuracy by site, a panel a signal, with the controls."""
-        from interp.figures.lens import linear_probes
-
-        return linear_probes(self)
-
 
 def compute_linear_probes(
     activations: Mapping[str, Float[np.ndarray, "n column feature"]],

@@ -123,12 +123,6 @@ class Attack(Result):
                 rows.append(row)
         return pd.DataFrame(rows)
 
-    def figure(self) -> Any:
-        """Smallest margin over runs, attack and random, and by target."""
-        from interp.figures.attack import figure_attack
-
-        return figure_attack(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON; margins that are no number, or of nothing tried, are null."""
         plain = ("model", "task", "operator", "runs", "budget", "seconds", "worst", "worst_target", "n_wrong")

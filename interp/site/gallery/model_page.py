@@ -10,14 +10,13 @@ from markupsafe import Markup
 
 import models
 from interp.figures.hand_built import certified_margins
-from interp.papers.microadder.hand_set import certified_at_best
 from interp.papers.position_coupling.hand_built_grid import load_grid
 from interp.probes.dynamics import grokking_curves, run_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
 from interp.proofs.stored import FILE, stored_certificate
-from interp.proofs.ways import certify
+from interp.proofs.ways import certified_at_best, certify
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.pictures import attention_pattern, attention_svg

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from interp.papers import headlines
-from interp.papers.studies.stored import stored_experiments
+from interp.papers.studies.stored import stored_studies
 from interp.site.explorer import static_view
 from interp.site.gallery.papers import part_of
 from interp.site.gallery.render import Link, Part, code, page, paragraph
@@ -28,7 +28,7 @@ EXPLORED: Mapping[str, tuple[str, ...]] = {
 
 def comparisons() -> list[str]:
     """Targets of stored results that are about several papers' models."""
-    return [target for target in stored_experiments() if target.startswith("comparison:")]
+    return [target for target in stored_studies() if target.startswith("comparison:")]
 
 
 def comparison_page(links: Sequence[Link]) -> bytes:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.papers.studies import experiments
-from interp.papers.studies.stored import command_of, stored_experiments, stored_sections
+from interp.core.sections import Section
+from interp.papers.studies import studies
+from interp.papers.studies.stored import command_of, stored_sections, stored_studies
 from interp.site.gallery.render import Link, Part, commands, folded, page, sections
-from interp.site.pages import Section
 from models import registry
 
 OPEN = 4  # sections of an experiment that are not folded
@@ -44,13 +44,13 @@ PAPERS = tuple(
 
 def inputs_of(paper: Paper) -> list[Path]:
     """The files that its page is made of."""
-    return [path for target, path in stored_experiments().items() if target.startswith(f"{paper.key}:")]
+    return [path for target, path in stored_studies().items() if target.startswith(f"{paper.key}:")]
 
 
 def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> bytes:
     """The page of a paper; ``models`` are those of the site that belong to it."""
-    order = list(experiments())
-    targets = [target for target in stored_experiments() if target.startswith(f"{paper.key}:")]
+    order = list(studies())
+    targets = [target for target in stored_studies() if target.startswith(f"{paper.key}:")]
     targets.sort(key=lambda target: (target.endswith(":causal"), order.index(target) if target in order else -1))
     parts = [part_of(target) for target in targets]
     if paper.key == "adder-456":
@@ -64,7 +64,7 @@ def paper_page(paper: Paper, models: Sequence[Link], links: Sequence[Link]) -> b
 def part_of(target: str) -> Part:
     """What a target found, after the command that makes it; of many sections the first are open."""
     what = target.partition(":")[2]
-    known = experiments().get(target)
+    known = studies().get(target)
     heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
     found = stored_sections(target)
     items = [commands([command_of(target)]), *sections(found[:OPEN])]

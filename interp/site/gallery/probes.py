@@ -74,8 +74,8 @@ def adder_parts(model: Any, learned: bool) -> list[Part]:
     if fresh is not None:
         looks.append(control(attention_by_role(fresh, n=N).sentence()))
         detects.append(control(carry_units(fresh, n=N).sentence()))
-    looks += [figure_data(attention.figure()), figure_data(attention.pattern_figure())]
-    detects += [figure_data(units.figure()), figure_data(units.ablation_figure())]
+    looks += [figure_data(attention.figure()), figure_data(attention.figure("pattern"))]
+    detects += [figure_data(units.figure()), figure_data(units.figure("ablation"))]
     digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
     shapes: list[Markup] = []
     fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
@@ -93,7 +93,11 @@ def coupled_parts(model: Any) -> list[Part]:
     """Which tokens each head needs, and the heads beside the constructed ones, on three operands of three digits."""
     task = model.task.at(3, 3)
     found = needed_attention(model, task, n=FEW)
-    items = [figure_data(found.figure(*found.strongest(1)[0])), figure_data(found.shares_figure())]
+    layer, head = found.strongest(1)[0]
+    items = [
+        figure_data(found.figure(layer=layer, head=head)),
+        figure_data(found.figure("shares")),
+    ]
     parts = [Part("attention", "Where does each token look?", items)]
     if any(True for _ in model.parameters()):
         beside = coupled_comparison(model, task, n=FEW, untrained=untrained_models(model, None, 5, 0))
@@ -105,7 +109,7 @@ def coupled_parts(model: Any) -> list[Part]:
 def two_digit_parts(model: Any) -> list[Part]:
     """Attention by role of every head."""
     found = attention_by_role(model, n=N)
-    items = [paragraph(found.sentence()), figure_data(found.figure()), figure_data(found.pattern_figure())]
+    items = [paragraph(found.sentence()), figure_data(found.figure()), figure_data(found.figure("pattern"))]
     return [Part("attention", "Where does each answer digit look?", items)]
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from interp.site.pages import Section, figure_data, table_html
+from interp.core.sections import Section
+from interp.site.pages import figure_data, table_html
 
 LONG = 14  # rows of a table that is folded
 

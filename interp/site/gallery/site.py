@@ -12,7 +12,7 @@ from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 import models
-from interp.papers.studies.stored import FOLDER as DATA
+from interp.core.stored_data import DATA
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
 from interp.site.gallery.overviews import (

@@ -6,7 +6,18 @@ share one copy beside them (:mod:`interp.site.gallery`).
 
 from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
-from interp.site.pages.sections import Section, table_html
+from interp.site.pages.sections import section_html, table_html
 from interp.site.pages.style import style
+from interp.site.pages.write import page_html, write_page
 
-__all__ = ["Section", "document", "figure_data", "figure_html", "fixed_figure_html", "style", "table_html"]
+__all__ = [
+    "document",
+    "figure_data",
+    "figure_html",
+    "fixed_figure_html",
+    "page_html",
+    "section_html",
+    "style",
+    "table_html",
+    "write_page",
+]

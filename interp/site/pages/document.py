@@ -19,40 +19,29 @@ _PAGE = """<!doctype html>
 <main>
 <h1>{title}</h1>
 {body}
-<p>{note}Made by <code>{command}</code>; {numbers} in this page, in the element <code>#data</code>{beside}.</p>
+<p>Made by <code>{command}</code>; the numbers are in this page, in the element <code>#data</code>{beside}.</p>
 </main>
 <script type="application/json" id="data">{data}</script>
 </body></html>
 """
 
 
-def document(
-    title: str,
-    body: str,
-    data: Any,
-    command: str,
-    beside: bool = False,
-    note: str = "",
-    numbers: str = "the numbers are",
-) -> str:
+def document(title: str, body: str, data: Any, command: str, beside: bool = False) -> str:
     """The page as text.
 
     Args:
         title: of the page and its heading.
         body: HTML.
-        data: goes into the element ``#data``; ``numbers`` says what it is.
+        data: goes into the element ``#data``.
         command: what made the page.
         beside: say that the data also stand beside the page.
-        note: a sentence before that.
     """
     return _PAGE.format(
         title=html.escape(title),
         style=style(),
         plotlyjs=get_plotlyjs(),
         body=body,
-        note=f"{html.escape(note)} " if note else "",
         command=html.escape(command),
-        numbers=html.escape(numbers),
         beside=", and beside it" if beside else "",
         data=as_data(json.dumps(data)),
     )

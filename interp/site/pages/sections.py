@@ -1,34 +1,25 @@
-"""A page's sections: a heading, prose, tables and figures."""
+"""Sections of a page as HTML."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.site.pages.figure import figure_html
+from interp.core.sections import Section
+from interp.site.pages.figure import figure_html, fixed_figure_html
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading, paragraphs of plain text, and what stands under them."""
-
-    heading: str
-    text: str = ""  # paragraphs are separated by an empty line
-    tables: Sequence[pd.DataFrame] = ()
-    figures: Sequence[go.Figure] = ()
-    level: int = 2  # 3 stands under the last section of level 2
-
-    def to_html(self, draw: Callable[[go.Figure], str] = figure_html) -> str:
-        """The section; ``draw`` makes a figure part of the page."""
-        parts = [f"<h{self.level}>{html.escape(self.heading)}</h{self.level}>"]
-        parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in self.text.split("\n\n") if paragraph.strip()]
-        parts += [table_html(table) for table in self.tables]
-        parts += [draw(figure) for figure in self.figures]
-        return "\n".join(parts)
+def section_html(section: Section, draw: Callable[[go.Figure], str] = figure_html) -> str:
+    """The section as HTML; ``draw`` makes a figure part of the page."""
+    heading = f"<h{section.level}>{html.escape(section.heading)}</h{section.level}>"
+    parts = [heading] if section.heading else []
+    parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
+    parts += [table_html(table) for table in section.tables]
+    parts += [draw(figure) if section.stretch else fixed_figure_html(figure) for figure in section.figures]
+    return "\n".join(parts)
 
 
 def table_html(table: pd.DataFrame) -> str:

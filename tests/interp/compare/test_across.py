@@ -159,7 +159,7 @@ def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:
     assert table.to_dataframe().set_index("question").why["head"] == refused.why
     assert isinstance(table.figure(), go.Figure)
     with pytest.raises(UserError, match="asked where it looks"):
-        table.heads_figure()
+        table.figure("heads")
     assert (table.texts().iloc[0] == "–").sum() == 2
 
 
@@ -170,7 +170,7 @@ def test_a_table_survives_json_and_draws_without_its_models(by_hand: ModelTable)
     value = json.loads(json.dumps(by_hand.to_dict()))
     again = ModelTable.from_dict(value)
     assert again.to_dict() == by_hand.to_dict() and again.sentence() == by_hand.sentence()
-    assert isinstance(again.figure(), go.Figure) and isinstance(again.heads_figure(), go.Figure)
+    assert isinstance(again.figure(), go.Figure) and isinstance(again.figure("heads"), go.Figure)
     with pytest.raises(UserError, match="no comparison of models"):
         ModelTable.from_dict({"rows": []})
     with pytest.raises(UserError, match="damaged"):

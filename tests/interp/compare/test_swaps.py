@@ -304,7 +304,7 @@ def test_the_result_says_tabulates_and_draws_itself(trained: interp.Swaps):
     assert list(drawn.y) == trained.components
     assert np.asarray(drawn.x) == pytest.approx([trained.swapped(name)["exact"] for name in trained.components])
     with pytest.raises(UserError, match="no measure 'exac'.*'exact'"):
-        trained.figure("exac")
+        trained.figure(measure="exac")
 
 
 def test_unknown_rows_are_refused_with_the_closest(trained: interp.Swaps):
@@ -318,6 +318,6 @@ def test_unknown_rows_are_refused_with_the_closest(trained: interp.Swaps):
 def test_a_stored_result_says_and_draws_the_same(trained: interp.Swaps):
     again = interp.Swaps.from_dict(json.loads(json.dumps(trained.to_dict())))
     assert again.sentence() == trained.sentence() and again.control == trained.control
-    assert again.figure("recovered").to_json() == trained.figure("recovered").to_json()
+    assert again.figure(measure="recovered").to_json() == trained.figure(measure="recovered").to_json()
     with pytest.raises(UserError, match="not a stored result"):
         interp.Swaps.from_dict({"table": []})

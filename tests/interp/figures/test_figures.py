@@ -19,9 +19,9 @@ from interp.figures import theme
 ADDER = models.build("microadder-57", seed=1)
 RESULTS: dict[str, Callable[[], tuple[Result, go.Figure]]] = {
     "attention": lambda: (r := interp.attention_by_role(ADDER, n=32), r.figure()),
-    "pattern": lambda: (r := interp.attention_by_role(ADDER, n=32), r.pattern_figure()),
+    "pattern": lambda: (r := interp.attention_by_role(ADDER, n=32), r.figure("pattern")),
     "units": lambda: (r := interp.carry_units(ADDER, n=128), r.figure()),
-    "ablation": lambda: (r := interp.carry_units(ADDER, n=128), r.ablation_figure()),
+    "ablation": lambda: (r := interp.carry_units(ADDER, n=128), r.figure("ablation")),
     "circle": lambda: (r := interp.circle_fit(ADDER.W_E), r.figure()),
     "noise": lambda: (
         r := interp.circle_fit(torch.randn(9, 4, generator=torch.Generator().manual_seed(0))),
@@ -85,7 +85,7 @@ def test_the_attention_heat_map_shows_the_weights_and_leaves_empty_roles_blank()
 
 
 def test_the_pattern_picture_is_labelled_by_role_and_blank_where_nothing_is_visible():
-    heat = interp.attention_by_role(ADDER, n=32).pattern_figure()
+    heat = interp.attention_by_role(ADDER, n=32).figure("pattern")
     assert list(heat.layout.xaxis.ticktext[:3]) == ["a0", "a1", "a2"]
     assert heat.layout.xaxis.ticktext[10] == "+"
     shown = ~np.isnan(np.array(heat.data[0].z, dtype=float))
@@ -105,7 +105,7 @@ def test_the_unit_picture_fills_exactly_the_columns_with_a_carry_out(published_5
 
 def test_the_ablation_picture_states_the_double_dissociation_in_numbers(published_57):
     result = interp.carry_units(published_57, n=512)
-    figure = result.ablation_figure()
+    figure = result.figure("ablation")
     right = result.double_dissociation("carry_out").set_index(["unit", "present"])["ablated"]
     title = figure.layout.title.text.replace("<br>", " ")
     for value in right:
@@ -117,7 +117,7 @@ def test_the_ablation_picture_states_the_double_dissociation_in_numbers(publishe
 def test_an_untrained_model_is_not_said_to_have_switches():
     result = interp.carry_units(ADDER, n=128)
     assert result.figure().layout.title.text.startswith("<b>None of 2")
-    assert "No double dissociation" in result.ablation_figure().layout.title.text
+    assert "No double dissociation" in result.figure("ablation").layout.title.text
 
 
 def test_long_titles_are_wrapped_within_the_figure():

@@ -346,7 +346,7 @@ def test_another_tasks_model_is_refused():
 
 def test_the_heads_figure_has_a_row_a_head_whose_weights_are_means_over_columns():
     result = interp.attention_by_role(models.load("adder-456"), n=16)
-    figure = result.heads_figure()
+    figure = result.figure("heads")
     (heat,) = figure.data
     columns = [f"s{column}" for column in range(1, 10)]
     expected = result.table.weight.sel(target=columns, layer=0, head=0).mean("target").values

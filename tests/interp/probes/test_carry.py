@@ -162,7 +162,7 @@ def test_units_that_were_not_ablated_say_so():
     assert result.verdict(0, 0)["kind"] == "not ablated"
     assert "set to zero" not in result.sentence()
     with pytest.raises(UserError, match="max_ablated"):
-        result.ablation_figure()
+        result.figure("ablation")
 
 
 def test_a_diverged_model_is_refused():

@@ -10,6 +10,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
+from interp.papers.addlm.heads import HeadTable
+from interp.papers.addlm.patching import PatchingCheck
+from interp.papers.addlm.scores import ScoreReading
+from interp.papers.addlm.weights import IntegerCircuits, TernaryTraining, ValueComposition
 
 if TYPE_CHECKING:
     from interp.papers.addlm.heads import HeadTable
@@ -21,6 +26,7 @@ _COLOURS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.VERMILION, theme.PURPLE
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
+@drawing(IntegerCircuits)
 def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> go.Figure:
     """The integers of one OV circuit, rows by what is read and columns by what is written."""
     matrix = result.values[layer, head].numpy()
@@ -41,6 +47,7 @@ def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> g
     return theme.finish(figure, title, result.provenance, width=760, height=760)
 
 
+@drawing(ValueComposition)
 def value_composition(result: ValueComposition) -> go.Figure:
     """Deviations of every pair's score from shuffled weights."""
     table = result.table
@@ -64,6 +71,7 @@ def value_composition(result: ValueComposition) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=860, height=640, note=note)
 
 
+@drawing(HeadTable)
 def head_table(result: HeadTable) -> go.Figure:
     """Effective keys, dropped mass, and what ablating each head costs."""
     rows = result.rows
@@ -92,6 +100,7 @@ def _error(rows: pd.DataFrame, name: str) -> dict[str, Any]:
     return theme.error_bars(values, low, high, width=2, thickness=1.2, color=theme.BLACK)
 
 
+@drawing(ScoreReading)
 def score_reading(result: ScoreReading) -> go.Figure:
     """How many coordinates carry the best key's advantage, and what the key bias gives of it."""
     rows = result.rows
@@ -112,6 +121,7 @@ def score_reading(result: ScoreReading) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=640, note=note)
 
 
+@drawing(TernaryTraining)
 def ternary_training(result: TernaryTraining) -> go.Figure:
     """Zeros, flips between snapshots, and distance from the start, by kind of matrix."""
     table = result.table
@@ -137,6 +147,7 @@ def ternary_training(result: TernaryTraining) -> go.Figure:
     return theme.finish(figure, result.sentence(), result.provenance, width=1000, height=860)
 
 
+@drawing(PatchingCheck)
 def patching_check(result: PatchingCheck) -> go.Figure:
     """Real over estimated effect of every head on every window, one panel a kind and step."""
     steps, kinds = result.effects.step.values.tolist(), result.effects.kind.values.tolist()

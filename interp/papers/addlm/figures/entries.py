@@ -7,12 +7,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.addlm.entries import NORMAL, THRESHOLD, UNIFORM, TernaryEntries
 
 _COLOURS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.VERMILION, theme.PURPLE, theme.SKY)
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
+@drawing(TernaryEntries)
 def ternary_entries(result: TernaryEntries) -> go.Figure:
     """Left: all latent weights over their matrix's scale, coloured by what they act as; right: zeros by layer."""
     figure = make_subplots(

@@ -6,13 +6,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.addlm.text_attention import TextAttention
 from models.errors import UserError
 
 _SHOWN = {" ": "␣", "\n": "⏎"}
 
 
-def text_attention(result: TextAttention, layer: int, head: int, last: int) -> go.Figure:
+@drawing(TextAttention)
+def text_attention(result: TextAttention, layer: int = 0, head: int = 0, last: int = 40) -> go.Figure:
     """One head: rows are characters that look back, columns the characters looked at.
 
     Raises:

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.attention import NeededAttention
 from interp.papers.position_coupling.keys import ROLE_NAMES
 from interp.papers.position_coupling.patterns import CLIP
@@ -33,6 +34,7 @@ def segments(labels: Sequence[str]) -> tuple[list[float], list[str], list[float]
     return middles, texts, edges
 
 
+@drawing(NeededAttention)
 def needed_attention_pattern(result: NeededAttention, layer: int | None = None, head: int | None = None) -> go.Figure:
     """Mean patterns: rows are queries, columns keys, both from BOS to the end; weights under 0.01 are left white."""
     if layer is None and head is None:
@@ -119,6 +121,7 @@ def _panel(result: NeededAttention, layer: int, head: int) -> str:
     )
 
 
+@drawing(NeededAttention, "shares")
 def needed_attention_shares(result: NeededAttention) -> go.Figure:
     """Share of each head on the tokens of the digit sum and of the carry: mean, quantiles over rows, and controls."""
     figure = go.Figure()

@@ -6,10 +6,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.keys import ROLE_NAMES
 
 
+@drawing(PatternSubstitution)
 def pattern_substitution(result: PatternSubstitution) -> go.Figure:
     """Exact match of every head under every pattern, the whole model as a line; the own role's ideal is filled."""
     units = [unit for unit in result.roles if unit in result.table.unit.values]

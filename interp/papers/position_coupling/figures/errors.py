@@ -7,9 +7,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.errors import BOUNDARY, FirstErrors
 
 
+@drawing(FirstErrors)
 def first_errors(result: FirstErrors) -> go.Figure:
     """First errors by running sum and place (hazard as colour, count as text), confusions beside it."""
     table = result.table

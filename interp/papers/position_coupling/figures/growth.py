@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.growth import AttendedGrowth
 
 _COLOURS = (theme.BLUE, theme.VERMILION, theme.GREEN, theme.PURPLE, theme.SKY, theme.ORANGE, theme.YELLOW, theme.GREY)
@@ -13,6 +14,7 @@ _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", 
 _NAMES = {"keys": "tokens above 0.01, BOS apart", "effective": "exp(entropy) of the weights off BOS, tokens"}
 
 
+@drawing(AttendedGrowth)
 def attended_growth(result: AttendedGrowth, measure: str = "keys") -> go.Figure:
     """Tokens attended to in one prediction over the number of operands, with slopes and the tokens needed."""
     table = result.table

@@ -9,12 +9,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction
 from models.errors import UserError, unknown_name
 
 _ROW = 21  # pixels
 
 
+@drawing(NamedStream)
 def named_stream(result: NamedStream, stages: Sequence[str] | None = None, response_only: bool = True) -> go.Figure:
     """Rows: the dimensions that a stage writes, block by block; columns: tokens, with their position ids.
 
@@ -108,6 +110,7 @@ def _title(result: NamedStream, stages: Sequence[str], whole: bool) -> str:
     )
 
 
+@drawing(NamedStream, "patterns")
 def named_patterns(result: NamedStream) -> go.Figure:
     """One panel a head: rows predict the next token from "=" on, columns are the tokens that can be attended to."""
     heads = [(i, h) for i in result.pattern.layer.values.tolist() for h in result.pattern["head"].values.tolist()]

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.comparison import CoupledComparison
 from interp.papers.position_coupling.keys import ROLE_NAMES
 from interp.papers.position_coupling.roles import HeadRoles
@@ -23,6 +24,7 @@ _MOST_HEADS = 12  # of a large model, beside the constructed ones
 _GROUP_COLOURS = (theme.BLUE, theme.VERMILION, theme.SKY, theme.PURPLE, theme.LIGHT)
 
 
+@drawing(HeadRoles)
 def head_roles(result: HeadRoles) -> go.Figure:
     """Overlap of every head's mean pattern with every constructed role; the role it plays is outlined."""
     heads, roles = result.heads, result.table.role.values.tolist()
@@ -74,6 +76,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=760, height=height, note=note)
 
 
+@drawing(CoupledComparison)
 def coupled_comparison(result: CoupledComparison) -> go.Figure:
     """Distances of all pairs, the matched ones outlined, and where each head of both models looks."""
     others = result.distance.reference.values.tolist()
@@ -155,6 +158,7 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
 
 
+@drawing(CoupledComparison, "difference")
 def coupled_difference(result: CoupledComparison) -> go.Figure:
     """Signed: mean attention by role of every matched head minus that of its constructed counterpart."""
     difference = result.difference()
@@ -186,6 +190,7 @@ def coupled_difference(result: CoupledComparison) -> go.Figure:
     return theme.finish(figure, title, result.provenance, width=860, height=250 + 52 * len(difference), note=note)
 
 
+@drawing(HeadWrites)
 def head_writes(result: HeadWrites) -> go.Figure:
     """Coordinate of the ten digits along each head's main direction, and how linear it is."""
     heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]

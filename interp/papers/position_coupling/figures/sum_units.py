@@ -5,9 +5,11 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.position_coupling.sum_units import SumUnits
 
 
+@drawing(SumUnits)
 def sum_units(result: SumUnits) -> go.Figure:
     """Rows: the ten dimensions of SUM; along x what the units read; marks: readings that occur, at the right digit."""
     curve = result.curve

@@ -4,7 +4,7 @@
 
 Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, one run
 folder a seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell beside the
-runs; the page (figure and data in one file) is rewritten after every panel.
+runs.
 
 The small models of the zoo are used as they are where one seed is asked for. A stored model is the best of several
 seeds, so medians over seeds never contain it.
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import models
+from interp.core.sections import Page
 from interp.papers.position_coupling.reproduce.cost import duration, training_seconds
-from interp.papers.position_coupling.reproduce.page import write_page
+from interp.papers.position_coupling.reproduce.page import figure_page
 from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, ExactMatchGrid, exact_match_grid, rectangle
 from interp.probes.heatmaps.panels import GridPanel, GridPanels
 from models.checkpoint import read_json
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.position_coupling import Variant
 from models.position_coupling_figures import FIGURES, PaperFigure
 from models.registry import get_spec
@@ -37,26 +38,8 @@ from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
 
 PAPER = "position-coupling"
-#: Figures of the paper without a table of trained models.
-NO_TABLE = {"fig2": "a drawing", "fig4": "a drawing", "fig7": "attention patterns of one model", "fig8": "a drawing"}
 LONG = 6 * 3600.0  # seconds of training that are not started on a CPU without being told twice
 Size = Literal["small", "paper"]
-
-
-def find_figure(target: str) -> tuple[str, PaperFigure]:
-    """A figure by ``paper:name``. Raises UserError with the closest match."""
-    paper, colon, name = target.partition(":")
-    if not colon:
-        raise UserError(f"Name a figure as PAPER:FIGURE, for example {PAPER}:fig1, not {target!r}.")
-    if paper != PAPER:
-        raise unknown_name("paper", paper, [PAPER])
-    if name in NO_TABLE:
-        raise UserError(
-            f"{name} of {PAPER} is {NO_TABLE[name]} and compares no trained models; there is {', '.join(FIGURES)}."
-        )
-    if name not in FIGURES:
-        raise unknown_name(f"figure of {PAPER}", name, FIGURES)
-    return name, FIGURES[name]
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class Reproduction:
     ``minutes`` bounds the work of one call of :meth:`run`; ``n`` problems a size (200 in small, 1,000 as in the paper).
     """
 
-    target: str
+    name: str
     size: Size = "small"
     seeds: int = 1
     n: int | None = None
@@ -79,21 +62,13 @@ class Reproduction:
     progress: bool = True
 
     @property
-    def name(self) -> str:
-        return find_figure(self.target)[0]
-
-    @property
     def variants(self) -> dict[str, Variant]:
-        _, figure = find_figure(self.target)
+        figure = FIGURES[self.name]
         return dict(figure.small if self.size == "small" else figure.paper)
 
     @property
     def problems(self) -> int:
         return self.n or (200 if self.size == "small" else 1000)
-
-    @property
-    def page(self) -> Path:
-        return self.out / f"{PAPER}-{self.name}-{self.size}.html"
 
     @property
     def largest(self) -> tuple[int, ...]:
@@ -104,18 +79,18 @@ class Reproduction:
 
     # ---- the work
 
-    def run(self) -> bool:
-        """Train, evaluate and draw what is missing; returns whether the figure is complete.
+    def run(self) -> Page | None:
+        """Train, evaluate and draw what is missing; returns a page of the panels that are complete, if any is.
 
         Raises:
-            UserError: no such figure, bad numbers, days of work on a CPU without ``yes``, a folder with other runs.
+            UserError: bad numbers, days of work on a CPU without ``yes``, a folder with other runs.
         """
-        figure_name, figure = find_figure(self.target)
+        figure = FIGURES[self.name]
         if self.seeds < 1 or self.problems < 1:
             raise UserError("--seeds and --problems must be at least 1.")
         some = next(iter(self.variants.values()))
         Offsets.parse(self.offsets, max(1, len(some.position_limits)))
-        self._announce(figure_name, figure)
+        self._announce(self.name, figure)
         deadline = None if self.minutes is None else time.monotonic() + 60 * self.minutes
         panels: list[GridPanel] = []
         for label, variant in self.variants.items():
@@ -129,16 +104,15 @@ class Reproduction:
                 grids.append(grid)
             if len(grids) == len(sources):
                 panels.append(GridPanel(label, tuple(grids), max(source.chosen_among for source in sources)))
-                title = f"{figure.title} ({PAPER} {figure_name}, {self.size})"
-                write_page(self.page, GridPanels(title, tuple(panels), len(self.variants)), self.target, self.size)
             if deadline is not None and time.monotonic() > deadline:
                 break
-        complete = len(panels) == len(self.variants)
-        if panels:
-            self.say(f"wrote {self.page}: {len(panels)} of {len(self.variants)} panels")
-        if not complete:
+        self.say(f"{len(panels)} of {len(self.variants)} panels")
+        if len(panels) < len(self.variants):
             self.say(f"Not finished: {self._left()} The same command goes on.")
-        return complete
+        if not panels:
+            return None
+        title = f"{figure.title} ({PAPER} {self.name}, {self.size})"
+        return figure_page(GridPanels(title, tuple(panels), len(self.variants)), self.size)
 
     def _announce(self, name: str, figure: PaperFigure) -> None:
         seconds = self._seconds_left()

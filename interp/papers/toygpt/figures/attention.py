@@ -9,9 +9,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.toygpt.attention import AttentionMaps
 
 
+@drawing(AttentionMaps)
 def attention_maps(result: AttentionMaps) -> go.Figure:
     """A grid of maps, layers down and heads across; a menu chooses the mean or the problem that is shown."""
     pattern = result.pattern

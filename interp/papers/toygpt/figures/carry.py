@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.toygpt.carry import CarryPath
 from interp.papers.toygpt.probes import CarryProbes
 
@@ -19,6 +20,7 @@ LINES = {
 }
 
 
+@drawing(CarryPath)
 def carry_path(result: CarryPath) -> go.Figure:
     """Share of tens digits that follow the source's carry: along the stream, and for sublayers and heads."""
     figure = make_subplots(
@@ -85,6 +87,7 @@ def _along_the_stream(rows: pd.DataFrame, position: str, value: str, shown: Sequ
     )
 
 
+@drawing(CarryProbes)
 def carry_probes(result: CarryProbes) -> go.Figure:
     """Accuracy of the carry probe along the stream, a line a position, and the highest control."""
     figure = go.Figure()

@@ -6,12 +6,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.toygpt.errors import KINDS, CarryErrors
 
 COLOURS = {"missed": theme.VERMILION, "spurious": theme.BLUE, "other": theme.GREY}
 PATTERNS = {"missed": "", "spurious": "/", "other": "x"}
 
 
+@drawing(CarryErrors)
 def carry_errors(result: CarryErrors) -> go.Figure:
     """Margin of the right tens digit over its carry-flipped twin by units sum; wrong tens digits by kind below."""
     table = result.by_sum

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
+from interp.figures.drawing import drawing
 from interp.papers.toygpt.seeds import BUDGET, SeedComparison, largest_gap
 
 STYLES = (
@@ -28,6 +29,7 @@ def _budget_line(figure: go.Figure, last: float) -> None:
         )  # fmt: skip
 
 
+@drawing(SeedComparison, "loss")
 def loss_curves(result: SeedComparison) -> go.Figure:
     """Mean training loss over seeds, with every seed faint behind it."""
     figure = go.Figure()
@@ -60,6 +62,7 @@ def loss_curves(result: SeedComparison) -> go.Figure:
     return theme.finish(figure, title, result.provenance, height=560, note=note)
 
 
+@drawing(SeedComparison)
 def accuracy_curves(result: SeedComparison) -> go.Figure:
     """Whole sums right of the 500 held out, over iterations, a line a seed."""
     figure = go.Figure()
@@ -91,6 +94,7 @@ def accuracy_curves(result: SeedComparison) -> go.Figure:
     return theme.finish(figure, title, result.provenance, height=580)
 
 
+@drawing(SeedComparison, "seeds")
 def seeds_apart(result: SeedComparison, step: int = BUDGET) -> go.Figure:
     """Every seed's held-out accuracy, a row a variant; the paper's single run as a cross."""
     figure = go.Figure()

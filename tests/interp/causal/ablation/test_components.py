@@ -538,4 +538,4 @@ def test_the_result_tabulates_says_and_draws_itself():
     assert len(figure.data) == 3 and "3 of 5 components" in figure.layout.title.subtitle.text
     assert np.array(figure.data[0].z).shape == (3, result.table.sizes["stratum"])
     with pytest.raises(UserError, match="There is no metric 'acuracy'.*Did you mean 'accuracy'"):
-        result.figure("acuracy")
+        result.figure(metric="acuracy")

@@ -229,7 +229,7 @@ def test_the_result_tabulates_says_and_draws_itself():
     assert "9 free parameters one by one set to zero" in result.sentence()
     assert "of 36 pairs do not add up in loss" in result.sentence()
     assert "sampled" in str(result.provenance)
-    figure = result.figure("logit")
+    figure = result.figure(scale="logit")
     below, above = (np.array(trace.z, dtype=float) for trace in figure.data[:2])
     assert np.isnan(below[np.triu_indices(9)]).all() and np.isnan(above[np.tril_indices(9)]).all()
     assert above[0, 1] == pytest.approx(float(result.pairs.interaction_logit[0, 1]))

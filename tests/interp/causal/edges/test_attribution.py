@@ -209,7 +209,7 @@ def test_results_say_how_far_they_can_be_trusted():
     assert f"rank correlation {table.spearman[0]:.2f} " in result.figure().layout.title.text.replace("<br>", " ")
     unchecked = edge_attribution(model, pairs, method="eap", exact=False)
     assert "not compared" in unchecked.sentence() and unchecked.to_dataframe().exact.isna().all()
-    assert len(unchecked.figure("logit_diff").data) == 2
+    assert len(unchecked.figure(metric="logit_diff").data) == 2
     with pytest.raises(UserError, match="nothing to compare"):
         unchecked.agreement_table()
 

@@ -10,7 +10,7 @@ import pytest
 import models
 from interp.papers.adder_456.circuit import DEPENDENCE, NEEDED, PROBES, UNITS, WAY, WRITES, circuit_table
 from interp.papers.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
-from interp.papers.studies import Settings, find_experiment
+from interp.papers.studies import Settings, find_study
 from interp.probes.stress import stress_suites
 from models.errors import UserError
 
@@ -20,7 +20,7 @@ def quiet(out: Path, **options: object) -> Settings:
 
 
 def test_table_4_is_counted_on_the_models(tmp_path: Path):
-    page = find_experiment("adder-456:table4").run(quiet(tmp_path))
+    page = find_study("adder-456:table4").run(quiet(tmp_path))
     assert page is not None and "763" in page.read_text()
     rows = json.loads(page.with_suffix(".json").read_text())["rows"]
     assert rows[-1] == {
@@ -33,7 +33,7 @@ def test_table_4_is_counted_on_the_models(tmp_path: Path):
 def test_table_1_says_how_each_component_is_written(tmp_path: Path):
     written = breakdown("adder-456").set_index("component")["written as"]
     assert written["QKV projection"] == "A: 7x3; B_q: 3x7; B_kv: 3x7" and written["Position embedding"] == "33x3 + 3x7"
-    assert find_experiment("adder-456:table1").run(quiet(tmp_path)) is not None
+    assert find_study("adder-456:table1").run(quiet(tmp_path)) is not None
 
 
 def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: Path):
@@ -64,12 +64,12 @@ def test_models_beside_each_other_show_what_their_probes_found():
 
 def test_a_wrong_name_is_answered_with_the_right_one():
     with pytest.raises(UserError, match="table4"):
-        find_experiment("adder-456:tabel4")
+        find_study("adder-456:tabel4")
 
 
 @pytest.mark.slow
 def test_the_stored_model_makes_at_most_one_error_in_100_000(tmp_path: Path):
-    page = find_experiment("adder-456:table3").run(quiet(tmp_path))
+    page = find_study("adder-456:table3").run(quiet(tmp_path))
     assert page is not None
     errors = json.loads(page.with_suffix(".json").read_text())["errors"]
     assert sum(errors["adder-456 (zoo)"].values()) <= 1

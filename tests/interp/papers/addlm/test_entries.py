@@ -98,7 +98,7 @@ def test_effective_keys_are_the_exponential_of_the_entropy(model):
 
 
 def test_the_text_figure_has_the_characters_as_labels(model):
-    figure = text_attention(model, TEXT + "\n").figure(0, 1, last=10)
+    figure = text_attention(model, TEXT + "\n").figure(layer=0, head=1, last=10)
     assert "".join(figure.layout.xaxis.ticktext) == "er's␣day?⏎"
     assert "L0H1" in figure.layout.title.text
 
@@ -109,4 +109,4 @@ def test_texts_and_heads_that_do_not_exist_are_clear_errors(model):
     with pytest.raises(UserError, match="40 at most"):
         text_attention(model, "a" * 41)
     with pytest.raises(UserError, match="no L5H0"):
-        text_attention(model, TEXT).figure(5, 0)
+        text_attention(model, TEXT).figure(layer=5, head=0)

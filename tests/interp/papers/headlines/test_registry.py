@@ -17,7 +17,7 @@ from interp.papers.headlines.rules import AtLeast, AtMost
 from interp.papers.headlines.table import BESIDE
 from interp.papers.microadder.headlines import arc_degrees, gain_ratio
 from interp.papers.position_coupling.reproduce.reproduction import PAPER, find_figure
-from interp.papers.studies import experiments, find_experiment
+from interp.papers.studies import find_study, studies
 from models.errors import UserError
 from models.position_coupling_figures import FIGURES
 
@@ -68,7 +68,7 @@ def test_every_command_exists(command):
     name, *arguments = rest
     parsed = tyro.cli(train_class(arguments) if name == "train" else COMMANDS[name], args=arguments)
     if name == "reproduce":
-        assert (find_figure if parsed.figure.startswith(PAPER) else find_experiment)(parsed.figure)
+        assert (find_figure if parsed.figure.startswith(PAPER) else find_study)(parsed.figure)
     if name in ("train", "score", "certify"):
         assert arguments[0] in models.names(sweeps=True)
     if name == "headlines":
@@ -76,7 +76,7 @@ def test_every_command_exists(command):
 
 
 def test_every_experiment_of_the_papers_is_named_by_a_row_or_is_beside_them_for_a_reason():
-    targets = [target for target in experiments() if target.partition(":")[0] in PAPERS]
+    targets = [target for target in studies() if target.partition(":")[0] in PAPERS]
     targets += [f"{PAPER}:{figure}" for figure in FIGURES]
     named = {word for row in registered() for word in row.command.split()}
     missing = [target for target in targets if target not in named and target not in BESIDE]

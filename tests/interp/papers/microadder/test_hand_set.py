@@ -18,7 +18,7 @@ from interp.papers.microadder.hand_set import (
     over_the_reals,
     significant,
 )
-from interp.papers.studies import find_experiment
+from interp.papers.studies import find_study
 from models.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -133,4 +133,4 @@ def test_models_of_other_numbers_are_not_compared() -> None:
 
 
 def test_the_experiment_is_found_by_its_name() -> None:
-    assert find_experiment("microadder:gap").target == "microadder:gap"
+    assert find_study("microadder:gap").target == "microadder:gap"

@@ -84,13 +84,13 @@ def test_the_figure_has_a_row_for_each_dimension_that_is_written_and_names_its_s
 
 
 def test_a_figure_of_some_stages_shows_the_query_too_and_nothing_else(example):
-    figure = example.figure(["L0H0"], response_only=False)
+    figure = example.figure(stages=["L0H0"], response_only=False)
     assert list(figure.layout.yaxis.ticktext) == ["PRE_SUM"]
     assert len(figure.layout.xaxis.ticktext) == len(TOKENS)
 
 
 def test_the_patterns_figure_has_a_panel_a_head_with_the_name_it_fills(example):
-    figure = example.patterns_figure()
+    figure = example.figure("patterns")
     titles = [annotation.text for annotation in figure.layout.annotations]
     assert titles[:4] == ["L0H0 fills PRE_SUM", "L0H1 fills PRE_CARRY", "L0H2 fills PRE_ARROW", "L0H3 fills PRE_EOS"]
     assert "equally" in figure.layout.title.text
@@ -123,7 +123,7 @@ def test_a_sequence_that_cannot_be_read_is_a_clear_error(built, tokens, offsets,
 
 def test_a_stage_that_does_not_exist_is_a_clear_error(example):
     with pytest.raises(UserError, match="L0H3"):
-        example.figure(["L0H4"])
+        example.figure(stages=["L0H4"])
 
 
 def test_a_trained_model_has_no_names_to_read():

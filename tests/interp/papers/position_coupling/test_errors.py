@@ -102,18 +102,18 @@ def figures(model, shape):
     task = model.task.at(*shape)
     attention = interp.needed_attention(model, task, n=8)
     yield attention.figure()
-    yield attention.figure(0, 1)
-    yield attention.shares_figure()
+    yield attention.figure(layer=0, head=1)
+    yield attention.figure("shares")
     yield interp.head_roles(model, task, n=8).figure()
     yield interp.pattern_substitution(model, task, n=8).figure()
     yield interp.first_errors(model, task, n=8).figure()
     comparison = interp.coupled_comparison(model, task, n=8, untrained=[])
     yield comparison.figure()
-    yield comparison.difference_figure()
+    yield comparison.figure("difference")
     yield interp.head_writes(model, task, n=32).figure()
     growth = interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4)
     yield growth.figure()
-    yield growth.figure("effective")
+    yield growth.figure(measure="effective")
 
 
 @pytest.mark.parametrize("trained_kind", [False, True])
@@ -131,7 +131,7 @@ def test_every_result_draws_itself_with_its_provenance(hand_built, trained_kind)
 
 def test_the_attention_picture_clips_below_one_percent_and_hides_the_future(hand_built):
     result = interp.needed_attention(hand_built, hand_built.task.at(3, 2), n=4)
-    z = np.array(result.figure(0, 0).data[0].z, dtype=float)
+    z = np.array(result.figure(layer=0, head=0).data[0].z, dtype=float)
     assert np.isnan(z[np.triu_indices(len(z), 1)]).all()
     below = z[np.tril_indices(len(z))]
     assert ((below == 0) | (below >= 0.01)).all() and (below == 0).any()

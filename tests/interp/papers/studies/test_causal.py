@@ -9,17 +9,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from interp.papers.studies.page import Section
 
 import interp
 import models
 from interp.causal.interchange import which_algorithm
 from interp.causal.patching import activation_patching
-from interp.papers.studies import Settings, causal, experiments, find_experiment
+from interp.papers.studies import Settings, causal, find_study, studies
 from interp.papers.studies.causal import ADDER_456, MICROADDER, TOYGPT, causal_page
 from interp.papers.studies.causal_algorithm import column_table, which_table
 from interp.papers.studies.causal_answers import Answer, Subject, fact
 from interp.papers.studies.causal_questions import information, lesions, recovered
-from interp.papers.studies.page import Section
 
 DATA = Path(interp.__file__).parent / "data" / "experiments"
 SUBJECTS = {"microadder": MICROADDER, "adder-456": ADDER_456, "toygpt": TOYGPT}
@@ -39,8 +39,8 @@ def found(paper: str, quantity: str) -> dict[str, Any]:
 
 
 def test_every_paper_of_the_issue_has_the_page():
-    assert {f"{paper}:causal" for paper in SUBJECTS} <= experiments().keys()
-    assert find_experiment("microadder:causal").title != find_experiment("toygpt:causal").title
+    assert {f"{paper}:causal" for paper in SUBJECTS} <= studies().keys()
+    assert find_study("microadder:causal").title != find_study("toygpt:causal").title
 
 
 def test_a_page_asks_its_questions_for_every_seed_and_shows_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

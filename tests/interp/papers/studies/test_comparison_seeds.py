@@ -10,7 +10,7 @@ import pytest
 import interp
 from interp.compare.connectivity import BACK
 from interp.compare.symmetries import microadder
-from interp.papers.studies import Settings, comparison_seeds, find_experiment
+from interp.papers.studies import Settings, comparison_seeds, find_study
 from interp.papers.studies.comparison_seeds import FAMILIES, Family, Measured, barriers, distances, finding, members
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-seeds.json"
@@ -68,7 +68,7 @@ def test_a_page_is_written_and_what_was_measured_is_not_measured_again(
     monkeypatch.setattr(comparison_seeds, "FAMILIES", families)
     said: list[str] = []
     settings = Settings(out=tmp_path, problems=16, say=said.append)
-    page = find_experiment("comparison:seeds").run(settings)
+    page = find_study("comparison:seeds").run(settings)
     assert page is not None
     text = page.read_text()
     assert "Of 1 pairs of one architecture" in text and "Nothing to compare with was at hand for adder-456" in text
@@ -76,5 +76,5 @@ def test_a_page_is_written_and_what_was_measured_is_not_measured_again(
     data = json.loads(page.with_suffix(".json").read_text())
     assert data["left_out"] == ["adder-456"]
     monkeypatch.setattr(comparison_seeds, "measure", lambda *_: pytest.fail("measured again"))
-    again = find_experiment("comparison:seeds").run(settings)
+    again = find_study("comparison:seeds").run(settings)
     assert again is not None and json.loads(again.with_suffix(".json").read_text()) == data

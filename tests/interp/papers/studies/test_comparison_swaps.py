@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import interp
-from interp.papers.studies import Settings, comparison_swaps, find_experiment
+from interp.papers.studies import Settings, comparison_swaps, find_study
 from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-swaps.json"
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Path | None, list[str]]:
     said: list[str] = []
     settings = Settings(out, problems=problems, minutes=minutes, say=said.append)
-    return find_experiment("comparison:swaps").run(settings), said
+    return find_study("comparison:swaps").run(settings), said
 
 
 def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_nothing(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from interp.papers.position_coupling.reproduce.reproduction import find_figure
-from interp.papers.studies import experiments
-from interp.papers.studies.stored import command_of, stored_experiments, stored_sections
+from interp.papers.studies import studies
+from interp.papers.studies.stored import command_of, stored_sections, stored_studies
 from models.errors import UserError
 
-STORED = stored_experiments()
+STORED = stored_studies()
 
 
 @pytest.mark.parametrize("target", STORED)
@@ -29,7 +29,7 @@ def test_the_command_of_a_stored_result_exists(target):
         assert target == "position-coupling:hand-built"
         return
     asked = command.removeprefix("interp reproduce ").split()[0]
-    assert asked in experiments() or find_figure(asked)
+    assert asked in studies() or find_figure(asked)
 
 
 def test_the_sweeps_of_the_ladder_are_drawn_with_their_finding():

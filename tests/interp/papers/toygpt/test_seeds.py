@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import models
-from interp.papers.studies import Settings, find_experiment
+from interp.papers.studies import Settings, find_study
 from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import compute_seed_comparison, largest_gap, over_seeds
 from interp.papers.toygpt.studies import BEST, CLAIMS, POSITIONS, comparison_of, data_of, measured, runs_of
@@ -76,8 +76,8 @@ def test_what_a_page_stores_makes_the_same_comparison_again():
 def test_figures_show_every_seed():
     result = compared()
     assert len(result.figure().data) == 6 and result.figure().data[0].y[-1] == 1.0
-    assert len(result.loss_figure().data) == 6
-    crosses = [trace for trace in result.seeds_figure().data if trace.name == "the paper's run"]
+    assert len(result.figure("loss").data) == 6
+    crosses = [trace for trace in result.figure("seeds").data if trace.name == "the paper's run"]
     assert [trace.x[0] for trace in crosses] == [0.9, 0.7]
 
 
@@ -107,7 +107,7 @@ def test_no_minutes_mean_no_step_and_the_page_says_that_nothing_is_there(tmp_pat
     assert not run.folder.exists() and measured(run) == []
     settings = Settings(out=tmp_path, minutes=0.0, say=lambda _: None)
     with pytest.raises(UserError, match=f"no score of {BEST}"):
-        find_experiment("toygpt:table-positions").run(settings)
+        find_study("toygpt:table-positions").run(settings)
 
 
 def test_runs_go_seed_by_seed_through_all_variants():
@@ -118,9 +118,9 @@ def test_runs_go_seed_by_seed_through_all_variants():
 
 def test_all_of_the_papers_targets_are_there():
     for what in ("table-positions", "table-layernorm", "fig1", "fig2", "fig3", "carry"):
-        assert find_experiment(f"toygpt:{what}").title
+        assert find_study(f"toygpt:{what}").title
     with pytest.raises(UserError, match="Did you mean 'table-layernorm'"):
-        find_experiment("toygpt:table-layernom")
+        find_study("toygpt:table-layernom")
 
 
 def test_the_claims_name_registered_models():

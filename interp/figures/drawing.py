@@ -1,0 +1,74 @@
+"""Which function draws which result: ``result.figure(kind)`` finds it here.
+
+    @drawing(AttentionByRole)             # result.figure()
+    def attention_by_role(result, layer=None, head=None) -> go.Figure: ...
+
+    @drawing(AttentionByRole, "heads")    # result.figure("heads")
+    def attention_heads(result) -> go.Figure: ...
+
+Results know nothing of Plotly. Drawings of general results are in this package, those of a paper's results in the
+paper's module ``figures``; both are imported when the first figure is asked for. A result of one's own registers its
+drawing where it is defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+import plotly.graph_objects as go
+
+from interp.core.results import Result
+from models.errors import UserError, unknown_name
+
+Drawing = Callable[..., go.Figure]
+_DRAWINGS: dict[type, dict[str, Drawing]] = {}
+_F = TypeVar("_F", bound=Drawing)
+
+
+def drawing(result: type[Result], kind: str = "") -> Callable[[_F], _F]:
+    """Register a function as the picture of a result, or as another picture of the name ``kind``."""
+
+    def add(draws: _F) -> _F:
+        _DRAWINGS.setdefault(result, {})[kind] = draws
+        return draws
+
+    return add
+
+
+def drawings(result: type[Result]) -> dict[str, Drawing]:
+    """Every picture of a result's type by name; the obvious one is called "". A subclass has its parents' pictures."""
+    import_module("interp.figures").import_all()
+    _import_beside(result.__module__)
+    found: dict[str, Drawing] = {}
+    for each in reversed(result.__mro__):
+        found |= _DRAWINGS.get(each, {})
+    return found
+
+
+@cache
+def _import_beside(module: str) -> None:
+    """Import the module ``figures`` of a paper's folder."""
+    parts = module.split(".")
+    if parts[:2] == ["interp", "papers"] and find_spec(name := ".".join([*parts[:3], "figures"])):
+        found = import_module(name)
+        for each in iter_modules(getattr(found, "__path__", [])):
+            import_module(f"{name}.{each.name}")
+
+
+def draw(result: Result, kind: str = "", **options: Any) -> go.Figure:
+    """The picture of a result.
+
+    Raises:
+        UserError: it has no picture of that name.
+    """
+    found = drawings(type(result))
+    if kind not in found:
+        if not kind:
+            raise UserError(f"{type(result).__name__} has no picture.")
+        raise unknown_name("picture", kind, [each for each in found if each])
+    return found[kind](result, **options)
