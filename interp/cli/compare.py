@@ -36,6 +36,8 @@ class Compare:
 
     def run(self) -> int:
         from interp.compare.compare import same_format
+        from interp.core.sections import Page
+        from interp.site.pages import page_html
         from models.checkpoint import write_bytes_atomic, write_json_atomic
 
         one_thread()

@@ -18,7 +18,7 @@ from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs import certify as one_layer
 from interp.proofs import exhaustive, hand_built
-from interp.proofs.certificate import load_certificate
+from interp.proofs.certificate import Certificate, load_certificate
 from interp.proofs.exact_accuracy import WIDTH
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
 from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built, load_hand_built

@@ -122,7 +122,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
 
 @study("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
 def card(settings: Settings) -> Page:
-    """Write the section into the zoo entry's own card; returns the entry."""
+    """Write the section into the zoo entry's own card."""
     model = zoo_model(MODEL)
     errors = errors_by_test_seed(model)
     digits = model.W_E[:DIGIT_TOKENS]
@@ -141,7 +141,9 @@ def card(settings: Settings) -> Page:
         *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),
     ]
     settings.say("\n".join(lines))
-    return set_card_section(MODEL, HEADING, "\n".join(lines) + "\n\nRead together: " + _reading(found, other))
+    text = "\n".join(lines) + "\n\nRead together: " + _reading(found, other)
+    set_card_section(MODEL, HEADING, text)
+    return Page(f"The card of {MODEL}", [Section(HEADING, text)], {})
 
 
 def _reading(found: Mapping[str, Result], other: Mapping[str, Result]) -> str:

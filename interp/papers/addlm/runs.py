@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp.core.results import Provenance
+from interp.core.sections import Section
 from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.runs import SeedRun, train_in_time
 from models.registry import build, get_spec

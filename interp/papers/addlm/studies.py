@@ -8,7 +8,6 @@ smallest model at its own budget of 2,000 steps, hours on a CPU core for all var
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
@@ -48,7 +47,7 @@ def provenance() -> Provenance:
 
 def _page(
     settings: Settings, what: str, title: str, sections: Sequence[Section], rows: Sequence[LossRow], **more: float
-) -> Path:
+) -> Page:
     data = {"rows": [row.to_dict() for row in rows]} | more
     return Page(title, sections, data)
 

@@ -111,7 +111,7 @@ def constraints(settings: Settings) -> Page | None:
         "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
         "biases are needed at 170. One constraint at a time here, every other option as on the rung."
     )
-    return sweep_Page("Scale-dependent constraints", sweeps, text, pairs)
+    return sweep_page(settings, "constraints", "Scale-dependent constraints", sweeps, text, pairs)
 
 
 @study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")

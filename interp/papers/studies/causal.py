@@ -11,7 +11,8 @@ shown, and the numbers at the head of the page for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 

@@ -7,14 +7,16 @@ comes with this package (:func:`stored_table`) is what the command wrote.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import models
 from interp.compare.across import PROBLEMS, compare_models
 from interp.compare.answers import registered
 from interp.compare.sections import ABOUT, table_sections
 from interp.compare.table import ModelTable
-from interp.core.sections import Page
+from interp.core.sections import Page, Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, shows, study
 from models.checkpoint import write_json_atomic

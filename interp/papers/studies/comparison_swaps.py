@@ -152,7 +152,7 @@ def _shown(result: Swaps) -> pd.DataFrame:
     return table.drop(columns=left_out, errors="ignore").round(3)
 
 
-def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Path:
+def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Page:
     table = overview(found)
     text = (
         "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
