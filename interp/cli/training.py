@@ -211,6 +211,7 @@ class Reproduce:
         settings = Settings(
             self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
         )
+        assert study.run is not None  # find_study names none without
         page = study.run(settings)
         if page is None:
             print("Not finished; the same command goes on.")
