@@ -24,7 +24,7 @@ register_exam(
         "compare",
         lambda pair: interp.compare(*pair, n=16, untrained=[untrained(5)]),
         _apart,
-        presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}.__eq__),
+        presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
         absence=Case(  # only what is looked at differs
             lambda: (trained(), looks_everywhere()),
             lambda got: got["OV"] == 0 and min(got["heads"], got["answers"]) > 0.3,
@@ -50,10 +50,10 @@ register_exam(
             [model], questions=["uniform", "all inputs", "attention: own column"], n=40
         ),
         _answers,
-        presence=Case(trained, [1.0, 1.0, 0.87].__eq__),
-        absence=Case(lambda: without("out_A"), [0.0, None, 0.87].__eq__),
-        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0, None, 0.87].__eq__),
-        untrained=Case(untrained, [0.0, None, 0.13].__eq__),
+        presence=Case(trained, [1.0, 1.0, 0.87]),
+        absence=Case(lambda: without("out_A"), [0.0, None, 0.87]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0, None, 0.87]),
+        untrained=Case(untrained, [0.0, None, 0.13]),
     )
 )
 
@@ -90,8 +90,8 @@ register_exam(
         lambda pair: interp.mode_connectivity(*pair, points=5, n=16, controls=False),
         _barriers,
         presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 1 and got[1:] == (0.0, 1.0, 1.0)),
-        absence=Case(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0).__eq__),
-        inversion=Case(lambda: (shaken(0.02), shaken(-0.02)), (0.0, 0.0, 0.0, 1.0).__eq__),  # a valley between them
+        absence=Case(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0)),
+        inversion=Case(lambda: (shaken(0.02), shaken(-0.02)), (0.0, 0.0, 0.0, 1.0)),  # a valley between them
         untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[2:] == (0.0, 0.0)),
     )
 )
@@ -114,7 +114,7 @@ register_exam(
         absence=Case(lambda: (trained(), without("out_A")), lambda got: got["after"] > 0.25 and got["agreement"] == 0),
         inversion=Case(  # the same numbers, and the opposite answers
             lambda: (trained(), negated("blocks.0.hook_resid_post")),
-            {"before": 0.0, "after": 0.0, "divergence": 1.0, "agreement": 0.0}.__eq__,
+            {"before": 0.0, "after": 0.0, "divergence": 1.0, "agreement": 0.0},
         ),
         untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got["after"] > 0.5 and got["agreement"] == 0),
     )
@@ -136,9 +136,9 @@ register_exam(
             *pair, components=["L0H0 pattern", "L0 MLP"], n=24, n_fit=48, untrained=WITHOUT_CONTROL
         ),
         _swapped,
-        presence=Case(lambda: (trained(), moved()), (1.0, 1.0, 1.0).__eq__),
-        absence=Case(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0).__eq__),
-        inversion=Case(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0).__eq__),  # the other's pattern mends it
-        untrained=Case(lambda: (trained(), untrained()), (1.0, 0.0, 0.0).__eq__),
+        presence=Case(lambda: (trained(), moved()), (1.0, 1.0, 1.0)),
+        absence=Case(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0)),
+        inversion=Case(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0)),  # the other's pattern mends it
+        untrained=Case(lambda: (trained(), untrained()), (1.0, 0.0, 0.0)),
     )
 )

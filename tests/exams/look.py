@@ -10,6 +10,7 @@ import numpy as np
 import interp
 from interp.dynamics import Reading, compute_training_dynamics
 from interp.results import Provenance
+from tests.exams.entries import ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
     SHUFFLED,
@@ -99,10 +100,10 @@ register_exam(
         "fourier_spectrum",
         lambda table: interp.fourier_spectrum(table, permutations=300),
         lambda found: (found.main, found.p_value < 0.05),
-        presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True).__eq__),
+        presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
         absence=Case(lambda: arc(SHUFFLED), lambda got: not got[1]),
         inversion=Case(  # the other way round is the same frequency
-            lambda: np.exp(-2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True).__eq__
+            lambda: np.exp(-2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)
         ),
         untrained=Case(lambda: noise(10, 6, seed=1), lambda got: not got[1]),
     )
@@ -156,7 +157,7 @@ register_exam(
             found.to_dataframe().query("problems == 'stratified'").correct.sum()
             / found.to_dataframe().query("problems == 'stratified'").n.sum()
         ),
-        presence=Case(trained, (1.0).__eq__),
+        presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
         untrained=Case(untrained, lambda got: got < 0.1),
@@ -167,9 +168,9 @@ register_exam(
 register_exam(
     Exam(
         "stress_suites",
-        lambda model: interp.stress_suites(model, n=60),
+        lambda model: interp.stress_suites(model, n=20),
         lambda found: 1 - float(found.to_dataframe().errors.sum() / found.to_dataframe().n.sum()),
-        presence=Case(trained, (1.0).__eq__),
+        presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.2),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
         untrained=Case(untrained, lambda got: got < 0.2),
@@ -187,9 +188,38 @@ register_exam(
         "training_dynamics",
         lambda found: found,
         lambda found: found.half_way().by[0],
-        presence=Case(lambda: _curve(4, 4, 4, 0, 0), (8.0).__eq__),
+        presence=Case(lambda: _curve(4, 4, 4, 0, 0), (8.0)),
         absence=Case(lambda: _curve(4, 4, 4, 4, 4), math.isnan),
-        inversion=Case(lambda: _curve(4, 0, 4, 4, 0), (16.0).__eq__),  # it falls, and comes back
+        inversion=Case(lambda: _curve(4, 0, 4, 4, 0), (16.0)),  # it falls, and comes back
         untrained=Case(lambda: _curve(*(2.3 + 1e-4 * noise(5, 1)[:, 0])), math.isnan),
+    )
+)
+
+
+def _grokked(found: interp.GrokkingCurves) -> tuple[int, dict[int, int]]:
+    """Seeds that answer the whole test set, and the first step of each at which it was perfect on validation."""
+    return found.grokked, found.first_perfect
+
+
+register_exam(
+    Exam(
+        "grokking_curves",
+        ask_curves,
+        _grokked,
+        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+    )
+)
+register_exam(
+    Exam(
+        "explore",
+        lambda model: interp.explore(model, problem="57+48"),
+        lambda widget: tuple(widget.start["frames"][0][name] for name in ("answer", "right")),
+        presence=Case(trained, ("105", "105")),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] != got[1]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), ("99999999990", "105")),
+        untrained=Case(untrained, lambda got: got[0] != got[1]),
     )
 )

@@ -28,7 +28,7 @@ SUM = NAMED["SUM"]
 FOUR = {"sum": 0, "carry": 1, "arrow": 2, "eos": 3}
 SILENT = (None,) * 4
 W_O, W_V, W_OUT = "blocks.0.attn.W_O", "blocks.0.attn.W_V", "blocks.0.mlp.W_out"
-NO_SUCH_MODEL = Case(untrained_summer, REFUSED.__eq__)  # its dimensions have no names
+NO_SUCH_MODEL = Case(untrained_summer, REFUSED)  # its dimensions have no names
 
 
 def _writers(found: interp.NamedStream) -> tuple[list[str], list[str], bool]:
@@ -41,9 +41,9 @@ register_exam(
         "named_stream",
         lambda model: interp.named_stream(model, "$0075+0084+0301+0999=0000>5700>9510>0640>9541"),
         _writers,
-        presence=Case(built, (["L0H0"], ["L0H1"], True).__eq__),
-        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False).__eq__),
-        inversion=Case(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False).__eq__),
+        presence=Case(built, (["L0H0"], ["L0H1"], True)),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
+        inversion=Case(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False)),
         untrained=NO_SUCH_MODEL,
     )
 )
@@ -52,10 +52,10 @@ register_exam(
         "sum_units",
         lambda model: interp.sum_units(model, n=20),
         lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
-        presence=Case(built, (1.0, True).__eq__),
-        absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED.__eq__),
+        presence=Case(built, (1.0, True)),
+        absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
         inversion=Case(  # digit 9 for 0, and so on
-            lambda: changed(W_OUT, lambda weight: weight[:, SUM].copy_(weight[:, SUM].flip(1))), (0.0, False).__eq__
+            lambda: changed(W_OUT, lambda weight: weight[:, SUM].copy_(weight[:, SUM].flip(1))), (0.0, False)
         ),
         untrained=NO_SUCH_MODEL,
     )
@@ -74,9 +74,9 @@ register_exam(
         "needed_attention",
         lambda model: interp.needed_attention(model, n=16, untrained=()),
         _needed,
-        presence=Case(built, (0.667, 1.0, 0.0, 0.0).__eq__),
+        presence=Case(built, (0.667, 1.0, 0.0, 0.0)),
         absence=Case(lambda: hooked(PATTERN, even), lambda got: max(got) < 0.1),
-        inversion=Case(lambda: exchanged("Q", "K"), (0.0, 0.0, 0.667, 1.0).__eq__),
+        inversion=Case(lambda: exchanged("Q", "K"), (0.0, 0.0, 0.667, 1.0)),
         untrained=Case(untrained_summer, lambda got: max(got) < 0.1),
     )
 )
@@ -85,10 +85,10 @@ register_exam(
         "head_roles",
         lambda model: interp.head_roles(model, n=16),
         lambda found: tuple(found.roles().values()),
-        presence=Case(built, tuple(FOUR).__eq__),
-        absence=Case(lambda: hooked(PATTERN, even), SILENT.__eq__),
-        inversion=Case(lambda: exchanged("Q", "K"), ("carry", "sum", "arrow", "eos").__eq__),
-        untrained=Case(untrained_summer, SILENT.__eq__),
+        presence=Case(built, tuple(FOUR)),
+        absence=Case(lambda: hooked(PATTERN, even), SILENT),
+        inversion=Case(lambda: exchanged("Q", "K"), ("carry", "sum", "arrow", "eos")),
+        untrained=Case(untrained_summer, SILENT),
     )
 )
 
@@ -110,12 +110,12 @@ register_exam(
         "pattern_substitution",
         lambda model: interp.pattern_substitution(model, n=24, bos=True, heads=[(0, 0)]),
         _substituted,
-        presence=Case(built, _effects((0, 0), (24, 0), (24, 0)).__eq__),
-        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING.__eq__),
+        presence=Case(built, _effects((0, 0), (24, 0), (24, 0))),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING),
         inversion=Case(  # its own pattern is the one that breaks
-            lambda: hooked(PATTERN, first_head_even), _effects((0, 24), (0, 0), (0, 0)).__eq__
+            lambda: hooked(PATTERN, first_head_even), _effects((0, 24), (0, 0), (0, 0))
         ),
-        untrained=Case(untrained_summer, _NOTHING.__eq__),
+        untrained=Case(untrained_summer, _NOTHING),
     )
 )
 
@@ -132,9 +132,9 @@ register_exam(
         "first_errors",
         lambda model: interp.first_errors(model, n=24),
         _first,
-        presence=Case(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24}).__eq__),
-        absence=Case(built, (0, 0, False, {}).__eq__),
-        inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24}).__eq__),
+        presence=Case(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24})),
+        absence=Case(built, (0, 0, False, {})),
+        inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
         untrained=Case(untrained_summer, lambda got: got[0] == 24 and not got[2]),
     )
 )
@@ -150,8 +150,8 @@ register_exam(
         "attended_growth",
         lambda model: interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4, untrained=()),
         _slopes,
-        presence=Case(lambda: hooked(PATTERN, even), ([6.0] * 5).__eq__),  # half of twelve tokens an operand
-        absence=Case(lambda: hooked(PATTERN, all_on_bos), ([0.0] * 5).__eq__),
+        presence=Case(lambda: hooked(PATTERN, even), ([6.0] * 5)),  # half of twelve tokens an operand
+        absence=Case(lambda: hooked(PATTERN, all_on_bos), ([0.0] * 5)),
         inversion=Case(lambda: hooked(PATTERN, fewer_with_length), lambda got: max(got) < -0.5),
         untrained=Case(untrained_summer, lambda got: min(got) > 3),
     )
@@ -168,9 +168,9 @@ register_exam(
         "coupled_comparison",
         lambda model: interp.coupled_comparison(model, n=16, untrained=()),
         _matched,
-        presence=Case(built, (0.0, True, ["L0H0", "L0H1", "L0H2", "L0H3"]).__eq__),
+        presence=Case(built, (0.0, True, ["L0H0", "L0H1", "L0H2", "L0H3"])),
         absence=Case(lambda: hooked(PATTERN, even), lambda got: got[0] > 0.8 and not got[1]),
-        inversion=Case(lambda: exchanged("Q", "K"), (0.0, True, ["L0H1", "L0H0", "L0H2", "L0H3"]).__eq__),
+        inversion=Case(lambda: exchanged("Q", "K"), (0.0, True, ["L0H1", "L0H0", "L0H2", "L0H3"])),
         untrained=Case(untrained_summer, lambda got: got[0] > 0.8 and not got[1]),
     )
 )
@@ -188,13 +188,13 @@ register_exam(
         "head_writes",
         lambda model: interp.head_writes(model, n=64, untrained=()),
         _line,
-        presence=Case(built, (1.0, True, 0.03).__eq__),
+        presence=Case(built, (1.0, True, 0.03)),
         absence=Case(  # it writes whether the digit is odd
             lambda: changed("embed.W_E", lambda weight: weight[:10, NAMED["NUM"]].remainder_(2)),
-            (0.03, False, 1.0).__eq__,
+            (0.03, False, 1.0),
         ),
         inversion=Case(  # falling or rising is one line
-            lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03).__eq__
+            lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03)
         ),
         untrained=Case(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
     )
@@ -214,10 +214,10 @@ register_exam(
         "exact_match_grid",
         lambda model: interp.exact_match_grid(model, largest=(3, 2), n=10, progress=False),
         _by_size,
-        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]].__eq__),
-        absence=Case(built, [[1, 1], [1, 1]].__eq__),
-        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]].__eq__),
-        untrained=Case(untrained_summer, [[0, 0], [0, 0]].__eq__),
+        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
+        absence=Case(built, [[1, 1], [1, 1]]),
+        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
+        untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
     )
 )
 
@@ -239,9 +239,9 @@ register_exam(
         lambda model: interp.offset_sweep(model, (2, 2), n=20),
         _right_starts,
         presence=Case(lambda: _no_ids(slice(7, None)), lambda got: got[0] == [1, 2, 3] and got[1] < 1),
-        absence=Case(lambda: built(P1=4), ([*range(1, 14)], 1.0).__eq__),
+        absence=Case(lambda: built(P1=4), ([*range(1, 14)], 1.0)),
         inversion=Case(lambda: _no_ids(slice(3)), lambda got: got[0] == [*range(3, 14)] and got[1] < 1),
-        untrained=Case(untrained_summer, ([], 0.0).__eq__),
+        untrained=Case(untrained_summer, ([], 0.0)),
     )
 )
 register_exam(
@@ -249,9 +249,9 @@ register_exam(
         "greedy_agreement",
         lambda model: interp.greedy_agreement(model, [(2, 2)], n=4),
         lambda found: (found.disagreements, int(found.table.correct.sum()), int(found.table.answer_forced.sum())),
-        presence=Case(lambda: peeks(1), (4, 0, 4).__eq__),
-        absence=Case(built, (0, 4, 4).__eq__),
-        inversion=Case(lambda: peeks(-1), (4, 4, 0).__eq__),
-        untrained=Case(untrained_summer, (0, 0, 0).__eq__),
+        presence=Case(lambda: peeks(1), (4, 0, 4)),
+        absence=Case(built, (0, 4, 4)),
+        inversion=Case(lambda: peeks(-1), (4, 4, 0)),
+        untrained=Case(untrained_summer, (0, 0, 0)),
     )
 )

@@ -7,12 +7,10 @@ from typing import Any
 import torch
 
 import interp
-from tests.exams.exam import Case, Exam, register_exam
-from tests.exams.subjects import (
-    scaled,
-    trained,
-    untrained,
-)
+from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams.subjects import negated, scaled, trained, untrained, without
+
+ONE_ANSWER = (996_655_500 + 1) / 10**20  # right only where that is the sum: what the untrained adder always says
 
 
 def ties() -> Any:
@@ -33,5 +31,35 @@ register_exam(
         absence=Case(trained, lambda got: got == (False, True)),
         inversion=Case(ties, lambda got: got == (True, False)),
         untrained=Case(untrained, lambda got: got == (True, False)),
+    )
+)
+
+
+def _proved(found: interp.Certificate) -> tuple[str, bool]:
+    """The verdict, and whether it shows a pair with another answer than its sum."""
+    shown = found.counterexample
+    return found.status, shown is not None and shown[2] != shown[0] + shown[1]
+
+
+register_exam(
+    Exam(
+        "certify",
+        lambda model: interp.certify(model, "interval", width=None),
+        _proved,
+        presence=Case(trained, ("certified", False)),
+        absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),  # weights of a right model
+        untrained=Case(untrained, ("refuted", True)),
+    )
+)
+register_exam(
+    Exam(
+        "accuracy_bounds",
+        lambda model: interp.accuracy_bounds(model, width=0.01),
+        lambda found: (float(found.lower), float(found.upper)),
+        presence=Case(trained, (1.0, 1.0)),
+        absence=Case(lambda: without("out_A"), (0.0, 0.0)),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, (ONE_ANSWER, ONE_ANSWER)),
     )
 )

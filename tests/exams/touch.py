@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 import interp
+import models
+from interp.metrics import logit_diff
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
-from tests.exams.rules import chains, copies, ripples, running
+from tests.exams.rules import bypassed, chains, copies, ripples, running
 from tests.exams.subjects import (
     carry_pairs,
     negated,
@@ -22,9 +24,9 @@ register_exam(
         "which_algorithm",
         lambda model: interp.which_algorithm(model, n=150),
         lambda found: found.winner(),
-        presence=Case(lambda: running(chains), ("chained",).__eq__),
+        presence=Case(lambda: running(chains), ("chained",)),
         absence=Case(lambda: running(copies), lambda got: got is None),
-        inversion=Case(lambda: running(ripples), ("ripple", "look-ahead").__eq__),
+        inversion=Case(lambda: running(ripples), ("ripple", "look-ahead")),
         untrained=Case(untrained, lambda got: got is None),
     )
 )
@@ -37,13 +39,13 @@ register_exam(
         lambda found: set(found.edges),
         presence=Case(
             lambda: carry_pairs(trained()),
-            {"embed->L0H0.v", "L0H0->MLP0", "L0H0->logits", "MLP0->logits"}.__eq__,
+            {"embed->L0H0.v", "L0H0->MLP0", "L0H0->logits", "MLP0->logits"},
         ),
-        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED.__eq__),
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
         inversion=Case(  # the pairs the other way round: the same edges carry the other answer
             lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "MLP0->logits"} <= got
         ),
-        untrained=Case(lambda: carry_pairs(untrained()), REFUSED.__eq__),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
 )
 
@@ -73,7 +75,7 @@ register_exam(
         "double_dissociation",
         lambda model: interp.double_dissociation(model, n=128, signals="carry_out"),
         lambda found: found.sentence().count("a double dissociation (contrast"),
-        presence=Case(trained, (1).__eq__),
+        presence=Case(trained, (1)),
         absence=Case(lambda: without("W_fc1"), lambda got: got in (0, REFUSED)),
         inversion=Case(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: got in (0, REFUSED)),
         untrained=Case(untrained, lambda got: got in (0, REFUSED)),
@@ -138,9 +140,9 @@ register_exam(
         lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=48),
         lambda found: found.recovered()[0],
         presence=Case(trained, lambda got: got > 0.99),
-        absence=Case(lambda: without("out_A"), REFUSED.__eq__),
-        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED.__eq__),
-        untrained=Case(untrained, REFUSED.__eq__),
+        absence=Case(lambda: without("out_A"), REFUSED),
+        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -173,5 +175,49 @@ register_exam(
         absence=Case(lambda: without("W_fc1"), lambda got: got["W_fc1"] == 0),
         inversion=Case(lambda: scaled("W_fc1", -1.0), lambda got: got["W_fc1"] < 0.1),  # without it no less is right
         untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
+    )
+)
+
+
+def _restored(asked: Any) -> tuple[float, dict[str, float]]:
+    """What the two runs differ by, and what patching the values at each role makes of it; in logits."""
+    model, pairs = asked
+    tokens = pairs.corrupted_tokens, pairs.clean_tokens
+    found = interp.patch_sweep(model, *tokens, logit_diff(pairs), "v", by="role", target=pairs.target)
+    base, source = found.found.base.mean(), found.found.source.mean()
+    moved = found.labelled.squeeze(drop=True).mean("pair") - base
+    return float(source - base), dict(zip(moved.role.values.tolist(), moved.values.tolist(), strict=True))
+
+
+def _all_by_one_role(got: tuple[float, dict[str, float]]) -> bool:
+    span, moved = got
+    others = [abs(value) for role, value in moved.items() if role != "previous operands"]
+    return span > 50 and abs(moved["previous operands"] / span - 1) < 1e-4 and max(others) < 1e-4
+
+
+def _nothing(got: tuple[float, dict[str, float]]) -> bool:
+    return max(map(abs, (got[0], *got[1].values()))) < 0.01
+
+
+register_exam(
+    Exam(
+        "patch_sweep",
+        lambda asked: asked,
+        _restored,
+        presence=Case(lambda: carry_pairs(trained(), n=24), _all_by_one_role),
+        absence=Case(lambda: carry_pairs(without("out_A"), n=24), _nothing),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True, n=24), _all_by_one_role),
+        untrained=Case(lambda: carry_pairs(untrained(), n=24), _nothing),
+    )
+)
+register_exam(
+    Exam(
+        "chained_claims",
+        lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=64),
+        lambda found: (found.recovered()[0] > 0.99, found.recovered("all irrelevant")[0] > 0.99),
+        presence=Case(lambda: models.load("microadder-57-by-hand"), (True, False)),
+        absence=Case(bypassed, (True, True)),  # what it claims to matter does not
+        inversion="Claims say through which values a site matters, and none of that has a sign.",
+        untrained=Case(untrained, REFUSED),
     )
 )
