@@ -123,10 +123,8 @@ register_exam(
 
 def _swapped(found: interp.Swaps) -> tuple[float, float, float]:
     """Whole answers right: of the model, with the other's pattern, and with the other's MLP."""
-    return tuple(
-        round(float(value), 2)
-        for value in (found.whole["exact"], *(found.swapped(name)["exact"] for name in ("L0H0 pattern", "L0 MLP")))
-    )
+    pattern, mlp = (float(found.swapped(name)["exact"]) for name in ("L0H0 pattern", "L0 MLP"))
+    return float(found.whole["exact"]), pattern, mlp
 
 
 register_exam(

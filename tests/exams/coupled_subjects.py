@@ -18,18 +18,18 @@ PATTERN = "blocks.0.attn.hook_pattern"
 
 def built(**options: Any) -> Any:
     """Heads 0 to 3 find the digits to be added, those of the carry, all digits of a column, and the last number."""
-    model = models.build("position-coupling-hand-built", max_operands=OPERANDS, max_digits=DIGITS, **options)
+    model: Any = models.build("position-coupling-hand-built", max_operands=OPERANDS, max_digits=DIGITS, **options)
     model.task = model.task.at(OPERANDS, DIGITS)
     return model
 
 
 def untrained_summer(seed: int = 1) -> Any:
-    model = models.build("position-coupling-1l4h-small", seed=seed)
+    model: Any = models.build("position-coupling-1l4h-small", seed=seed)
     model.task = model.task.at(OPERANDS, DIGITS)
     return model
 
 
-def changed(name: str, change: Callable[[Tensor], None], **options: Any) -> Any:
+def changed(name: str, change: Callable[[Tensor], Any], **options: Any) -> Any:
     """The construction, and ``change`` made to one of its weights in place."""
     model = built(**options)
     change(model.weight_map.get_buffer(name.replace(".", "/")))

@@ -59,7 +59,8 @@ def running(rule: Rule) -> Running:
 
 def bypassed() -> ArithmeticTransformer:
     """The trained adder, its logits those of a rule that has read the digits before any layer does."""
-    model, seen = models.load("microadder-57"), {}
+    model: Any = models.load("microadder-57")
+    seen: dict[str, Tensor] = {}
     table, layout = model.W_E.detach()[:10], column_layout(model.task)
 
     def see(embedded: Tensor, hook: Any) -> Tensor:

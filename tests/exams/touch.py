@@ -86,7 +86,7 @@ register_exam(
 register_exam(
     Exam(
         "activation_patching",
-        lambda asked: interp.activation_patching(*asked, "v", by="role"),
+        lambda asked: interp.activation_patching(asked[0], asked[1], "v", by="role"),
         lambda sweep: sweep.strongest(),
         presence=Case(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
         absence=Case(lambda: carry_pairs(without("out_A")), lambda got: math.isnan(got[1])),  # nothing to restore
@@ -184,6 +184,7 @@ def _restored(asked: Any) -> tuple[float, dict[str, float]]:
     model, pairs = asked
     tokens = pairs.corrupted_tokens, pairs.clean_tokens
     found = interp.patch_sweep(model, *tokens, logit_diff(pairs), "v", by="role", target=pairs.target)
+    assert found.found.source is not None  # patches come from a run
     base, source = found.found.base.mean(), found.found.source.mean()
     moved = found.labelled.squeeze(drop=True).mean("pair") - base
     return float(source - base), dict(zip(moved.role.values.tolist(), moved.values.tolist(), strict=True))
