@@ -39,6 +39,7 @@ from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import base_of
 from models.tasks.two_digit import TwoDigitAddition, all_problems
+from models.unaltered import alterations
 
 UNTRAINED = "an untrained twin"
 NEEDED = 0.1  # loss of right digits from which a head is said to be needed
@@ -153,11 +154,12 @@ def all_inputs(subject: Subject) -> Answer:
 
 
 def _stored_rung(model: Any) -> Any:
-    """Of the zoo entry with these very parameters; None where there is none, or none with a certificate."""
+    """Of the zoo entry with these very parameters; None where there is none, or none with a certificate, and for a
+    model that computes something else than its parameters say."""
     from interp.proofs.stored import all_pairs
 
     name = str(getattr(model, "name_or_path", ""))
-    if name not in models.zoo_names():
+    if name not in models.zoo_names() or alterations(model):
         return None
     own, stored = dict(model.named_parameters()), dict(models.load(name).named_parameters())
     same = own.keys() == stored.keys() and all(torch.equal(own[key].cpu(), stored[key]) for key in own)

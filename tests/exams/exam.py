@@ -1,8 +1,10 @@
 """What a probe must and must not report, asked of subjects in which the truth is known.
 
 An exam puts one probe to four subjects: the thing it looks for is there (``presence``), is not (``absence``), is there
-the other way round (``inversion``), and an ``untrained`` copy or draw in which it is what chance makes it. ``report``
-takes from the result the little that the probe is held to. A refusal (UserError) is a report too: ``REFUSED``.
+the other way round (``inversion``), and an ``untrained`` copy or draw in which it is what chance makes it. A subject is
+whatever the question is asked of: a model, two, a model with pairs, a table. ``report`` takes from the result the
+little that the probe is held to. A refusal (UserError) is a report too: ``REFUSED``. Where a question has no case of a
+kind, the reason stands in its place.
 """
 
 from __future__ import annotations
@@ -19,32 +21,39 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Case:
-    """A subject, and what must be true of what the probe reports of it."""
+    """A subject, and what the probe must report of it: this very value, or one of which a function says True."""
 
     subject: Callable[[], Any]
-    holds: Callable[[Any], bool]
+    expected: Any
+
+    def holds(self, reported: Any) -> bool:
+        return bool(self.expected(reported) if callable(self.expected) else reported == self.expected)
 
 
 @dataclass(frozen=True)
 class Exam:
-    """``ask(subject)`` is the public probe; ``report`` is what counts of its result; a case for each of ``KINDS``."""
+    """``ask(subject)`` is the public probe; ``report`` is what counts of its result; a case for each of ``KINDS``.
+
+    ``inversion`` and ``untrained`` may be the reason why there is no such case.
+    """
 
     probe: str
     ask: Callable[[Any], Any]
     report: Callable[[Any], Any]
     presence: Case
     absence: Case
-    inversion: Case
-    untrained: Case
+    inversion: Case | str
+    untrained: Case | str
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that have a case."""
+        return tuple(kind for kind in KINDS if isinstance(getattr(self, kind), Case))
 
     def reported(self, kind: str) -> Any:
         try:
             return self.report(self.ask(getattr(self, kind).subject()))
         except UserError:
             return REFUSED
-
-    def passes(self, kind: str) -> bool:
-        return bool(getattr(self, kind).holds(self.reported(kind)))
 
 
 EXAMS: dict[str, Exam] = {}

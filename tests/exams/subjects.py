@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import models
+from interp.compare.symmetries import symmetries_of
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.pairs import ProblemPairs
 
@@ -90,3 +91,35 @@ def noise(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 
 SHUFFLED = [5, 0, 8, 3, 9, 1, 6, 2, 7, 4]
 negated: Callable[[str], Any] = partial(planted, value=lambda activation: -activation)
+
+
+def with_parameters(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Any:
+    """The trained adder with parameters made from its own."""
+    model = trained()
+    parameters = dict(model.weight_map.named_parameters())
+    made = change({name: value.detach().double() for name, value in parameters.items()})
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(made[name])
+    return model
+
+
+def moved(seed: int = 0) -> Any:
+    """The trained adder's function, with parameters moved along its symmetries."""
+    symmetries = symmetries_of(trained())
+    generator = torch.Generator().manual_seed(seed)
+    return with_parameters(lambda own: symmetries.random(symmetries.canonical(own), generator))
+
+
+def shaken(by: float) -> Any:
+    """The trained adder with every parameter off by so many times a normal draw, the same for every ``by``."""
+    generator = torch.Generator().manual_seed(0)
+    return with_parameters(
+        lambda own: {
+            name: value * (1 + by * torch.randn(value.shape, generator=generator, dtype=value.dtype))
+            for name, value in own.items()
+        }
+    )
+
+
+looks_everywhere: Callable[[], Any] = partial(looks_at, 1 / 25, 1 / 25)

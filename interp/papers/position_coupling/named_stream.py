@@ -29,6 +29,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 
 NOTHING = 1e-4  # what float32 rounding and softmax leave of an exact zero, at temperature 16
 
@@ -116,14 +117,15 @@ def named_stream(
         offsets: first position id of each level; 1 unless given.
 
     Raises:
-        UserError: a model without named dimensions or with norms, a text that its task cannot read, no "=" in it, or
-            offsets beyond the position tables.
+        UserError: a model without named dimensions, with norms, or with hooks or the like; a text that its task cannot
+            read, no "=" in it, or offsets beyond the position tables.
     """
     dims, labels = (getattr(model.weight_map, name, None) for name in ("dims", "dim_labels"))
     if not dims or not labels:
         raise UserError(f"{model_word(model_name(model))} has no named dimensions; only hand-built models do.")
     if model.config.normalization_type is not None:
         raise UserError("The stream of a model with norms does not add up by stages.")
+    require_unaltered(model, "A named stream")
     task: Any = model.task
     read: Tensor = task.tokenise(tokens) if isinstance(tokens, str) else tokens
     texts = tuple(task.vocabulary[token] for token in read[0].tolist())

@@ -28,6 +28,7 @@ from interp.core.results import Provenance, Result
 from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
+from models.unaltered import require_unaltered
 
 _STEP = 0.01
 _RANGE = (-1.0, 20.0)
@@ -93,16 +94,22 @@ def sum_units(model: ArithmeticTransformer, task: Any = None, n: int = 200, seed
         task: in the shape to draw problems of; the model's own unless given.
 
     Raises:
-        UserError: a model without the named dimensions, or whose units do not share one reading.
+        UserError: a model without the named dimensions, with hooks or the like, in which no unit writes SUM, or whose
+            units do not share one reading of PRE_SUM.
     """
     dims = getattr(model.weight_map, "dims", None) or {}
     if not {"SUM", "PRE_SUM", "PRE_CARRY", "NUM"} <= set(dims):
         raise UserError("Only the hand-built transformer of multi-operand addition has SUM units.")
+    require_unaltered(model, "What the SUM units write")
     W_in, W_out = (w[0].detach().double() for w in (model.W_in, model.W_out))
     units = torch.nonzero(W_out[:, dims["SUM"]].abs().amax(1) > 0).flatten()
+    if not len(units):
+        raise UserError("No unit of this model writes SUM.")
     direction = W_in[:, units[0]]
     if (W_in[:, units] - direction[:, None]).abs().max() > 1e-6:
         raise UserError("The units that write SUM read different combinations of the stream.")
+    if not direction[dims["PRE_SUM"].start]:
+        raise UserError("The units that write SUM do not read PRE_SUM.")
     direction = direction / direction[dims["PRE_SUM"].start]
     task = resolve_coupled_task(model, task)
     sample, keys = draw_coupled(task, None, n, seed), key_sets(task)

@@ -37,6 +37,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
 from models.errors import UserError
+from models.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
@@ -170,8 +171,10 @@ def head_writes(
         untrained: control models; two freshly initialised copies unless given, none if there are no parameters.
 
     Raises:
-        UserError: another task, ids beyond the model's tables, fewer than 2 problems.
+        UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model with hooks or the like,
+            which may write something else than ``W_O`` says.
     """
+    require_unaltered(model, "What heads write")
     task = resolve_coupled_task(model, task)
     sample = draw_coupled(task, problems, n, seed)
     control = [

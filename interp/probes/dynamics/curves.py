@@ -18,7 +18,8 @@ from models.zoo import entry_file, read_entry
 class GrokkingCurves(Result):
     """Validation accuracy over training, all seeds. ``table`` is a Dataset over (seed, step): ``exact``, ``token``,
     ``loss`` (nats) and, in newer entries, ``uniform`` (exact match on the uniform half); NaN once a seed had ended.
-    ``grokked``: seeds that answer the whole test set."""
+    ``first_perfect``: the first step at which a seed was perfect on validation. ``grokked``: seeds that answer the
+    whole test set."""
 
     model: str
     table: xr.Dataset
@@ -64,12 +65,13 @@ def grokking_curves(entry: str) -> GrokkingCurves:
     table = xr.Dataset({name: (dims, curves[name].numpy().astype(np.float32)) for name in names}, coords)
     made = config["training"]
     size = made["recipe"]["validation_size"]
+    exact = {seed: table.exact.sel(seed=seed).values for seed in coords["seed"].tolist()}
     return GrokkingCurves(
         model=config["model"],
         table=table,
         chosen=made["seed"],
-        first_perfect={row["seed"]: row["first_perfect_step"] for row in rows if row["first_perfect_step"] is not None},
-        grokked=made["seeds_grokked"],
+        first_perfect={seed: int(coords["step"][(row == 1).argmax()]) for seed, row in exact.items() if 1 in row},
+        grokked=sum(row["exact_on_test"] == config["score"]["n"] for row in rows),
         start=made["start"]["origin"] if made.get("start") else None,
         provenance=Provenance(size, 0, "validation problems an evaluation, half uniform and half carry-rich"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,3 +180,32 @@ def test_the_units_figure_states_its_finding_and_names_what_is_read(units):
     assert f"{len(units.reading):,} of {len(units.reading):,}" in figure.layout.title.text
     assert "PRE_SUM + 0.1 PRE_CARRY - 0.1 NUM" in figure.layout.xaxis.title.text
     assert int(units.to_dataframe().digits.sum()) == len(units.reading)
+
+
+# ---- what is read off weights is not said of a model that computes something else
+
+
+@pytest.mark.parametrize("hook", ["blocks.0.attn.hook_z", "blocks.0.hook_attn_out", "blocks.0.hook_mlp_out"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: interp.named_stream(model, "$05+03=00>50>80"),
+        lambda model: interp.sum_units(model, n=2),
+        lambda model: interp.head_writes(model, n=2),
+    ],
+)
+def test_a_construction_whose_parts_are_replaced_is_refused(ask, hook):
+    model: Any = models.build("position-coupling-hand-built", max_operands=2, max_digits=1)
+    ask(model)
+    model.add_perma_hook(hook, lambda value, hook: torch.zeros_like(value))
+    with pytest.raises(UserError):
+        ask(model)
+
+
+@pytest.mark.parametrize(("weight", "axis", "name"), [("W_out", 1, "SUM"), ("W_in", 0, "PRE_SUM")])
+def test_units_that_write_no_sum_or_do_not_read_it_are_refused(weight, axis, name):
+    model: Any = models.build("position-coupling-hand-built", max_operands=2, max_digits=1)
+    matrix = model.weight_map.get_buffer(f"blocks/0/mlp/{weight}")
+    matrix.index_fill_(axis, torch.arange(matrix.shape[axis])[model.weight_map.dims[name]], 0)
+    with pytest.raises(UserError):
+        interp.sum_units(model, n=2)

@@ -1,0 +1,142 @@
+"""Exams of the questions about several models: beside each other, aligned, with each other's parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import interp
+from interp.compare.answers import Answer
+from tests.exams.exam import Case, Exam, register_exam
+from tests.exams.subjects import looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
+
+WITHOUT_CONTROL = 0
+ASKED = ("uniform", "all inputs", "attention: own column")
+
+
+def _apart(found: interp.Comparison) -> dict[str, float]:
+    """Distances of where heads look, of what tokens write, and of the answers."""
+    quantities = {"heads": "attention by role", "OV": "OV: token to logits", "answers": "logits by digit sum, carry"}
+    return {name: round(found.distance(quantity), 3) for name, quantity in quantities.items()}
+
+
+register_exam(
+    Exam(
+        "compare",
+        lambda pair: interp.compare(*pair, n=16, untrained=[untrained(5)]),
+        _apart,
+        presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
+        absence=Case(  # only what is looked at differs
+            lambda: (trained(), looks_everywhere()),
+            lambda got: got["OV"] == 0 and min(got["heads"], got["answers"]) > 0.3,
+        ),
+        inversion=Case(  # only what is written differs
+            lambda: (trained(), scaled("out_A", -1.0)),
+            lambda got: got["heads"] == 0 and got["OV"] == 1 and got["answers"] > 0.3,
+        ),
+        untrained=Case(lambda: (trained(), untrained()), lambda got: min(got.values()) > 0.7),
+    )
+)
+
+
+def _answers(found: interp.ModelTable) -> list[float | None]:
+    """How often it is right on samples and on all inputs, None without a proof, and attention on the own column."""
+    return [round(answer.value, 2) if isinstance(answer, Answer) else None for answer in found.rows[0].answers.values()]
+
+
+register_exam(
+    Exam(
+        "compare_models",
+        lambda model: interp.compare_models(
+            [model], questions=["uniform", "all inputs", "attention: own column"], n=40
+        ),
+        _answers,
+        presence=Case(trained, [1.0, 1.0, 0.87]),
+        absence=Case(lambda: without("out_A"), [0.0, None, 0.87]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0, None, 0.87]),
+        untrained=Case(untrained, [0.0, None, 0.13]),
+    )
+)
+
+
+def _before_and_after(found: Any) -> tuple[float, float, float]:
+    """Distance of all parameters as stored and aligned, and of what attention writes, aligned."""
+    table = found.distances().set_index("component")
+    return round(table.before["all"], 3), round(table.after["all"], 3), round(table.after["OV"], 3)
+
+
+register_exam(
+    Exam(
+        "align",
+        lambda pair: interp.align(*pair),
+        _before_and_after,
+        presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 0.2 and got[1:] == (0.0, 0.0)),
+        absence=Case(lambda: (trained(), scaled("norm_w", 2.0)), lambda got: got[0] == got[1] > 0 == got[2]),
+        inversion=Case(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == got[1] and got[2] == 1.0),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[1] > 0.5 and got[2] > 0.5),
+    )
+)
+
+
+def _barriers(found: interp.ModeConnectivity) -> tuple[float, float, float, float]:
+    """Barrier as stored and aligned, and whole answers right on the aligned line: at the better end, half-way."""
+    exact = found.table[found.table.path == "aligned"].exact.tolist()
+    stored, aligned = (round(found.barrier(path), 3) for path in ("as stored", "aligned"))
+    return stored, aligned, max(exact[0], exact[-1]), exact[len(exact) // 2]
+
+
+register_exam(
+    Exam(
+        "mode_connectivity",
+        lambda pair: interp.mode_connectivity(*pair, points=5, n=16, controls=False),
+        _barriers,
+        presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 1 and got[1:] == (0.0, 1.0, 1.0)),
+        absence=Case(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0)),
+        inversion=Case(lambda: (shaken(0.02), shaken(-0.02)), (0.0, 0.0, 0.0, 1.0)),  # a valley between them
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[2:] == (0.0, 0.0)),
+    )
+)
+
+
+def _distances(found: interp.SeedDistances) -> dict[str, float]:
+    columns = ("before", "after", "divergence", "agreement")
+    return {column: round(float(found.matrix(column)[0, 1]), 3) for column in columns}
+
+
+register_exam(
+    Exam(
+        "seed_distances",
+        lambda pair: interp.seed_distances(pair, names=["a", "b"], n=16, untrained=WITHOUT_CONTROL),
+        _distances,
+        presence=Case(
+            lambda: (trained(), moved()),
+            lambda got: got["before"] > 0.2 and got["after"] == got["divergence"] == 0 and got["agreement"] == 1,
+        ),
+        absence=Case(lambda: (trained(), without("out_A")), lambda got: got["after"] > 0.25 and got["agreement"] == 0),
+        inversion=Case(  # the same numbers, and the opposite answers
+            lambda: (trained(), negated("blocks.0.hook_resid_post")),
+            {"before": 0.0, "after": 0.0, "divergence": 1.0, "agreement": 0.0},
+        ),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got["after"] > 0.5 and got["agreement"] == 0),
+    )
+)
+
+
+def _swapped(found: interp.Swaps) -> tuple[float, float, float]:
+    """Whole answers right: of the model, with the other's pattern, and with the other's MLP."""
+    pattern, mlp = (float(found.swapped(name)["exact"]) for name in ("L0H0 pattern", "L0 MLP"))
+    return float(found.whole["exact"]), pattern, mlp
+
+
+register_exam(
+    Exam(
+        "swap_components",
+        lambda pair: interp.swap_components(
+            *pair, components=["L0H0 pattern", "L0 MLP"], n=24, n_fit=48, untrained=WITHOUT_CONTROL
+        ),
+        _swapped,
+        presence=Case(lambda: (trained(), moved()), (1.0, 1.0, 1.0)),
+        absence=Case(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0)),
+        inversion=Case(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0)),  # the other's pattern mends it
+        untrained=Case(lambda: (trained(), untrained()), (1.0, 0.0, 0.0)),
+    )
+)

@@ -1,0 +1,225 @@
+"""Exams of the probes that look and do not touch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import interp
+from interp.core.results import Provenance
+from interp.probes.dynamics import Reading, compute_training_dynamics
+from tests.exams.entries import ask_curves
+from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams.subjects import (
+    SHUFFLED,
+    arc,
+    helix,
+    looks_at,
+    negated,
+    noise,
+    planted,
+    trained,
+    untrained,
+    without,
+)
+
+LN10 = math.log(10)
+MADE_UP = Provenance(10, 0, "made up")
+
+
+def _gap(found: interp.AttentionByRole) -> tuple[float, bool]:
+    """The mean gap, and whether the statement tells it."""
+    return found.mean_gap()[0], "to 1" in found.statement()
+
+
+register_exam(
+    Exam(
+        "attention_by_role",
+        lambda model: interp.attention_by_role(model, n=32),
+        _gap,
+        presence=Case(lambda: looks_at(0.4, 0.04), lambda got: abs(got[0] - LN10) < 1e-3 and got[1]),
+        absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0]) < 1e-3),
+        inversion=Case(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0] + LN10) < 1e-3),
+        untrained=Case(untrained, lambda got: abs(got[0]) < 1),
+    )
+)
+
+
+def _carry_out(found: interp.CarryUnits) -> tuple[list[Any], bool]:
+    """What the units are said to carry and how, and whether unit 0 is on with the carry out."""
+    verdicts = found.verdicts()
+    return (
+        list(zip(verdicts.signal, verdicts.kind, strict=True)),
+        bool(found.table.auroc.sel(layer=0, unit=0, signal="carry_out") > 0.5),
+    )
+
+
+register_exam(
+    Exam(
+        "carry_units",
+        lambda model: interp.carry_units(model, n=400),
+        _carry_out,
+        presence=Case(trained, lambda got: got[0] == [("carry_out", "switch")] * 2 and got[1]),
+        absence=Case(lambda: without("W_fc1"), lambda got: {kind for _, kind in got[0]} == {"none"}),
+        inversion=Case(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: not got[1]),
+        untrained=Case(untrained, lambda got: {kind for _, kind in got[0]} == {"none"}),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "circle_fit",
+        interp.circle_fit,
+        lambda fit: (fit.is_arc, fit.ordered, round(fit.order, 6)),
+        presence=Case(arc, lambda got: got == (True, True, 1.0)),
+        absence=Case(lambda: arc(SHUFFLED), lambda got: got[:2] == (True, False)),
+        inversion=Case(lambda: arc(list(range(10))[::-1]), lambda got: got == (True, True, -1.0)),
+        untrained=Case(lambda: noise(10, 5), lambda got: got[:2] == (False, False)),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "helix_fit",
+        lambda rows: interp.helix_fit(rows, permutations=300),
+        lambda fit: (round(fit.period, 3), fit.p_value < 0.05),
+        presence=Case(helix, lambda got: got == (10.0, True)),
+        absence=Case(lambda: helix()[[*SHUFFLED, 11, 10]], lambda got: not got[1]),
+        inversion=Case(lambda: helix(-1), lambda got: got == (-10.0, True)),
+        untrained=Case(lambda: noise(12, 3, seed=2), lambda got: not got[1]),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "fourier_spectrum",
+        lambda table: interp.fourier_spectrum(table, permutations=300),
+        lambda found: (found.main, found.p_value < 0.05),
+        presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
+        absence=Case(lambda: arc(SHUFFLED), lambda got: not got[1]),
+        inversion=Case(  # the other way round is the same frequency
+            lambda: np.exp(-2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)
+        ),
+        untrained=Case(lambda: noise(10, 6, seed=1), lambda got: not got[1]),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "linear_probes",
+        lambda model: interp.linear_probes(model, n=600, signals="carry_out", sites="L0 post"),
+        lambda found: (float(found.overall("carry_out").accuracy[0]), float(found.overall("carry_out").untrained[0])),
+        presence=Case(trained, lambda got: got[0] > 0.98 > got[1]),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98),  # signs are no matter
+        untrained=Case(untrained, lambda got: got[0] < 0.65),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "logit_lens",
+        lambda model: interp.logit_lens(model, n=64),
+        lambda found: found.table.overall.values.tolist(),
+        presence=Case(trained, lambda got: got[-1] == 1.0 and got[0] < 0.2),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[-1] < 0.25),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[-1] < 0.05),
+        untrained=Case(untrained, lambda got: got[-1] < 0.3),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "logit_attribution",
+        lambda model: interp.logit_attribution(model, n=64),
+        lambda found: found.by_kind().to_dict(),
+        presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
+        absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
+        inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
+        untrained=Case(untrained, lambda got: abs(got["mlp"]) < 20),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "accuracy_by_chain",
+        lambda model: interp.accuracy_by_chain(model, n_per_length=30),
+        lambda found: (
+            found.to_dataframe().query("problems == 'stratified'").correct.sum()
+            / found.to_dataframe().query("problems == 'stratified'").n.sum()
+        ),
+        presence=Case(trained, (1.0)),
+        absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
+        untrained=Case(untrained, lambda got: got < 0.1),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "stress_suites",
+        lambda model: interp.stress_suites(model, n=20),
+        lambda found: 1 - float(found.to_dataframe().errors.sum() / found.to_dataframe().n.sum()),
+        presence=Case(trained, (1.0)),
+        absence=Case(lambda: without("out_A"), lambda got: got < 0.2),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
+        untrained=Case(untrained, lambda got: got < 0.2),
+    )
+)
+
+
+def _curve(*values: float) -> Any:
+    rows = [(2**i, {("loss", ""): Reading(float(value))}) for i, value in enumerate(values)]
+    return compute_training_dynamics(rows, "made up", 0, MADE_UP)
+
+
+register_exam(
+    Exam(
+        "training_dynamics",
+        lambda found: found,
+        lambda found: found.half_way().by[0],
+        presence=Case(lambda: _curve(4, 4, 4, 0, 0), (8.0)),
+        absence=Case(lambda: _curve(4, 4, 4, 4, 4), math.isnan),
+        inversion=Case(lambda: _curve(4, 0, 4, 4, 0), (16.0)),  # it falls, and comes back
+        untrained=Case(lambda: _curve(*(2.3 + 1e-4 * noise(5, 1)[:, 0])), math.isnan),
+    )
+)
+
+
+def _grokked(found: interp.GrokkingCurves) -> tuple[int, dict[int, int]]:
+    """Seeds that answer the whole test set, and the first step of each at which it was perfect on validation."""
+    return found.grokked, found.first_perfect
+
+
+register_exam(
+    Exam(
+        "grokking_curves",
+        ask_curves,
+        _grokked,
+        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+    )
+)
+register_exam(
+    Exam(
+        "explore",
+        lambda model: interp.explore(model, problem="57+48"),
+        lambda widget: tuple(widget.start["frames"][0][name] for name in ("answer", "right")),
+        presence=Case(trained, ("105", "105")),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] != got[1]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), ("99999999990", "105")),
+        untrained=Case(untrained, lambda got: got[0] != got[1]),
+    )
+)

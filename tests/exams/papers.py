@@ -1,0 +1,257 @@
+"""Exams of the probes that one paper's models need: many operands, position ids, responses token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import interp
+from tests.exams.coupled_subjects import (
+    NAMED,
+    PATTERN,
+    all_on_bos,
+    built,
+    changed,
+    even,
+    exchanged,
+    fewer_with_length,
+    first_head_even,
+    hooked,
+    peeks,
+    spoilt,
+    untrained_summer,
+    wrong_at,
+)
+from tests.exams.exam import REFUSED, Case, Exam, register_exam
+
+SUM = NAMED["SUM"]
+FOUR = {"sum": 0, "carry": 1, "arrow": 2, "eos": 3}
+SILENT = (None,) * 4
+W_O, W_V, W_OUT = "blocks.0.attn.W_O", "blocks.0.attn.W_V", "blocks.0.mlp.W_out"
+NO_SUCH_MODEL = Case(untrained_summer, REFUSED)  # its dimensions have no names
+
+
+def _writers(found: interp.NamedStream) -> tuple[list[str], list[str], bool]:
+    """Who writes the digit sum, who the carry, and whether all tokens are right."""
+    return found.writers()["PRE_SUM"], found.writers()["PRE_CARRY"], all(found.right)
+
+
+register_exam(
+    Exam(
+        "named_stream",
+        lambda model: interp.named_stream(model, "$0075+0084+0301+0999=0000>5700>9510>0640>9541"),
+        _writers,
+        presence=Case(built, (["L0H0"], ["L0H1"], True)),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
+        inversion=Case(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False)),
+        untrained=NO_SUCH_MODEL,
+    )
+)
+register_exam(
+    Exam(
+        "sum_units",
+        lambda model: interp.sum_units(model, n=20),
+        lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
+        presence=Case(built, (1.0, True)),
+        absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
+        inversion=Case(  # digit 9 for 0, and so on
+            lambda: changed(W_OUT, lambda weight: weight[:, SUM].copy_(weight[:, SUM].flip(1))), (0.0, False)
+        ),
+        untrained=NO_SUCH_MODEL,
+    )
+)
+
+
+def _needed(found: interp.NeededAttention) -> tuple[float, ...]:
+    """Head 0 on the digits to be added, then on those of the carry: share, and how often its heaviest keys are those"""
+    row = found.table.sel(layer=0, head=0)
+    return tuple(round(float(row[name].sel(role=role)), 3) for role in ("sum", "carry") for name in _SHARES)
+
+
+_SHARES = ("share", "agreement")
+register_exam(
+    Exam(
+        "needed_attention",
+        lambda model: interp.needed_attention(model, n=16, untrained=()),
+        _needed,
+        presence=Case(built, (0.667, 1.0, 0.0, 0.0)),
+        absence=Case(lambda: hooked(PATTERN, even), lambda got: max(got) < 0.1),
+        inversion=Case(lambda: exchanged("Q", "K"), (0.0, 0.0, 0.667, 1.0)),
+        untrained=Case(untrained_summer, lambda got: max(got) < 0.1),
+    )
+)
+register_exam(
+    Exam(
+        "head_roles",
+        lambda model: interp.head_roles(model, n=16),
+        lambda found: tuple(found.roles().values()),
+        presence=Case(built, tuple(FOUR)),
+        absence=Case(lambda: hooked(PATTERN, even), SILENT),
+        inversion=Case(lambda: exchanged("Q", "K"), ("carry", "sum", "arrow", "eos")),
+        untrained=Case(untrained_summer, SILENT),
+    )
+)
+
+
+def _substituted(found: interp.PatternSubstitution) -> dict[str, tuple[int, int]]:
+    """Problems that head 0 loses and wins by the ideal pattern of the digit sum, of the carry, and by silence."""
+    cells = found.table.sel(unit="L0H0")
+    names = ("ideal digit sum", "ideal carry", "zero")
+    return {name: (int(cells.lost.sel(pattern=name)), int(cells.won.sel(pattern=name))) for name in names}
+
+
+def _effects(total: tuple[int, int], carry: tuple[int, int], zero: tuple[int, int]) -> Mapping[str, tuple[int, int]]:
+    return {"ideal digit sum": total, "ideal carry": carry, "zero": zero}
+
+
+_NOTHING = _effects((0, 0), (0, 0), (0, 0))
+register_exam(
+    Exam(
+        "pattern_substitution",
+        lambda model: interp.pattern_substitution(model, n=24, bos=True, heads=[(0, 0)]),
+        _substituted,
+        presence=Case(built, _effects((0, 0), (24, 0), (24, 0))),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING),
+        inversion=Case(  # its own pattern is the one that breaks
+            lambda: hooked(PATTERN, first_head_even), _effects((0, 24), (0, 0), (0, 0))
+        ),
+        untrained=Case(untrained_summer, _NOTHING),
+    )
+)
+
+
+def _first(found: interp.FirstErrors) -> tuple[int, int, bool, dict[Any, int]]:
+    """Wrong problems, first errors at boundaries, whether these are too many for chance, and where they are."""
+    places = found.table["first"].fillna(0).stack(cell=("step", "place"))
+    where = {cell: int(count) for cell, count in zip(places.cell.values, places.values, strict=True) if count}
+    return found.wrong_problems, found.boundary_errors, found.p_boundary < 1e-6, where
+
+
+register_exam(
+    Exam(
+        "first_errors",
+        lambda model: interp.first_errors(model, n=24),
+        _first,
+        presence=Case(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24})),
+        absence=Case(built, (0, 0, False, {})),
+        inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
+        untrained=Case(untrained_summer, lambda got: got[0] == 24 and not got[2]),
+    )
+)
+
+
+def _slopes(found: interp.AttendedGrowth) -> list[float]:
+    """Tokens an operand of heads 0 to 3, and of all together."""
+    return found.slopes.slope.sel(measure="keys").values.round(2).tolist()
+
+
+register_exam(
+    Exam(
+        "attended_growth",
+        lambda model: interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4, untrained=()),
+        _slopes,
+        presence=Case(lambda: hooked(PATTERN, even), ([6.0] * 5)),  # half of twelve tokens an operand
+        absence=Case(lambda: hooked(PATTERN, all_on_bos), ([0.0] * 5)),
+        inversion=Case(lambda: hooked(PATTERN, fewer_with_length), lambda got: max(got) < -0.5),
+        untrained=Case(untrained_summer, lambda got: min(got) > 3),
+    )
+)
+
+
+def _matched(found: interp.CoupledComparison) -> tuple[float, bool, list[str]]:
+    """Mean distance, whether shuffled roles are farther, and the heads that the constructed four are matched with."""
+    return round(found.total["distance"], 3), found.total["p_shuffled"] < 0.05, found.pairs["head"].values.tolist()
+
+
+register_exam(
+    Exam(
+        "coupled_comparison",
+        lambda model: interp.coupled_comparison(model, n=16, untrained=()),
+        _matched,
+        presence=Case(built, (0.0, True, ["L0H0", "L0H1", "L0H2", "L0H3"])),
+        absence=Case(lambda: hooked(PATTERN, even), lambda got: got[0] > 0.8 and not got[1]),
+        inversion=Case(lambda: exchanged("Q", "K"), (0.0, True, ["L0H1", "L0H0", "L0H2", "L0H3"])),
+        untrained=Case(untrained_summer, lambda got: got[0] > 0.8 and not got[1]),
+    )
+)
+
+
+def _line(found: interp.HeadWrites) -> tuple[float, bool, float]:
+    """Head 0: share on a line in the digit's value, whether that is more than chance, share of odd against even."""
+    cell = found.table.sel(layer=0, head=0)
+    alternating = float(found.spectrum.sel(layer=0, head=0, frequency=5))
+    return round(float(cell.linear), 3), bool(cell.p_value < 0.05), round(alternating, 3)
+
+
+register_exam(
+    Exam(
+        "head_writes",
+        lambda model: interp.head_writes(model, n=64, untrained=()),
+        _line,
+        presence=Case(built, (1.0, True, 0.03)),
+        absence=Case(  # it writes whether the digit is odd
+            lambda: changed("embed.W_E", lambda weight: weight[:10, NAMED["NUM"]].remainder_(2)),
+            (0.03, False, 1.0),
+        ),
+        inversion=Case(  # falling or rising is one line
+            lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03)
+        ),
+        untrained=Case(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
+    )
+)
+
+
+# ---- what is right, by size and by position ids
+
+
+def _by_size(found: interp.ExactMatchGrid) -> list[list[float]]:
+    """Exact match by digits (1 and 2) and operands (2 and 3)."""
+    return found.accuracy.values.tolist()
+
+
+register_exam(
+    Exam(
+        "exact_match_grid",
+        lambda model: interp.exact_match_grid(model, largest=(3, 2), n=10, progress=False),
+        _by_size,
+        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
+        absence=Case(built, [[1, 1], [1, 1]]),
+        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
+        untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
+    )
+)
+
+
+def _right_starts(found: interp.OffsetSweep) -> tuple[list[int], float]:
+    """The first ids of level 1 from which all are right, if level 1 alone is moved; and the share at random ones."""
+    rows = found.table.query("moved == 'level 1' and correct == n")
+    return rows.start.tolist(), found.random.accuracy
+
+
+def _no_ids(ids: slice) -> Any:
+    """The construction without these position ids of level 1, of which it has sixteen."""
+    return changed("pos_embed.W_pos", lambda weight: weight[0, ids].zero_(), P1=4)
+
+
+register_exam(
+    Exam(
+        "offset_sweep",
+        lambda model: interp.offset_sweep(model, (2, 2), n=20),
+        _right_starts,
+        presence=Case(lambda: _no_ids(slice(7, None)), lambda got: got[0] == [1, 2, 3] and got[1] < 1),
+        absence=Case(lambda: built(P1=4), ([*range(1, 14)], 1.0)),
+        inversion=Case(lambda: _no_ids(slice(3)), lambda got: got[0] == [*range(3, 14)] and got[1] < 1),
+        untrained=Case(untrained_summer, ([], 0.0)),
+    )
+)
+register_exam(
+    Exam(
+        "greedy_agreement",
+        lambda model: interp.greedy_agreement(model, [(2, 2)], n=4),
+        lambda found: (found.disagreements, int(found.table.correct.sum()), int(found.table.answer_forced.sum())),
+        presence=Case(lambda: peeks(1), (4, 0, 4)),
+        absence=Case(built, (0, 4, 4)),
+        inversion=Case(lambda: peeks(-1), (4, 4, 0)),
+        untrained=Case(untrained_summer, (0, 0, 0)),
+    )
+)

@@ -1,0 +1,65 @@
+"""Exams of the proofs, and of the search where no proof reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import interp
+from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams.subjects import negated, scaled, trained, untrained, without
+
+ONE_ANSWER = (996_655_500 + 1) / 10**20  # right only where that is the sum: what the untrained adder always says
+
+
+def ties() -> Any:
+    """Every logit as large as the right one's."""
+    model = untrained()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    return model
+
+
+register_exam(
+    Exam(  # what it looks for is a failure
+        "attack",
+        lambda model: interp.attack(model, runs=200),
+        lambda found: (found.n_wrong["attack"] > 0, found.smallest_margin() > 0),
+        presence=Case(lambda: scaled("out_A", 0.97), lambda got: got == (True, False)),
+        absence=Case(trained, lambda got: got == (False, True)),
+        inversion=Case(ties, lambda got: got == (True, False)),
+        untrained=Case(untrained, lambda got: got == (True, False)),
+    )
+)
+
+
+def _proved(found: interp.Certificate) -> tuple[str, bool]:
+    """The verdict, and whether it shows a pair with another answer than its sum."""
+    shown = found.counterexample
+    return found.status, shown is not None and shown[2] != shown[0] + shown[1]
+
+
+register_exam(
+    Exam(
+        "certify",
+        lambda model: interp.certify(model, "interval", width=None),
+        _proved,
+        presence=Case(trained, ("certified", False)),
+        absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),  # weights of a right model
+        untrained=Case(untrained, ("refuted", True)),
+    )
+)
+register_exam(
+    Exam(
+        "accuracy_bounds",
+        lambda model: interp.accuracy_bounds(model, width=0.01),
+        lambda found: (float(found.lower), float(found.upper)),
+        presence=Case(trained, (1.0, 1.0)),
+        absence=Case(lambda: without("out_A"), (0.0, 0.0)),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, (ONE_ANSWER, ONE_ANSWER)),
+    )
+)

@@ -1,0 +1,224 @@
+"""Exams of the probes that touch: patching, edges, ablation, interchange."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import interp
+import models
+from interp.core.metrics import logit_diff
+from tests.exams.exam import REFUSED, Case, Exam, register_exam
+from tests.exams.rules import bypassed, chains, copies, ripples, running
+from tests.exams.subjects import (
+    carry_pairs,
+    negated,
+    scaled,
+    trained,
+    untrained,
+    without,
+)
+
+register_exam(
+    Exam(
+        "which_algorithm",
+        lambda model: interp.which_algorithm(model, n=150),
+        lambda found: found.winner(),
+        presence=Case(lambda: running(chains), ("chained",)),
+        absence=Case(lambda: running(copies), lambda got: got is None),
+        inversion=Case(lambda: running(ripples), ("ripple", "look-ahead")),
+        untrained=Case(untrained, lambda got: got is None),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "smallest_circuit",
+        lambda asked: interp.smallest_circuit(*asked, n_random=5),
+        lambda found: set(found.edges),
+        presence=Case(
+            lambda: carry_pairs(trained()),
+            {"embed->L0H0.v", "L0H0->MLP0", "L0H0->logits", "MLP0->logits"},
+        ),
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
+        inversion=Case(  # the pairs the other way round: the same edges carry the other answer
+            lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "MLP0->logits"} <= got
+        ),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
+    )
+)
+
+
+def _drops(found: Any) -> dict[str, float]:
+    table = found.table["drop"].sel(stratum="all").squeeze(drop=True)
+    return dict(zip(table.component.values.tolist(), table.values.tolist(), strict=True))
+
+
+register_exam(
+    Exam(
+        "component_ablation",
+        lambda model: interp.component_ablation(model, methods="zero", n=64, unchanged="keep"),
+        _drops,
+        presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0 MLP"] > 0.7),
+        absence=Case(lambda: without("W_fc1"), lambda got: got["L0 MLP"] == 0),
+        inversion=Case(  # a head that writes the opposite: without it no more digits are wrong
+            lambda: scaled("out_A", -1.0), lambda got: got["L0H0"] < 0.1
+        ),
+        untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "double_dissociation",
+        lambda model: interp.double_dissociation(model, n=128, signals="carry_out"),
+        lambda found: found.sentence().count("a double dissociation (contrast"),
+        presence=Case(trained, (1)),
+        absence=Case(lambda: without("W_fc1"), lambda got: got in (0, REFUSED)),
+        inversion=Case(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: got in (0, REFUSED)),
+        untrained=Case(untrained, lambda got: got in (0, REFUSED)),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "activation_patching",
+        lambda asked: interp.activation_patching(asked[0], asked[1], "v", by="role"),
+        lambda sweep: sweep.strongest(),
+        presence=Case(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
+        absence=Case(lambda: carry_pairs(without("out_A")), lambda got: math.isnan(got[1])),  # nothing to restore
+        inversion=Case(
+            lambda: carry_pairs(trained(), turned=True), lambda got: "previous operands" in got[0] and got[1] > 0.95
+        ),
+        untrained=Case(lambda: carry_pairs(untrained()), lambda got: math.isnan(got[1])),
+    )
+)
+
+
+def _strength(found: Any) -> dict[str, float]:
+    """Mean effect of every edge, exactly measured."""
+    frame = found.to_dataframe()
+    return dict(zip(frame.edge, frame["exact" if "exact" in frame else "effect"], strict=True))
+
+
+register_exam(
+    Exam(
+        "path_patching",
+        lambda asked: interp.path_patching(*asked),
+        _strength,
+        presence=Case(
+            lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] < -20 and got["embed->L0H0.q"] == 0
+        ),
+        absence=Case(lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or got["embed->L0H0.v"] == 0),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] < -20),
+        untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "edge_attribution",
+        lambda asked: interp.edge_attribution(*asked),
+        _strength,
+        presence=Case(lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] < -20),
+        absence=Case(
+            lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or abs(got["embed->L0H0.v"]) < 1e-6
+        ),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] < -20),
+        untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "causal_scrubbing",
+        lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=48),
+        lambda found: found.recovered()[0],
+        presence=Case(trained, lambda got: got > 0.99),
+        absence=Case(lambda: without("out_A"), REFUSED),
+        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),
+        untrained=Case(untrained, REFUSED),
+    )
+)
+
+
+register_exam(
+    Exam(
+        "interchange_sweep",
+        lambda model: interp.interchange_sweep(model, "total", 4, n=48),
+        lambda found: float(found.accuracy.max()),
+        presence=Case(trained, lambda got: got > 0.95),
+        absence=Case(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
+        inversion=Case(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),
+        untrained=Case(untrained, lambda got: got == REFUSED or got < 0.7),
+    )
+)
+
+
+def _largest_drops(found: Any) -> dict[str, float]:
+    """Accuracy lost without the number of a parameter that costs most."""
+    frame = found.to_dataframe()
+    return frame.groupby(frame.parameter.str.split("[").str[0])["drop"].max().to_dict()
+
+
+register_exam(
+    Exam(
+        "parameter_ablation",
+        lambda model: interp.parameter_ablation(model, n=32),
+        _largest_drops,
+        presence=Case(trained, lambda got: got["W_fc1"] > 0.3),
+        absence=Case(lambda: without("W_fc1"), lambda got: got["W_fc1"] == 0),
+        inversion=Case(lambda: scaled("W_fc1", -1.0), lambda got: got["W_fc1"] < 0.1),  # without it no less is right
+        untrained=Case(untrained, lambda got: max(map(abs, got.values())) < 0.2),
+    )
+)
+
+
+def _restored(asked: Any) -> tuple[float, dict[str, float]]:
+    """What the two runs differ by, and what patching the values at each role makes of it; in logits."""
+    model, pairs = asked
+    tokens = pairs.corrupted_tokens, pairs.clean_tokens
+    found = interp.patch_sweep(model, *tokens, logit_diff(pairs), "v", by="role", target=pairs.target)
+    assert found.found.source is not None  # patches come from a run
+    base, source = found.found.base.mean(), found.found.source.mean()
+    moved = found.labelled.squeeze(drop=True).mean("pair") - base
+    return float(source - base), dict(zip(moved.role.values.tolist(), moved.values.tolist(), strict=True))
+
+
+def _all_by_one_role(got: tuple[float, dict[str, float]]) -> bool:
+    span, moved = got
+    others = [abs(value) for role, value in moved.items() if role != "previous operands"]
+    return span > 50 and abs(moved["previous operands"] / span - 1) < 1e-4 and max(others) < 1e-4
+
+
+def _nothing(got: tuple[float, dict[str, float]]) -> bool:
+    return max(map(abs, (got[0], *got[1].values()))) < 0.01
+
+
+register_exam(
+    Exam(
+        "patch_sweep",
+        lambda asked: asked,
+        _restored,
+        presence=Case(lambda: carry_pairs(trained(), n=24), _all_by_one_role),
+        absence=Case(lambda: carry_pairs(without("out_A"), n=24), _nothing),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True, n=24), _all_by_one_role),
+        untrained=Case(lambda: carry_pairs(untrained(), n=24), _nothing),
+    )
+)
+register_exam(
+    Exam(
+        "chained_claims",
+        lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=64),
+        lambda found: (found.recovered()[0] > 0.99, found.recovered("all irrelevant")[0] > 0.99),
+        presence=Case(lambda: models.load("microadder-57-by-hand"), (True, False)),
+        absence=Case(bypassed, (True, True)),  # what it claims to matter does not
+        inversion="Claims say through which values a site matters, and none of that has a sign.",
+        untrained=Case(untrained, REFUSED),
+    )
+)
