@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import models
-from interp.compare.answers import Answer, DoesNotApply, Question, find_questions
+from interp.compare.answers import Question, find_questions
 from interp.compare.subject import CARRY_HEAVY, Subject, subject
 from interp.compare.table import ModelRow, ModelTable
+from interp.core.answers import Answer, DoesNotApply
+from interp.core.probe import probe
 from interp.core.results import Provenance
 from models.errors import UserError
 from models.tasks.base import Task
@@ -25,6 +27,7 @@ from models.tasks.sequences import SequenceTask
 PROBLEMS = 1000
 
 
+@probe("Models of any formats, asked the same questions")
 def compare_models(
     models: Sequence[Any],
     tasks: Task | Sequence[Any] | None = None,

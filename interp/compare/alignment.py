@@ -25,6 +25,7 @@ from torch import Tensor
 
 from interp.compare.symmetries import Parameters, symmetries_of
 from interp.compare.symmetries.base import tensor_weight
+from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from models.errors import UserError
@@ -79,6 +80,7 @@ def parametrised(model: Any, task: Any = None) -> Any:
     return from_transformer_lens(model, resolve_task(model, task))
 
 
+@probe("How far apart are two models' parameters, symmetries taken out?")
 def align(a: Any, b: Any, task: Any = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 

@@ -39,6 +39,7 @@ from interp.compare.result import Comparison
 from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
 from interp.core.controls import copies_to_draw
 from interp.core.parameters import parameters_beside
+from interp.core.probe import probe
 from interp.core.problems import digit_tokens, draw, resolve_task
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval, permutation_p
@@ -68,6 +69,7 @@ class _Side:
     whole: Mapping[str, Float[np.ndarray, "_ _"]]
 
 
+@probe("Two models of one format: what is alike, part by part?")
 def compare(
     a: Any,
     b: Any,

@@ -30,6 +30,7 @@ from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
+from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import require_evaluation_mode
@@ -115,6 +116,7 @@ class ModeConnectivity(Result):
         )
 
 
+@probe("Does the loss stay low on the line between two models?")
 def mode_connectivity(
     a: Any,
     b: Any,

@@ -22,9 +22,10 @@ from torch import Tensor
 import models
 from interp.causal.ablation.runs import run_ablations
 from interp.causal.interchange import InterchangeAccuracy, Site, interchange, which_algorithm
-from interp.compare.answers import Answer, Part, question
+from interp.compare.answers import question
 from interp.compare.subject import PLACES, Subject
 from interp.compare.unit_signals import unit_signals
+from interp.core.answers import Answer, Part
 from interp.core.components import Head
 from interp.core.problems import draw
 from interp.core.results import Rung

@@ -27,6 +27,7 @@ from torch import Tensor
 from interp.compare.alignment import align, parametrised
 from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
+from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
@@ -111,6 +112,7 @@ def _range(values: pd.Series) -> str:
     return f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
 
 
+@probe("How far apart are seeds, in parameters and in answers?")
 def seed_distances(
     models: Sequence[Any],
     names: Sequence[str] | None = None,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from interp.compare.answers import Answer, DoesNotApply, Question, answer_from_dict
+from interp.compare.answers import Question
 from interp.compare.subject import PLACES
+from interp.core.answers import Answer, DoesNotApply, answer_from_dict
 from interp.core.results import Provenance, Result
 from models.errors import UserError, unknown_name
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.compare.answers import Answer, Part
 from interp.compare.subject import Subject
+from interp.core.answers import Answer, Part
 from interp.core.signal_measures import RIVALS, separation, signal_name
 from models.errors import UserError
 

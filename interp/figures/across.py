@@ -10,9 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from interp.compare.answers import Answer, DoesNotApply, Question
+from interp.compare.answers import Question
 from interp.compare.subject import PLACES
 from interp.compare.table import ModelTable, value_text
+from interp.core.answers import Answer, DoesNotApply
 from interp.figures import theme
 from interp.figures.drawing import drawing
 from models.errors import UserError

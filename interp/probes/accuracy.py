@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from interp.core.probe import probe, task_variables
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from models.errors import UserError
@@ -51,6 +52,7 @@ class AccuracyByChain(Result):
         return pd.concat([table.assign(problems=name) for name, table in tables.items()], ignore_index=True)
 
 
+@probe("How often is it right, by the length of the carry chain?", needs=[task_variables("carry_in")])
 def accuracy_by_chain(
     model: Any, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
 ) -> AccuracyByChain:

@@ -29,6 +29,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.probes.geometry import (
@@ -170,6 +171,7 @@ class CircleFit(Result):
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
 
+@probe("Do the digits' embeddings lie on a circle?")
 def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
     """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
 
@@ -307,6 +309,7 @@ class FourierSpectrum(Result):
         return frame
 
 
+@probe("Which frequencies do the embeddings have?")
 def fourier_spectrum(table: Any, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:
     """Discrete Fourier spectrum of a table such as ``model.W_E`` [n, D] along its rows, without the mean.
 

@@ -16,6 +16,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.probes.embeddings import PERMUTATIONS, all_rows
@@ -79,6 +80,7 @@ class HelixFit(Result):
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
 
+@probe("Do the positions' embeddings lie on a helix?")
 def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
     """The helix through consecutive rows of a table such as ``model.W_pos[:10]`` [n, D].
 

@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from interp.core.probe import probe, task_of
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result, Rung
 from interp.core.sites import model_name
@@ -169,6 +170,7 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
     return found
 
 
+@probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
 def stress_suites(model: Any, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
     """Score a ten-digit adder on every suite.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from interp.proofs.certificate import IN_WORDS, Certificate
-from interp.proofs.certify import certify
+from interp.proofs.certify import certify_one_layer
 from interp.proofs.rungs import ArithmeticName
 from interp.proofs.stored import FILE, card_line, durable
 from models.errors import UserError
@@ -29,9 +29,9 @@ class Certifier:
 
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict:
         try:
-            certificate = certify(model, "float", width=None)
+            certificate = certify_one_layer(model, "float", width=None)
             if certificate.status != "refuted" and self.arithmetic != "float":
-                certificate = certify(model, self.arithmetic, width=None)
+                certificate = certify_one_layer(model, self.arithmetic, width=None)
         except UserError as error:  # these weights are beyond every method; later ones may not be
             return Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         on_grid = self.arithmetic == "float" and certificate.status == "sampled" and "reach" in certificate.classes
@@ -48,7 +48,7 @@ def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
     Raises:
         UserError: no method judges models of that name.
     """
-    certify(build(name), "float", width=None)
+    certify_one_layer(build(name), "float", width=None)
     return Certifier(arithmetic)
 
 

@@ -1,4 +1,4 @@
-"""``interp.certify``: is a one-layer adder right on all 10^20 pairs? A proof, a counterexample, or neither."""
+"""Is a one-layer adder right on all 10^20 pairs? A proof, a counterexample, or neither."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly fast
 _ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
 
 
-def certify(
+def certify_one_layer(
     model: Any,
     arithmetic: ArithmeticName = "float32",
     task: Any = None,

@@ -124,7 +124,7 @@ class Reading:
     unit: float  # a flipped sign lowers a score by twice this
 
 
-def certify(
+def certify_shape(
     model: Any, operands: int, digits: int, arithmetic: Arithmetic = "real", search: int = 64
 ) -> CoupledAdditionCertificate:
     """Prove the hand-built transformer right on all problems of a shape, or find one that it gets wrong.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from interp.core.probe import probe, task_of
 from interp.core.sites import model_name
 from interp.proofs import constant_attention
 from interp.proofs.accuracy_bounds import PAIRS, AccuracyBounds
@@ -24,7 +25,7 @@ from interp.proofs.scalar_verdicts import ScalarVerdicts
 from interp.proofs.window_diagrams import window_diagrams
 from interp.proofs.windows import window_verdicts
 from models.errors import UserError
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, FixedWidthAddition
 
 WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 #: How finely the attention scalar is told apart (method 1), round by round.
@@ -39,6 +40,7 @@ Verdicts = Sequence[Sequence[Diagram]]
 ENOUGH = 0.9
 
 
+@probe("On what share of all inputs is it right, between two exact numbers?", needs=[task_of(FixedWidthAddition)])
 def accuracy_bounds(
     model: Any, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
 ) -> AccuracyBounds:

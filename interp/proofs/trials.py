@@ -23,7 +23,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.problems import carry_rich
-from interp.proofs.certify import certify
+from interp.proofs.certify import certify_one_layer
 from interp.proofs.rungs import ArithmeticName
 from models.errors import UserError
 from models.evaluation import predict
@@ -119,7 +119,7 @@ def trial(
     noise = float(np.exp(rng.uniform(*np.log(NOISE))))
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
-    verdict = certify(model, arithmetic, width=None)
+    verdict = certify_one_layer(model, arithmetic, width=None)
     if verdict.status == "refuted":
         assert verdict.counterexample is not None
         tried = torch.tensor([verdict.counterexample[:2]])

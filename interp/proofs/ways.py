@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import certify as one_layer
 from interp.proofs import exhaustive, hand_built
 from interp.proofs.certificate import Certificate, load_certificate
+from interp.proofs.certify import certify_one_layer, check_certificate
 from interp.proofs.exact_accuracy import WIDTH
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, load_exhaustive, problem_space
 from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built, load_hand_built
@@ -98,7 +99,7 @@ def _hand_built(model: Any, task: Task, asked: Asked) -> Verdict:
 
 
 def _one_layer(model: Any, task: Task, asked: Asked) -> Verdict:
-    return one_layer.certify(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
+    return certify_one_layer(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
 
 
 def _not_built(model: Any, task: Task) -> str | None:
@@ -119,13 +120,14 @@ WAYS = (
         None,
         _no_ten_digits,
         _one_layer,
-        one_layer.check_certificate,
+        check_certificate,
         load_certificate,
     ),
     Way("exhaustive", exhaustive.METHOD, _too_many, _run_all, check_exhaustive, load_exhaustive),
 )
 
 
+@probe("Is it right on all inputs: a proof, or one that is wrong?")
 def certify(
     model: Any,
     arithmetic: ArithmeticName | None = None,
@@ -139,7 +141,7 @@ def certify(
     Args:
         model: one of this project's models; with ``task``, where the way allows it, a stock TransformerLens one.
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32"); what is run exhaustively is
-            run in the model's own arithmetic. See :func:`interp.proofs.certify.certify`.
+            run in the model's own arithmetic. See :func:`interp.proofs.certify.certify_one_layer`.
         task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS behind them.

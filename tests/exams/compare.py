@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import interp
-from interp.compare.answers import Answer
+from interp.core.answers import Answer
 from tests.exams.exam import Case, Exam, register_exam
 from tests.exams.subjects import looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 

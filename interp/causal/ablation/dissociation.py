@@ -35,6 +35,7 @@ from interp.causal.ablation.runs import check_methods, run_ablations
 from interp.causal.ablation.sweep import VERB, default_components
 from interp.core import signal_measures as measures
 from interp.core.components import Component, check_components, hooks_of
+from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
@@ -220,6 +221,7 @@ def _permutations(
     return np.quantile(null, 0.95, axis=0), p_value
 
 
+@probe("Which neuron is needed for which signal?")
 def double_dissociation(
     model: Any,
     units: Component | Sequence[Component] | None = None,

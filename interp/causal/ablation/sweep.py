@@ -30,6 +30,7 @@ from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.runs import METHODS, check_methods, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.metrics import Metric, resolve_metrics
+from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
@@ -197,6 +198,7 @@ def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
 
 
+@probe("What breaks without a head, a neuron, an attention edge?")
 def component_ablation(
     model: Any,
     components: Component | Sequence[Component] | None = None,

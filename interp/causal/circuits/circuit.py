@@ -32,6 +32,7 @@ from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
 from interp.core.metrics import Metric
+from interp.core.probe import probe
 from interp.core.problems import require_able
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -154,6 +155,7 @@ class Circuit(Result):
         return pd.DataFrame(rows).assign(n=self.provenance.n)
 
 
+@probe("Which edges are enough?")
 def smallest_circuit(
     model: Any,
     pairs: ProblemPairs,

@@ -41,6 +41,7 @@ from interp.causal.edges.masked import EXAMPLES_AT_ONCE, slices
 from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
@@ -153,6 +154,7 @@ class EdgeAttribution(Result):
         return table
 
 
+@probe("Which edges would matter, by gradients?")
 def edge_attribution(
     model: Any,
     pairs: ProblemPairs,

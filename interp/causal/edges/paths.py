@@ -25,6 +25,7 @@ from torch import Tensor
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs, slices
 from interp.core.metrics import Metric
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval
@@ -93,6 +94,7 @@ class PathPatching(Result):
         return effect_table(self.effects, self.provenance.seed or 0)
 
 
+@probe("Along which edge does the difference go?")
 def path_patching(
     model: Any,
     pairs: ProblemPairs,

@@ -45,6 +45,7 @@ from interp.causal.interchange.sites import (
     patched_logits,
     read_places,
 )
+from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
@@ -171,6 +172,7 @@ def partners(
     return torch.empty_like(order).index_copy(0, order, order[following]), sizes[kind] == 1
 
 
+@probe("Does a hypothesis about the algorithm keep the loss?")
 def causal_scrubbing(
     model: Any,
     claims: Claim | Sequence[Claim],

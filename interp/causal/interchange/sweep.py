@@ -19,6 +19,7 @@ import xarray as xr
 from interp.causal.interchange.accuracy import counted, proportion
 from interp.causal.interchange.pairs import draw_pairs
 from interp.causal.interchange.sites import Site, find_place, patched_logits, read_places
+from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
@@ -84,6 +85,7 @@ def residual_hooks(model: Any) -> list[str]:
     return [name for name in names if name in model.hook_dict]
 
 
+@probe("Where does a variable of the algorithm live?")
 def interchange_sweep(
     model: Any,
     variable: str,

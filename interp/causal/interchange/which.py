@@ -43,6 +43,7 @@ from torch import Tensor
 from interp.causal.interchange.accuracy import proportion
 from interp.causal.interchange.pairs import distinct_problems
 from interp.causal.interchange.sites import patched_logits
+from interp.core.probe import probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
@@ -230,6 +231,7 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
+@probe("Which symbolic algorithm do its answers follow?")
 def which_algorithm(
     model: Any,
     n: int = 1000,

@@ -40,6 +40,7 @@ from interp.causal.patching.values import (
     plain_values,
 )
 from interp.core.metrics import Metric, require_metrics, resolve_metrics
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
 from interp.core.stats import bootstrap_interval
@@ -175,6 +176,7 @@ class RawSweep:
         return values.isel(dull, drop=True)
 
 
+@probe("Which activation carries it, for tokens and metrics of one's own?")
 def patch_sweep(
     model: Any,
     base_tokens: Int[Tensor, "n pos"],
@@ -220,6 +222,7 @@ def patch_sweep(
     return _sweep(model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal)
 
 
+@probe("Which activation carries the difference between two problems?")
 def activation_patching(
     model: Any,
     pairs: ProblemPairs,

@@ -58,6 +58,7 @@ from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, l
 from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
 from interp.compare.swaps.stitch import Forward, stitched
 from interp.core.controls import copies_to_draw
+from interp.core.probe import probe
 from interp.core.problems import derangement, draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -71,6 +72,7 @@ _STITCHED_COPIES = 3
 _MARGIN = 8.0  # nats by which the right token leads on average, at least, where a map is fitted to the loss
 
 
+@probe("What survives when one model's parts replace the other's?")
 def swap_components(
     a: Any,
     b: Any,

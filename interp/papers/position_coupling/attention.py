@@ -35,11 +35,13 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
 from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.papers.position_coupling.patterns import Patterns, measure_rows, read_patterns
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -263,6 +265,7 @@ def mean_shares(model: Any, tokens: Any, keys: KeySets) -> Float[np.ndarray, "la
     return np.stack([share[..., keys.defined[i], i].mean((0, -1)) for i in range(2)], -1)
 
 
+@probe("Do heads look at the tokens that the answer needs?", needs=[task_of(MultiOperandAddition)])
 def needed_attention(
     model: Any,
     task: Any = None,

@@ -39,6 +39,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.probe import probe, task_of
 from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
@@ -47,6 +48,7 @@ from interp.papers.position_coupling.patterns import read_patterns
 from interp.papers.position_coupling.roles import HeadRoles, head_roles
 from interp.probes.attention import with_rows
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 
 OWN_MEAN, ZERO = "own mean", "zero"
 _TOKENS_AT_ONCE = 2**24
@@ -149,6 +151,7 @@ def compute_pattern_substitution(
     return PatternSubstitution(table, int(whole.sum()), dict(roles), bos, provenance)
 
 
+@probe("Is the ideal attention pattern enough?", needs=[task_of(MultiOperandAddition)])
 def pattern_substitution(
     model: Any,
     task: Any = None,

@@ -42,6 +42,7 @@ from jaxtyping import Bool, Float
 import models
 from interp.compare.matching import match
 from interp.core.controls import untrained_models
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
 from interp.papers.position_coupling.keys import (
@@ -55,6 +56,7 @@ from interp.papers.position_coupling.keys import (
 from interp.papers.position_coupling.patterns import CLIP, read_patterns
 from models.errors import UserError
 from models.hand_built import NAME
+from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")
 _PAIRINGS = 720
@@ -260,6 +262,7 @@ def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.rand
     return [float(distance[order, place].mean()) for order, place in zip(pairings, places, strict=True)]
 
 
+@probe("How near are trained heads to the constructed ones?", needs=[task_of(MultiOperandAddition)])
 def coupled_comparison(
     model: Any,
     task: Any = None,

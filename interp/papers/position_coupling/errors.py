@@ -25,11 +25,13 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
 from models.evaluation import predict
+from models.tasks.multi_addition import MultiOperandAddition
 
 BOUNDARY = "boundary"
 
@@ -158,6 +160,7 @@ def _confusions(
     )
 
 
+@probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
 def first_errors(model: Any, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0) -> FirstErrors:
     """Where a model of multi-operand addition goes wrong first; see the module.
 

@@ -36,12 +36,14 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from interp.core.controls import untrained_models
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.papers.position_coupling.keys import NEEDED, KeySets, key_sets, resolve_coupled_task
 from interp.papers.position_coupling.patterns import CLIP, measure_rows, read_patterns
 from models.errors import UserError
 from models.evaluation import score
+from models.tasks.multi_addition import MultiOperandAddition
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +171,7 @@ def count_attended(model: Any, tokens: Any, keys: KeySets) -> dict[str, Float[np
     return {name: np.concatenate(parts).astype(np.float64) for name, parts in collected.items()}
 
 
+@probe("Does the number of tokens attended to grow with the operands?", needs=[task_of(MultiOperandAddition)])
 def attended_growth(
     model: Any,
     task: Any = None,

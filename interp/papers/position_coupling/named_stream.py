@@ -25,9 +25,11 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
@@ -106,6 +108,7 @@ def as_fraction(value: float) -> str:
     return str(near) if abs(float(near) - value) <= NOTHING else f"{value:.2f}"
 
 
+@probe("What is in a construction's residual stream, by named dimension?", needs=[task_of(MultiOperandAddition)])
 def named_stream(
     model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], offsets: Sequence[int] | None = None
 ) -> NamedStream:

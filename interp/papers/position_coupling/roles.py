@@ -32,11 +32,13 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.papers.position_coupling.patterns import read_patterns
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 
 MAJORITY = 0.5  # share from which a head plays a role
 LEVEL = 0.05
@@ -203,6 +205,7 @@ def _shuffled_overlaps(
     return result
 
 
+@probe("Which constructed head does each head play?", needs=[task_of(MultiOperandAddition)])
 def head_roles(
     model: Any,
     task: Any = None,

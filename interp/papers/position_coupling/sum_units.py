@@ -24,9 +24,11 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.papers.position_coupling.keys import draw_coupled, key_sets, resolve_coupled_task
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
@@ -86,6 +88,7 @@ class SumUnits(Result):
         return by.agg(digits=("one_hot", "size"), one_hot=("one_hot", "all")).assign(n=self.provenance.n)
 
 
+@probe("From which number does a construction's MLP make a digit?", needs=[task_of(MultiOperandAddition)])
 def sum_units(model: ArithmeticTransformer, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.
 

@@ -32,11 +32,13 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.controls import untrained_models
+from interp.core.probe import probe, task_of
 from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
 from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
 from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition
 from models.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
@@ -154,6 +156,7 @@ def digit_effects(model: Any, tokens: Int[torch.Tensor, "n pos"]) -> Float[np.nd
     return torch.stack(result).numpy()
 
 
+@probe("Do heads write the digit sum linearly?", needs=[task_of(MultiOperandAddition)])
 def head_writes(
     model: Any,
     task: Any = None,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.checkpoint import parse_weights
@@ -48,6 +49,7 @@ class GrokkingCurves(Result):
         return self.table.to_dataframe().dropna().reset_index()
 
 
+@probe("When did each seed of an entry learn to add?")
 def grokking_curves(entry: str) -> GrokkingCurves:
     """The stored learning curves of a zoo entry.
 

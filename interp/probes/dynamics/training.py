@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.probes.dynamics.measures import Questions, Reading, find_measure, measure_names, measure_snapshot
@@ -143,6 +144,7 @@ def compute_training_dynamics(
     return TrainingDynamics(name, seed, xr.Dataset(data, coords), dict(left_out or {}), provenance)
 
 
+@probe("In what order did it all come in training?")
 def training_dynamics(
     source: str | Path,
     measures: str | Iterable[str] | None = None,

@@ -23,6 +23,7 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
@@ -254,6 +255,7 @@ def format_text(task: SequenceTask) -> str:
     return ", ".join(words)
 
 
+@probe("How often is it right, by digits and operands?", needs=[task_of(SequenceTask)])
 def exact_match_grid(
     model: Any,
     task: SequenceTask | None = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.probes.heatmaps.cells import CellScorer, Offsets, cell_problems
@@ -59,6 +60,7 @@ class OffsetSweep(Result):
         return frame.assign(accuracy=frame.correct / frame.n, low=[b[0] for b in bounds], high=[b[1] for b in bounds])
 
 
+@probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)])
 def offset_sweep(
     model: Any,
     shape: Sequence[int],
@@ -143,6 +145,7 @@ class GreedyAgreement(Result):
         raise UserError("There is no picture of this agreement; see to_dataframe().")
 
 
+@probe("Does greedy decoding agree with teacher forcing?", needs=[task_of(SequenceTask)])
 def greedy_agreement(
     model: Any,
     shapes: Iterable[Sequence[int]],

@@ -34,6 +34,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, require_sums
@@ -161,6 +162,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
+@probe("Who writes the answer, by role and neuron?")
 def logit_attribution(
     model: Any,
     task: Any = None,

@@ -33,6 +33,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
+from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
@@ -247,6 +248,7 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
     return [labels.index(at)]
 
 
+@probe("What can be read from a stream, and where?")
 def linear_probes(
     model: Any,
     task: Any = None,

@@ -18,6 +18,7 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_hook
@@ -138,6 +139,7 @@ class Attack(Result):
         write_json_atomic(path, self.to_dict())
 
 
+@probe("Where no proof reaches: can a search find a wrong answer?")
 def attack(
     model: Any,
     task: Any = None,

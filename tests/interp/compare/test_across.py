@@ -14,9 +14,10 @@ import torch
 
 import interp
 import models
-from interp.compare.answers import Answer, DoesNotApply, Part, find_questions, question, registered
+from interp.compare.answers import find_questions, question, registered
 from interp.compare.subject import subject
 from interp.compare.table import ModelRow, ModelTable, cell_text
+from interp.core.answers import Answer, DoesNotApply, Part
 from interp.core.random_draws import untrained_twin
 from interp.papers.studies.comparison import STORED, adders, stored_table
 from models.errors import UserError

@@ -13,7 +13,7 @@ from interp.papers.position_coupling.hand_built_grid import grid_problems, run_c
 from interp.proofs.coupled_addition import (
     CoupledAdditionCertificate,
     attended,
-    certify,
+    certify_shape,
     find_counterexample,
     read_heads,
     required_keys,
@@ -59,7 +59,7 @@ def gives_the_counterexample(model, certificate: CoupledAdditionCertificate) -> 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 1), (3, 2), (9, 9), (10, 10), (30, 1), (7, 23), (26, 11)])
 @pytest.mark.parametrize("arithmetic", ["real", "rounded"])
 def test_shapes_of_the_grid_are_certified(model, shape, arithmetic):
-    certificate = certify(model, *shape, arithmetic)
+    certificate = certify_shape(model, *shape, arithmetic)
     assert certificate.rung == "certified" and certificate.counterexample is None
     assert certificate.margin > (0.99 if arithmetic == "real" else 0.8)
     assert f"all 10^{shape[0] * shape[1]} problems" in certificate.sentence()
@@ -69,7 +69,7 @@ def test_shapes_of_the_grid_are_certified(model, shape, arithmetic):
 @hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([3.6, 5.0, 16.0, 30.7]))
 def test_a_certified_margin_is_a_lower_bound_of_every_measured_one(operands: int, digits: int, eta: float):
     model = models.build(NAME, max_operands=9, max_digits=9, eta=eta)
-    certificate = certify(model, operands, digits, "rounded")
+    certificate = certify_shape(model, operands, digits, "rounded")
     assert certificate.rung == "certified"
     measured = run_cell(model, grid_problems(operands, digits, 12, seed=1)).min_margin
     assert certificate.margin <= measured
@@ -77,7 +77,7 @@ def test_a_certified_margin_is_a_lower_bound_of_every_measured_one(operands: int
 
 def test_exact_arithmetic_and_the_certificate_agree_on_the_margin():
     model = models.build(NAME, max_operands=2, max_digits=2, dtype="float64")
-    assert certify(model, 2, 2).margin == pytest.approx(1.0, abs=1e-6)
+    assert certify_shape(model, 2, 2).margin == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_exact_arithmetic_and_the_certificate_agree_on_the_margin():
 def test_variants_of_the_construction_are_certified(variant):
     model = models.build(NAME, max_operands=5, max_digits=6, **variant)
     for arithmetic in ("real", "rounded"):
-        assert certify(model, 5, 6, arithmetic).rung == "certified"
+        assert certify_shape(model, 5, 6, arithmetic).rung == "certified"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_certified_as_a_real_function_and_left_open_with_rounding(dtype: str):
     model = models.build(NAME, max_operands=4, max_digits=4, dtype=dtype)
-    assert certify(model, 4, 4, "real").rung == "certified"
-    open_case = certify(model, 4, 4, "rounded")
+    assert certify_shape(model, 4, 4, "real").rung == "certified"
+    open_case = certify_shape(model, 4, 4, "rounded")
     assert open_case.rung == "open" and "no problem that was tried came out wrong" in open_case.sentence()
 
 
@@ -108,7 +108,7 @@ def test_the_stored_certificates_cover_the_grid_and_are_reproduced(model, arithm
     stored = load_certified_grids()[arithmetic]
     assert stored.margins.shape == (30, 30) and (stored.margins > 0.8).all()
     for shape in ((3, 2), (14, 6)):
-        assert 0 <= certify(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
+        assert 0 <= certify_shape(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
 
 
 # ---- what the steps say
@@ -179,7 +179,7 @@ def test_the_finite_set_has_every_digit_and_both_carries(model):
 @pytest.mark.parametrize(("operands", "digits"), [(3, 2), (3, 6), (1, 14)])
 def test_the_papers_bound_on_p1_is_refuted_by_a_problem_that_the_model_gets_wrong(operands: int, digits: int):
     model = models.build(NAME, max_operands=operands, max_digits=digits, last_next="paper")
-    certificate = certify(model, operands, digits)
+    certificate = certify_shape(model, operands, digits)
     assert certificate.rung == "refuted" and "attends to keys it should not" in certificate.obstacle
     assert certificate.counterexample.expected in ">$" and gives_the_counterexample(model, certificate)
     assert "Refuted" in certificate.sentence() and "the model writes" in certificate.sentence()
@@ -190,7 +190,7 @@ def test_temperatures_outside_the_window_are_refuted(eta: float, shape):
     low, high = eta_window(*shape)
     assert not low <= eta <= high
     model = models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta)
-    certificate = certify(model, *shape)
+    certificate = certify_shape(model, *shape)
     assert certificate.rung == "refuted" and gives_the_counterexample(model, certificate)
 
 
@@ -198,7 +198,7 @@ def test_temperatures_outside_the_window_are_refuted(eta: float, shape):
 def test_the_lower_end_of_the_window_is_where_certificates_begin(shape):
     low, _ = eta_window(*shape)
     certified = [
-        certify(models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta), *shape, search=0).rung
+        certify_shape(models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta), *shape, search=0).rung
         for eta in (1.01 * low, 0.9 * low)
     ]
     assert certified == ["certified", "open"]
@@ -219,7 +219,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_weight_that_breaks_the_argument_is_named(name: str):
     key, index, value, sentence = BROKEN[name]
-    certificate = certify(broken(key, index, value), 3, 3)
+    certificate = certify_shape(broken(key, index, value), 3, 3)
     assert certificate.rung in ("refuted", "open") and sentence in certificate.obstacle
     assert certificate.margin == float("-inf")
     if certificate.counterexample:
@@ -228,7 +228,7 @@ def test_a_weight_that_breaks_the_argument_is_named(name: str):
 
 def test_a_wrong_knot_is_refuted_in_the_last_step():
     model = broken("blocks.0.mlp.W_out", (30, slice(7, 17)), 0.0)
-    certificate = certify(model, 2, 3)
+    certificate = certify_shape(model, 2, 3)
     assert certificate.rung == "refuted" and "margin" in certificate.obstacle
     assert gives_the_counterexample(model, certificate)
 
@@ -239,8 +239,8 @@ def test_there_is_no_counterexample_to_a_right_model(model):
 
 def test_other_models_and_shapes_are_refused(model):
     with pytest.raises(UserError, match="hand-built Position Coupling transformer alone"):
-        certify(models.build("microadder-57"), 2, 2)
+        certify_shape(models.build("microadder-57"), 2, 2)
     with pytest.raises(UserError, match="at most 30 operands, not 31"):
-        certify(model, 31, 2)
+        certify_shape(model, 31, 2)
     with unchecked_shapes(), pytest.raises(UserError, match="'real' or 'rounded'"):
-        certify(model, 2, 2, "exact")  # type: ignore[arg-type]
+        certify_shape(model, 2, 2, "exact")  # type: ignore[arg-type]

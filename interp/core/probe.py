@@ -1,0 +1,217 @@
+"""The registry of probes: what can be asked of a model, what each question needs, and how to ask it.
+
+    @probe("How sure is it of each token?", needs=[columns])
+    def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
+
+One registration is enough: the probe is then ``interp.margins``, stands in ``interp.probes(model)`` and ``interp ask``,
+and, if it says how, on the models' pages (``page``), in :func:`interp.compare_models` and in
+:func:`interp.training_dynamics` (``scalar``). Modules of the rooms ``probes``, ``causal``, ``proofs``, ``compare`` and
+``papers`` are found by themselves; a probe of one's own registers itself where it is defined.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from interp.core.answers import Answer
+from models.errors import UserError, unknown_name
+from models.questions import question as checked
+
+ROOMS = ("probes", "causal", "proofs", "compare", "papers")
+#: Why a model cannot be asked, or nothing; ``task`` is the model's own, None where it does not say.
+Need = Callable[[Any, Any], str]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A probe's finding as one number: a column of a table of models, a curve over training.
+
+    ``of(result)`` reads it off; a change over training that is smaller than ``least`` counts as none.
+    """
+
+    heading: str
+    unit: str
+    of: Callable[[Any], Answer]
+    least: float = 0.0
+
+
+@dataclass(frozen=True)
+class OnPage:
+    """How a probe stands on a model's page: with these arguments (seconds of work), and these pictures.
+
+    ``arguments`` may be a function of the model. ``control``: say what an untrained copy gives.
+    """
+
+    arguments: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
+    pictures: tuple[str, ...] = ("",)
+    control: bool = True
+
+    def arguments_for(self, model: Any) -> dict[str, Any]:
+        return dict(self.arguments(model) if callable(self.arguments) else self.arguments)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One question. ``ask`` is the function, its arguments checked; ``why_not`` says whether a model can be asked."""
+
+    name: str
+    question: str
+    ask: Callable[..., Any]
+    needs: tuple[Need, ...] = ()
+    scalar: Scalar | None = None
+    page: OnPage | None = None
+
+    @property
+    def module(self) -> str:
+        return self.ask.__module__
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The parameters that must be given: ("model",), ("model", "pairs"), ("a", "b") and the like."""
+        parameters = inspect.signature(self.ask).parameters.values()
+        return tuple(each.name for each in parameters if each.default is each.empty and each.kind < each.VAR_POSITIONAL)
+
+    @property
+    def call(self) -> str:
+        return f"interp.{self.name}({', '.join(self.subjects)})"
+
+    def why_not(self, model: Any, task: Any = None) -> str:
+        """Why this model cannot be asked, in a few words; empty where nothing speaks against it."""
+        task = getattr(model, "task", None) if task is None else task
+        if task is None:
+            return "it does not say what its task is"
+        return next((why for need in self.needs if (why := need(model, task))), "")
+
+
+_PROBES: dict[str, Probe] = {}
+
+
+def probe(
+    question: str,
+    *,
+    needs: Sequence[Need] = (),
+    scalar: Scalar | None = None,
+    page: OnPage | None = None,
+    hooked: bool = True,
+) -> Callable[[_F], _F]:
+    """Register a function as a probe of its own name; the function itself stays as it is.
+
+    ``hooked``: whether its model must have hooks.
+
+    Raises:
+        UserError: another probe has the name.
+    """
+
+    def add(ask: _F) -> _F:
+        known = _PROBES.get(ask.__name__)
+        if known is not None and known.module != ask.__module__:
+            raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
+        asked = checked(ask, hooked=hooked)
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), scalar, page)
+        return ask
+
+    return add
+
+
+def registered() -> dict[str, Probe]:
+    """All probes by name, room by room."""
+    import_rooms()
+    order = {f"interp.{room}": index for index, room in enumerate(ROOMS)}
+    place = lambda each: order.get(".".join(each.module.split(".")[:2]), len(order))  # noqa: E731
+    return {each.name: each for each in sorted(_PROBES.values(), key=place)}
+
+
+@cache
+def import_rooms() -> None:
+    """Import every module that may register a probe."""
+    for room in ROOMS:
+        package = import_module(f"interp.{room}")
+        for module in walk_packages(package.__path__, f"interp.{room}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+
+
+def find_probe(name: str) -> Probe:
+    """A probe by name. Raises UserError with the closest match."""
+    known = registered()
+    if name not in known:
+        raise unknown_name("probe", name, known)
+    return known[name]
+
+
+def applying(model: Any, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
+    """The probes that need no more than ``subjects`` and that this model can be asked."""
+    for each in registered().values():
+        if each.subjects == subjects and not each.why_not(model, task):
+            yield each
+
+
+def probes(model: Any = None, task: Any = None) -> pd.DataFrame:
+    """What can be asked: a row per probe with its name, its question and the call; of a model, what applies to it.
+
+    Args:
+        model: any model with hooks; all probes without one.
+        task: of a model that does not say what its task is.
+    """
+    rows = [
+        {"probe": each.name, "question": each.question, "call": each.call}
+        for each in registered().values()
+        if model is None or not each.why_not(model, task)
+    ]
+    return pd.DataFrame(rows, columns=["probe", "question", "call"]).set_index("probe")
+
+
+# ---- what probes need of a model and its task
+
+
+def columns(model: Any, task: Any) -> str:
+    """An answer digit has operand digits of its own column."""
+    targets = range(len(task.target_roles))
+    return "" if any(task.relative_roles(t).get("own operands") for t in targets) else "its task has no columns"
+
+
+def neurons(model: Any, task: Any) -> str:
+    """There is an MLP."""
+    return "" if getattr(model.cfg, "d_mlp", 0) else "it has no MLP"
+
+
+def task_variables(*names: str) -> Need:
+    """The task computes these variables of a problem."""
+
+    def need(model: Any, task: Any) -> str:
+        missing = [name for name in names if name not in _variables(task)]
+        return f"its task does not compute {missing[0]}" if missing else ""
+
+    return need
+
+
+def task_of(*kinds: type) -> Need:
+    """The task is one of these."""
+
+    def need(model: Any, task: Any) -> str:
+        return "" if isinstance(task, kinds) else f"its task is no {kinds[0].__name__}"
+
+    return need
+
+
+def parameters(model: Any, task: Any) -> str:
+    """There are free parameters."""
+    return "" if any(True for _ in model.parameters()) else "it has no free parameters"
+
+
+def _variables(task: Any) -> set[str]:
+    import torch
+
+    try:
+        return set(task.variables(task.sample(2, torch.Generator().manual_seed(0))))
+    except (AttributeError, NotImplementedError, UserError):
+        return set()
