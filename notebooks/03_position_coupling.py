@@ -23,6 +23,7 @@ import numpy as np
 
 import interp
 import models
+from interp.probes.heatmaps.panels import GridPanel, GridPanels
 from interp.proofs.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # no parameters at all
@@ -217,10 +218,10 @@ grids = [
     for model in (trained, models.build("position-coupling-hand-built", max_operands=10, max_digits=10))
 ]
 panels = (
-    interp.GridPanel("trained", (grids[0],), chosen_among=8),  # seeds, on problems of two sizes beyond training
-    interp.GridPanel("hand-built", (grids[1],)),
+    GridPanel("trained", (grids[0],), chosen_among=8),  # seeds, on problems of two sizes beyond training
+    GridPanel("hand-built", (grids[1],)),
 )
-interp.GridPanels("Beyond training", panels).figure()
+GridPanels("Beyond training", panels).figure()
 
 # %% [markdown]
 # The trained model goes some way beyond its training sizes and then fails. With other seeds the picture is another one,

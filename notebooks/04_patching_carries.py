@@ -27,6 +27,7 @@ from plotly.subplots import make_subplots
 import interp
 import models
 from interp.causal.interchange.accuracy import proportion
+from interp.causal.patching import PatchingSweep
 from interp.figures import theme
 from models.tasks import problem_pairs
 
@@ -141,7 +142,7 @@ SITES = {
 rng = np.random.default_rng(0)
 
 
-def restored(sweep: interp.PatchingSweep, roles: tuple[str, ...]) -> tuple[float, float, float]:
+def restored(sweep: PatchingSweep, roles: tuple[str, ...]) -> tuple[float, float, float]:
     """Share restored by the role of these that does most, with a 95% bootstrap interval over pairs."""
     values = sweep.values.squeeze(drop=True).sel(role=list(roles)).transpose("role", "pair").values
     unpatched, other = (side.squeeze(drop=True).values for side in (sweep.unpatched, sweep.other))

@@ -35,7 +35,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
-from interp.core.probe import columns, neurons, probe
+from interp.core.probe import neurons, probe
 from interp.core.problems import Sample, chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.signal_measures import CAUSAL
@@ -261,7 +261,7 @@ def compute_carry_units(
     )
 
 
-@probe("Which neurons detect the carry, and which carry it?", needs=[columns, neurons])
+@probe("Which neurons detect the carry, and which carry it?", needs=[neurons])
 def carry_units(
     model: Any,
     task: Any = None,

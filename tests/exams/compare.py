@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import interp
+from interp.compare.connectivity import ModeConnectivity
+from interp.compare.result import Comparison
+from interp.compare.seeds import SeedDistances
+from interp.compare.swaps.result import Swaps
+from interp.compare.table import ModelTable
 from interp.core.answers import Answer
 from tests.exams.exam import Case, Exam, register_exam
 from tests.exams.subjects import looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
@@ -13,7 +18,7 @@ WITHOUT_CONTROL = 0
 ASKED = ("uniform", "all inputs", "attention: own column")
 
 
-def _apart(found: interp.Comparison) -> dict[str, float]:
+def _apart(found: Comparison) -> dict[str, float]:
     """Distances of where heads look, of what tokens write, and of the answers."""
     quantities = {"heads": "attention by role", "OV": "OV: token to logits", "answers": "logits by digit sum, carry"}
     return {name: round(found.distance(quantity), 3) for name, quantity in quantities.items()}
@@ -38,7 +43,7 @@ register_exam(
 )
 
 
-def _answers(found: interp.ModelTable) -> list[float | None]:
+def _answers(found: ModelTable) -> list[float | None]:
     """How often it is right on samples and on all inputs, None without a proof, and attention on the own column."""
     return [round(answer.value, 2) if isinstance(answer, Answer) else None for answer in found.rows[0].answers.values()]
 
@@ -77,7 +82,7 @@ register_exam(
 )
 
 
-def _barriers(found: interp.ModeConnectivity) -> tuple[float, float, float, float]:
+def _barriers(found: ModeConnectivity) -> tuple[float, float, float, float]:
     """Barrier as stored and aligned, and whole answers right on the aligned line: at the better end, half-way."""
     exact = found.table[found.table.path == "aligned"].exact.tolist()
     stored, aligned = (round(found.barrier(path), 3) for path in ("as stored", "aligned"))
@@ -97,7 +102,7 @@ register_exam(
 )
 
 
-def _distances(found: interp.SeedDistances) -> dict[str, float]:
+def _distances(found: SeedDistances) -> dict[str, float]:
     columns = ("before", "after", "divergence", "agreement")
     return {column: round(float(found.matrix(column)[0, 1]), 3) for column in columns}
 
@@ -121,7 +126,7 @@ register_exam(
 )
 
 
-def _swapped(found: interp.Swaps) -> tuple[float, float, float]:
+def _swapped(found: Swaps) -> tuple[float, float, float]:
     """Whole answers right: of the model, with the other's pattern, and with the other's MLP."""
     pattern, mlp = (float(found.swapped(name)["exact"]) for name in ("L0H0 pattern", "L0 MLP"))
     return float(found.whole["exact"]), pattern, mlp

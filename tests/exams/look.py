@@ -9,7 +9,9 @@ import numpy as np
 
 import interp
 from interp.core.results import Provenance
-from interp.probes.dynamics import Reading, compute_training_dynamics
+from interp.probes.attention import AttentionByRole
+from interp.probes.carry import CarryUnits
+from interp.probes.dynamics import GrokkingCurves, Reading, compute_training_dynamics
 from tests.exams.entries import ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
@@ -29,7 +31,7 @@ LN10 = math.log(10)
 MADE_UP = Provenance(10, 0, "made up")
 
 
-def _gap(found: interp.AttentionByRole) -> tuple[float, bool]:
+def _gap(found: AttentionByRole) -> tuple[float, bool]:
     """The mean gap, and whether the statement tells it."""
     return found.mean_gap()[0], "to 1" in found.statement()
 
@@ -47,7 +49,7 @@ register_exam(
 )
 
 
-def _carry_out(found: interp.CarryUnits) -> tuple[list[Any], bool]:
+def _carry_out(found: CarryUnits) -> tuple[list[Any], bool]:
     """What the units are said to carry and how, and whether unit 0 is on with the carry out."""
     verdicts = found.verdicts()
     return (
@@ -196,7 +198,7 @@ register_exam(
 )
 
 
-def _grokked(found: interp.GrokkingCurves) -> tuple[int, dict[int, int]]:
+def _grokked(found: GrokkingCurves) -> tuple[int, dict[int, int]]:
     """Seeds that answer the whole test set, and the first step of each at which it was perfect on validation."""
     return found.grokked, found.first_perfect
 

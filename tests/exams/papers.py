@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import interp
+from interp.papers.position_coupling.attention import NeededAttention
+from interp.papers.position_coupling.causal import PatternSubstitution
+from interp.papers.position_coupling.comparison import CoupledComparison
+from interp.papers.position_coupling.errors import FirstErrors
+from interp.papers.position_coupling.growth import AttendedGrowth
+from interp.papers.position_coupling.named_stream import NamedStream
+from interp.papers.position_coupling.writes import HeadWrites
+from interp.probes.heatmaps.grid import ExactMatchGrid
+from interp.probes.heatmaps.offset_sweeps import OffsetSweep
 from tests.exams.coupled_subjects import (
     NAMED,
     PATTERN,
@@ -31,7 +40,7 @@ W_O, W_V, W_OUT = "blocks.0.attn.W_O", "blocks.0.attn.W_V", "blocks.0.mlp.W_out"
 NO_SUCH_MODEL = Case(untrained_summer, REFUSED)  # its dimensions have no names
 
 
-def _writers(found: interp.NamedStream) -> tuple[list[str], list[str], bool]:
+def _writers(found: NamedStream) -> tuple[list[str], list[str], bool]:
     """Who writes the digit sum, who the carry, and whether all tokens are right."""
     return found.writers()["PRE_SUM"], found.writers()["PRE_CARRY"], all(found.right)
 
@@ -62,7 +71,7 @@ register_exam(
 )
 
 
-def _needed(found: interp.NeededAttention) -> tuple[float, ...]:
+def _needed(found: NeededAttention) -> tuple[float, ...]:
     """Head 0 on the digits to be added, then on those of the carry: share, and how often its heaviest keys are those"""
     row = found.table.sel(layer=0, head=0)
     return tuple(round(float(row[name].sel(role=role)), 3) for role in ("sum", "carry") for name in _SHARES)
@@ -93,7 +102,7 @@ register_exam(
 )
 
 
-def _substituted(found: interp.PatternSubstitution) -> dict[str, tuple[int, int]]:
+def _substituted(found: PatternSubstitution) -> dict[str, tuple[int, int]]:
     """Problems that head 0 loses and wins by the ideal pattern of the digit sum, of the carry, and by silence."""
     cells = found.table.sel(unit="L0H0")
     names = ("ideal digit sum", "ideal carry", "zero")
@@ -120,7 +129,7 @@ register_exam(
 )
 
 
-def _first(found: interp.FirstErrors) -> tuple[int, int, bool, dict[Any, int]]:
+def _first(found: FirstErrors) -> tuple[int, int, bool, dict[Any, int]]:
     """Wrong problems, first errors at boundaries, whether these are too many for chance, and where they are."""
     places = found.table["first"].fillna(0).stack(cell=("step", "place"))
     where = {cell: int(count) for cell, count in zip(places.cell.values, places.values, strict=True) if count}
@@ -140,7 +149,7 @@ register_exam(
 )
 
 
-def _slopes(found: interp.AttendedGrowth) -> list[float]:
+def _slopes(found: AttendedGrowth) -> list[float]:
     """Tokens an operand of heads 0 to 3, and of all together."""
     return found.slopes.slope.sel(measure="keys").values.round(2).tolist()
 
@@ -158,7 +167,7 @@ register_exam(
 )
 
 
-def _matched(found: interp.CoupledComparison) -> tuple[float, bool, list[str]]:
+def _matched(found: CoupledComparison) -> tuple[float, bool, list[str]]:
     """Mean distance, whether shuffled roles are farther, and the heads that the constructed four are matched with."""
     return round(found.total["distance"], 3), found.total["p_shuffled"] < 0.05, found.pairs["head"].values.tolist()
 
@@ -176,7 +185,7 @@ register_exam(
 )
 
 
-def _line(found: interp.HeadWrites) -> tuple[float, bool, float]:
+def _line(found: HeadWrites) -> tuple[float, bool, float]:
     """Head 0: share on a line in the digit's value, whether that is more than chance, share of odd against even."""
     cell = found.table.sel(layer=0, head=0)
     alternating = float(found.spectrum.sel(layer=0, head=0, frequency=5))
@@ -204,7 +213,7 @@ register_exam(
 # ---- what is right, by size and by position ids
 
 
-def _by_size(found: interp.ExactMatchGrid) -> list[list[float]]:
+def _by_size(found: ExactMatchGrid) -> list[list[float]]:
     """Exact match by digits (1 and 2) and operands (2 and 3)."""
     return found.accuracy.values.tolist()
 
@@ -222,7 +231,7 @@ register_exam(
 )
 
 
-def _right_starts(found: interp.OffsetSweep) -> tuple[list[int], float]:
+def _right_starts(found: OffsetSweep) -> tuple[list[int], float]:
     """The first ids of level 1 from which all are right, if level 1 alone is moved; and the share at random ones."""
     rows = found.table.query("moved == 'level 1' and correct == n")
     return rows.start.tolist(), found.random.accuracy

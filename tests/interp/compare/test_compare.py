@@ -14,6 +14,7 @@ from torch import Tensor
 import interp
 import models
 from interp.compare.circuits import NAMES
+from interp.compare.result import Comparison
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate
@@ -22,16 +23,16 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 @pytest.fixture(scope="module")
-def itself() -> interp.Comparison:
+def itself() -> Comparison:
     return interp.compare(dense(), dense(), n=12, untrained=[dense(seed) for seed in (1, 2, 3)])
 
 
 @pytest.fixture(scope="module")
-def seeds() -> interp.Comparison:
+def seeds() -> Comparison:
     return interp.compare(models.build("microadder-57", seed=1), models.build("microadder-57", seed=2), n=24)
 
 
-def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself: interp.Comparison):
+def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself: Comparison):
     assert itself.table["distance"].max() < 1e-7
     assert all(a == b for a, b in itself.head_pairs)
     assert (itself.unit_pairs["a"] == itself.unit_pairs["b"]).all()
@@ -41,7 +42,7 @@ def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself:
     assert itself.parameters is not None and (itself.parameters["difference"] == 0).all()
 
 
-def test_every_kind_of_table_is_there(itself: interp.Comparison):
+def test_every_kind_of_table_is_there(itself: Comparison):
     assert set(itself.table["part"]) == {"heads", "units", "circuits", "responses", "embeddings"}
     assert set(NAMES.values()) <= set(itself.table["quantity"])
 
@@ -68,7 +69,7 @@ def test_what_a_basis_changes_is_not_seen(change: Change):
     assert all(a == b for a, b in result.head_pairs)
 
 
-def test_another_seed_is_as_far_as_untrained_copies_are(seeds: interp.Comparison):
+def test_another_seed_is_as_far_as_untrained_copies_are(seeds: Comparison):
     assert seeds.control[1] == 39
     row = seeds.table[seeds.table["quantity"] == NAMES["logits"]].iloc[0]
     assert row["p_untrained"] > 0.05
@@ -176,7 +177,7 @@ def test_comparing_changes_neither_model():
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-def test_the_result_says_tabulates_and_draws_itself(seeds: interp.Comparison):
+def test_the_result_says_tabulates_and_draws_itself(seeds: Comparison):
     text, html = seeds.sentence(), seeds._repr_html_()
     assert "microadder-57 (a) beside microadder-57 (b)" in text
     assert f"{seeds.distance('attention by role'):.3f}" in text

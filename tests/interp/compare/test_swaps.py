@@ -16,7 +16,7 @@ from torch import Tensor
 import interp
 import models
 from interp.compare.swaps.parts import EVERYTHING
-from interp.compare.swaps.result import SOURCES
+from interp.compare.swaps.result import SOURCES, Swaps
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.two_digit import TwoDigitAddition
@@ -26,18 +26,18 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 @pytest.fixture(scope="module")
-def gauge() -> interp.Swaps:
+def gauge() -> Swaps:
     trained = models.load("microadder-57")
     return interp.swap_components(trained, gauge_copy(trained), n=64, n_fit=96, untrained=3)
 
 
 @pytest.fixture(scope="module")
-def trained() -> interp.Swaps:
+def trained() -> Swaps:
     a, b = models.load("microadder-57"), models.load("microadder-67")
     return interp.swap_components(a, b, n=64, n_fit=96, untrained=2, stitch=["L0 MLP"])
 
 
-def losses(result: interp.Swaps, source: str = "swapped") -> dict[str, float]:
+def losses(result: Swaps, source: str = "swapped") -> dict[str, float]:
     return {name: float(result.rows(name, source)["loss"].iloc[0]) for name in result.components}
 
 
@@ -60,7 +60,7 @@ def test_a_models_own_parts_change_nothing(layers: int):
     assert len(mapped) and mapped["r2"].to_numpy() == pytest.approx(1)
 
 
-def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: interp.Swaps):
+def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: Swaps):
     assert gauge.whole["right"] == gauge.whole["n"] == 64
     assert set(gauge.kept()) == set(gauge.components)
     for name in gauge.components:
@@ -74,7 +74,7 @@ def test_the_same_model_in_another_basis_and_order_keeps_every_answer(gauge: int
     assert "keeps" in gauge.sentence() or "keep" in gauge.sentence()
 
 
-def test_the_controls_lose_what_the_same_model_keeps(gauge: interp.Swaps):
+def test_the_controls_lose_what_the_same_model_keeps(gauge: Swaps):
     for name in gauge.components:
         assert gauge.rows(name, "ablated")["exact"].max() < 0.2, name
         assert gauge.rows(name, "untrained")["exact"].max() < 0.3, name
@@ -96,14 +96,14 @@ def test_swapping_changes_neither_model():
 # ---- what the numbers are
 
 
-def test_two_trained_adders_share_their_attention(trained: interp.Swaps):
+def test_two_trained_adders_share_their_attention(trained: Swaps):
     for name in ("L0H0 pattern", "L0H0 values", "L0H0 output", "L0 attention", "L0 stream"):
         row = trained.swapped(name)
         assert row["exact"] > 0.9 and row["recovered_low"] > 0.9, name
         assert row["p_untrained"] == pytest.approx(1 / 3), name
 
 
-def test_a_map_fitted_to_the_loss_does_better_than_least_squares_and_not_for_untrained_models(trained: interp.Swaps):
+def test_a_map_fitted_to_the_loss_does_better_than_least_squares_and_not_for_untrained_models(trained: Swaps):
     least, best = trained.swapped("L0 MLP"), trained.rows("L0 MLP", "stitched").iloc[0]
     assert best["loss"] < least["loss"] and best["exact"] > least["exact"]
     assert best["r2"] < least["r2"], "least squares leave the least"
@@ -148,7 +148,7 @@ def _problems(task: Any, n: int, seed: int) -> Tensor:
     return torch.cat((fit, held_out))
 
 
-def test_exact_match_by_carry_chain_adds_up_to_the_whole(trained: interp.Swaps):
+def test_exact_match_by_carry_chain_adds_up_to_the_whole(trained: Swaps):
     chains = trained.by_chain.groupby(["component", "source", "copy"])[["n", "right"]].sum()
     for row in trained.table.itertuples():
         found = chains.loc[(row.component, row.source, row.copy)]
@@ -290,7 +290,7 @@ def test_a_model_that_diverged_is_refused(which: int):
 # ---- what the result says
 
 
-def test_the_result_says_tabulates_and_draws_itself(trained: interp.Swaps):
+def test_the_result_says_tabulates_and_draws_itself(trained: Swaps):
     text = trained.sentence()
     assert f"{len(trained.kept())} of {len(trained.components)} swaps keep at least 95%" in text
     assert f"{trained.swapped(EVERYTHING)['exact']:.3f}" in text and "untrained" in text
@@ -307,7 +307,7 @@ def test_the_result_says_tabulates_and_draws_itself(trained: interp.Swaps):
         trained.figure(measure="exac")
 
 
-def test_unknown_rows_are_refused_with_the_closest(trained: interp.Swaps):
+def test_unknown_rows_are_refused_with_the_closest(trained: Swaps):
     with pytest.raises(UserError, match="Did you mean 'L0 MLP'"):
         trained.rows("L0 MPL")
     with pytest.raises(UserError, match="no source 'shufled'"):
@@ -315,9 +315,9 @@ def test_unknown_rows_are_refused_with_the_closest(trained: interp.Swaps):
     assert [len(trained.rows("L0 MLP", source)) for source in SOURCES] == [1, 1, 1, 1, 1, 2, 2]
 
 
-def test_a_stored_result_says_and_draws_the_same(trained: interp.Swaps):
-    again = interp.Swaps.from_dict(json.loads(json.dumps(trained.to_dict())))
+def test_a_stored_result_says_and_draws_the_same(trained: Swaps):
+    again = Swaps.from_dict(json.loads(json.dumps(trained.to_dict())))
     assert again.sentence() == trained.sentence() and again.control == trained.control
     assert again.figure(measure="recovered").to_json() == trained.figure(measure="recovered").to_json()
     with pytest.raises(UserError, match="not a stored result"):
-        interp.Swaps.from_dict({"table": []})
+        Swaps.from_dict({"table": []})

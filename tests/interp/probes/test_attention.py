@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.core.results import Provenance
-from interp.probes.attention import gap_interval, times
+from interp.probes.attention import AttentionByRole, compute_attention_by_role, gap_interval, times
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.weight_maps import DenseWeights
@@ -26,10 +26,10 @@ TARGETS = [role.label for role in TASK.target_roles]
 KEYS = [role.label for role in TASK.roles][:33]
 
 
-def compute(pattern: np.ndarray) -> interp.AttentionByRole:
+def compute(pattern: np.ndarray) -> AttentionByRole:
     """The result for patterns [n, layer, head, target, key] of the ten-digit task."""
     provenance = Provenance(len(pattern), 0, "made-up patterns")
-    return interp.compute_attention_by_role([pattern], ROLES, TARGETS, KEYS, provenance, permutations=49)
+    return compute_attention_by_role([pattern], ROLES, TARGETS, KEYS, provenance, permutations=49)
 
 
 def softmax_patterns(scores: np.ndarray) -> np.ndarray:
@@ -147,7 +147,7 @@ def test_a_figure_is_captioned_with_the_statement():
     assert result.statement() in result.figure().layout.title.text.replace("<br>", " ")
 
 
-def drawn_gap(seed: int, n: int = 12) -> interp.AttentionByRole:
+def drawn_gap(seed: int, n: int = 12) -> AttentionByRole:
     """Inputs that move all targets alike: own weight 0.4 + noise, previous 0.05 - noise/10."""
     noise = 0.1 * np.random.default_rng(seed).normal(size=(n, 1, 1, 1))
     pattern = np.array(np.broadcast_to(planted((0.35, 0.35), (0.05, 0.05), 0.05)[:1], (n, 1, 1, 12, 33)))
@@ -187,7 +187,7 @@ def test_chunks_of_any_size_give_the_same_result():
     pattern = random_patterns(3, n=10)
     provenance = Provenance(10, 0, "made-up patterns")
     whole = compute(pattern)
-    parts = interp.compute_attention_by_role(
+    parts = compute_attention_by_role(
         (pattern[i : i + 3] for i in range(0, 10, 3)), ROLES, TARGETS, KEYS, provenance, permutations=49
     )
     for name in ("weight", "spread", "entropy", "entropy_spread"):
@@ -223,12 +223,12 @@ def test_the_main_head_is_the_one_on_the_own_and_previous_column():
 )
 def test_patterns_that_do_not_fit_their_roles_are_refused(pattern, roles, says):
     with pytest.raises(UserError, match=says):
-        interp.compute_attention_by_role([pattern], roles, TARGETS, KEYS, Provenance(1, 0, "made-up patterns"))
+        compute_attention_by_role([pattern], roles, TARGETS, KEYS, Provenance(1, 0, "made-up patterns"))
 
 
 def test_no_pattern_at_all_is_refused():
     with pytest.raises(UserError, match="no attention pattern"):
-        interp.compute_attention_by_role([], ROLES, TARGETS, KEYS, Provenance(0, 0, "nothing"))
+        compute_attention_by_role([], ROLES, TARGETS, KEYS, Provenance(0, 0, "nothing"))
 
 
 # ---- models

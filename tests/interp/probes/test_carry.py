@@ -13,6 +13,7 @@ import models
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from interp.core.signal_measures import RIVALS, column_signals
+from interp.probes.carry import CarryUnits, compute_carry_units
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from tests.interp.conftest import stock_copy
@@ -30,14 +31,14 @@ def variables() -> dict[str, np.ndarray]:
     return {name: values[:, :10].numpy() for name, values in found.items()}
 
 
-def planted(signal: str, noise: float = 0.1, breaks: str = "with") -> interp.CarryUnits:
+def planted(signal: str, noise: float = 0.1, breaks: str = "with") -> CarryUnits:
     """One unit that follows a signal; its ablation breaks the columns "with" the signal, "without" it, or "none"."""
     label = column_signals(variables(), 0)[signal]
     rng = np.random.default_rng(1)
     activation = (2.0 * label - 1 + noise * rng.normal(size=label.shape))[:, :, None, None]
     clean = np.ones_like(label)
     ablated = {"with": ~label, "without": label, "none": clean}[breaks]
-    return interp.compute_carry_units(
+    return compute_carry_units(
         activation, np.maximum(activation, 0), variables(), clean, {(0, 0): ablated}, Provenance(N, 0, "made-up units")
     )
 
@@ -65,7 +66,7 @@ def of_activation(pre: np.ndarray, post: np.ndarray) -> dict:
     parts = (part[:, :, None, None].astype(float) for part in (pre, post))
     ablated = {(0, 0): ~label}
     made_up = Provenance(N, 0, "made-up units")
-    return interp.compute_carry_units(*parts, variables(), np.ones_like(label), ablated, made_up).verdict(0, 0)
+    return compute_carry_units(*parts, variables(), np.ones_like(label), ablated, made_up).verdict(0, 0)
 
 
 def test_a_switch_is_earned_by_saturation():
@@ -113,9 +114,7 @@ def test_noise_carries_nothing():
     activation = rng.normal(size=(N, 10, 2, 3))
     clean = np.ones((N, 10), dtype=bool)
     ablated = {(1, 2): rng.random((N, 10)) < 0.5}
-    result = interp.compute_carry_units(
-        activation, activation, variables(), clean, ablated, Provenance(N, 0, "made-up units")
-    )
+    result = compute_carry_units(activation, activation, variables(), clean, ablated, Provenance(N, 0, "made-up units"))
     assert result.verdicts()["signal"].isna().all()
     assert result.sentence().startswith("None of 6 MLP units")
     assert np.abs(result.table.auroc.values - 0.5).max() < 0.1
@@ -145,9 +144,7 @@ def test_accuracy_is_measured_on_problems_that_did_not_choose_the_threshold():
     small = {name: values[:30] for name, values in variables().items()}
     activation = rng.normal(size=(30, 10, 1, 40))
     clean = np.ones((30, 10), dtype=bool)
-    table = interp.compute_carry_units(
-        activation, activation, small, clean, {}, Provenance(30, 0, "made-up units")
-    ).table
+    table = compute_carry_units(activation, activation, small, clean, {}, Provenance(30, 0, "made-up units")).table
     gain = table.accuracy - table.majority
     assert float(gain.sel(signal=list(RIVALS)).mean()) < 0.0
 
@@ -156,9 +153,7 @@ def test_units_that_were_not_ablated_say_so():
     label = column_signals(variables(), 0)["carry_out"]
     activation = label[:, :, None, None].astype(float)
     clean = np.ones_like(label)
-    result = interp.compute_carry_units(
-        activation, activation, variables(), clean, {}, Provenance(N, 0, "made-up units")
-    )
+    result = compute_carry_units(activation, activation, variables(), clean, {}, Provenance(N, 0, "made-up units"))
     assert result.verdict(0, 0)["kind"] == "not ablated"
     assert "set to zero" not in result.sentence()
     with pytest.raises(UserError, match="max_ablated"):
@@ -168,7 +163,7 @@ def test_units_that_were_not_ablated_say_so():
 def test_a_diverged_model_is_refused():
     activation = np.full((N, 10, 1, 1), np.nan)
     with pytest.raises(UserError, match="diverged"):
-        interp.compute_carry_units(
+        compute_carry_units(
             activation, activation, variables(), np.ones((N, 10), dtype=bool), {}, Provenance(N, 0, "made-up units")
         )
 

@@ -12,6 +12,7 @@ import interp
 import models
 from interp.core.controls import untrained_copy
 from interp.core.results import Provenance
+from interp.papers.position_coupling.attention import compute_needed_attention
 from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, KeySets, key_sets
 from interp.papers.position_coupling.patterns import measure_rows, read_patterns
 from models.errors import UserError
@@ -170,7 +171,7 @@ def test_a_head_that_picks_one_of_two_digits_by_value_has_the_same_mean_and_anot
         patterns[:, :, :, query] = 0
         patterns[:, 0, 0, query, pair] = 0.5
         patterns[np.arange(n), 0, 1, query, np.where(coin[:, target], pair[0], pair[1])] = 1
-    result = interp.compute_needed_attention([patterns], keys, task.shape, Provenance(n, 0, "made-up problems"))
+    result = compute_needed_attention([patterns], keys, task.shape, Provenance(n, 0, "made-up problems"))
     both, one = (result.table.sel(layer=0, head=head, role="sum") for head in (0, 1))
     assert float(both.share) == float(one.share) == pytest.approx(1)
     assert np.abs(result.pattern.values[0, 0] - result.pattern.values[0, 1]).max() < 0.15
@@ -184,9 +185,7 @@ def test_the_mean_pattern_is_the_mean_over_problems_whatever_the_chunks(hand_bui
     whole = np.concatenate(list(read_patterns(hand_built, tokens)))
     provenance = Provenance(6, 0, "made-up problems")
     parts = [whole[:1], whole[1:5], whole[5:]]
-    first, second = (
-        interp.compute_needed_attention(x, key_sets(task), task.shape, provenance) for x in ([whole], parts)
-    )
+    first, second = (compute_needed_attention(x, key_sets(task), task.shape, provenance) for x in ([whole], parts))
     assert first.pattern.values == pytest.approx(whole.mean(0), abs=1e-6)
     assert first.pattern.values == pytest.approx(second.pattern.values, abs=1e-9)
     assert first.to_dataframe().select_dtypes("number").equals(second.to_dataframe().select_dtypes("number"))

@@ -10,6 +10,7 @@ import torch
 import interp
 import models
 from interp.core.results import Provenance
+from interp.papers.position_coupling.errors import FirstErrors, compute_first_errors
 from interp.papers.position_coupling.figures.attention import segments
 from interp.papers.position_coupling.keys import key_sets
 from models.errors import UserError
@@ -30,9 +31,9 @@ def right_tokens(n: int) -> np.ndarray:
     return TASK.targets(TASK.sample(n, torch.Generator().manual_seed(0))).numpy()
 
 
-def compute(predicted: np.ndarray, expected: np.ndarray) -> interp.FirstErrors:
+def compute(predicted: np.ndarray, expected: np.ndarray) -> FirstErrors:
     provenance = Provenance(len(expected), 0, "made-up problems")
-    return interp.compute_first_errors(predicted, expected, KEYS, TASK.vocabulary, TASK.shape, provenance)
+    return compute_first_errors(predicted, expected, KEYS, TASK.vocabulary, TASK.shape, provenance)
 
 
 def test_a_perfect_model_has_no_first_error(hand_built):

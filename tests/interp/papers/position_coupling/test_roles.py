@@ -9,9 +9,12 @@ import torch
 import interp
 import models
 from interp.core.results import Provenance
+from interp.papers.position_coupling.causal import compute_pattern_substitution
 from interp.papers.position_coupling.comparison import GROUPS, distances, match, role_groups, role_masses
 from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, key_sets
 from interp.papers.position_coupling.patterns import read_patterns
+from interp.papers.position_coupling.roles import compute_head_roles
+from interp.papers.position_coupling.writes import compute_head_writes
 from models.errors import UserError
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.weight_maps import DenseWeights
@@ -55,7 +58,7 @@ def test_roles_follow_the_heads_when_their_order_changes(hand_built):
     task = hand_built.task.at(3, 3)
     rows = rows_of(hand_built, task)
     order = [2, 0, 3, 1]
-    result = interp.compute_head_roles([rows[:, :, order]], key_sets(task), MADE_UP, draws=99)
+    result = compute_head_roles([rows[:, :, order]], key_sets(task), MADE_UP, draws=99)
     assert list(result.roles().values()) == [HAND_BUILT_HEADS[head] for head in order]
 
 
@@ -70,7 +73,7 @@ def test_attention_blind_to_roles_plays_none():
     task = MultiOperandAddition(3, 3)
     keys = key_sets(task)
     rows = (keys.visible / keys.visible.sum(-1, keepdims=True))[None, None, None]
-    result = interp.compute_head_roles([np.repeat(rows, 2, 0)], keys, MADE_UP, draws=99)
+    result = compute_head_roles([np.repeat(rows, 2, 0)], keys, MADE_UP, draws=99)
     assert result.role(0, 0) is None
 
 
@@ -78,7 +81,7 @@ def test_a_role_that_untrained_heads_play_as_well_is_not_granted(hand_built):
     task = hand_built.task.at(3, 3)
     rows = rows_of(hand_built, task)
     control = np.ones((1, 1, 4, 4))
-    result = interp.compute_head_roles([rows], key_sets(task), MADE_UP, untrained=control, draws=99)
+    result = compute_head_roles([rows], key_sets(task), MADE_UP, untrained=control, draws=99)
     assert set(result.roles().values()) == {None}
 
 
@@ -90,7 +93,7 @@ def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
     for target in np.flatnonzero(keys.defined[0]):
         rows[..., target, 0] = 0
         rows[..., target, np.flatnonzero(keys.member[0, target])[0]] = 1
-    result = interp.compute_head_roles([rows], keys, MADE_UP, draws=99)
+    result = compute_head_roles([rows], keys, MADE_UP, draws=99)
     assert result.role(0, 0) == "sum"
     assert float(result.table.overlap.sel(layer=0, head=0, role="sum")) == pytest.approx(0.5)
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1)
@@ -109,7 +112,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
     rows = rows_of(hand_built, task)
     resting = 0.05 * rows
     resting[..., 0] += 0.95
-    result = interp.compute_head_roles([resting], key_sets(task), MADE_UP, draws=99)
+    result = compute_head_roles([resting], key_sets(task), MADE_UP, draws=99)
     assert set(result.roles().values()) == {None}
     assert float(result.table.share.sel(layer=0, head=0, role="sum")) == pytest.approx(1, abs=1e-3)
 
@@ -147,9 +150,7 @@ def test_without_the_share_of_bos_the_constructed_sum_is_half_too_large(hand_bui
 def test_substitution_counts_what_is_lost_and_won():
     before = np.array([[True, True]] * 6 + [[True, False]] * 4)
     after = np.array([[True, True]] * 4 + [[False, True]] * 4 + [[True, True]] * 2)
-    result = interp.compute_pattern_substitution(
-        before, {("L0H0", "zero"): after}, {"L0H0": None}, Provenance(10, 0, "x")
-    )
+    result = compute_pattern_substitution(before, {("L0H0", "zero"): after}, {"L0H0": None}, Provenance(10, 0, "x"))
     cell = result.table.sel(unit="L0H0", pattern="zero")
     assert (result.before, int(cell.right), int(cell.lost), int(cell.won)) == (6, 6, 2, 2)
     assert float(cell.p_changed) == 1 and float(cell.tokens) == pytest.approx(0.8)
@@ -235,7 +236,7 @@ def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
     circle = np.stack((np.cos(angle), np.sin(angle)), -1)
     random = np.random.default_rng(0).normal(size=(10, 400))
     padded = np.pad(circle, ((0, 0), (0, 398)))
-    result = interp.compute_head_writes(np.stack((padded, random))[None], MADE_UP)
+    result = compute_head_writes(np.stack((padded, random))[None], MADE_UP)
     assert result.spectrum.values[0, 0] == pytest.approx([1, 0, 0, 0, 0], abs=1e-9)
     assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
     assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)
