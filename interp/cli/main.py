@@ -8,6 +8,7 @@
     interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
     interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
+    interp ask microadder-57                     what can be asked of it; with a probe's name, the answer
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
     interp compare microadder-57 adder-456       models beside each other: matched, or question by question
     interp report                                report.html on the zoo's ten-digit adders
@@ -34,6 +35,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from interp.cli.ask import Ask
 from interp.cli.attack import AttackModel
 from interp.cli.compare import Compare
 from interp.cli.explore import Explore
@@ -259,6 +261,7 @@ COMMANDS: dict[str, Any] = {
     "solve": Solve,
     "score": Score,
     "certify": Certify,
+    "ask": Ask,
     "attack": AttackModel,
     "compare": Compare,
     "report": Report,

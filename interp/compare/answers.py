@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from interp.core import probe
 from interp.core.answers import Answer
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from interp.compare.subject import Subject
-
-Unit = Literal["share", "count", "separability", "radii"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Question:
     name: str
     heading: str
     words: str
-    unit: Unit
+    unit: str  # "share", "count", or the name of a unit
     parts: str = ""
 
 
@@ -37,7 +36,7 @@ Ask = Callable[["Subject"], Answer]
 _REGISTRY: dict[str, tuple[Question, Ask]] = {}
 
 
-def question(name: str, heading: str, words: str, unit: Unit, parts: str = "") -> Callable[[Ask], Ask]:
+def question(name: str, heading: str, words: str, unit: str, parts: str = "") -> Callable[[Ask], Ask]:
     """Register a function as a question. Raises UserError for a name that is taken."""
 
     def add(ask: Ask) -> Ask:
@@ -50,10 +49,26 @@ def question(name: str, heading: str, words: str, unit: Unit, parts: str = "") -
 
 
 def registered() -> MappingProxyType[str, tuple[Question, Ask]]:
-    """All questions with their functions, in the order of the columns."""
+    """All questions with their functions, in the order of the columns; those of probes that give a number come last."""
     import interp.compare.questions  # noqa: F401  which registers them
 
-    return MappingProxyType(_REGISTRY)
+    scalars = {each.name: (_column(each), _ask(each)) for each in probe.registered().values() if each.scalar}
+    return MappingProxyType(_REGISTRY | scalars)
+
+
+def _column(each: probe.Probe) -> Question:
+    assert each.scalar is not None
+    return Question(each.name, each.scalar.heading, each.question, each.scalar.unit)
+
+
+def _ask(each: probe.Probe) -> Ask:
+    def ask(subject: Subject) -> Answer:
+        assert each.scalar is not None
+        if why := each.why_not(subject.model, subject.task):
+            raise UserError(f"{each.name} does not apply: {why}.")
+        return each.scalar.of(each.ask(subject.model, task=subject.task, n=subject.n, seed=subject.seed))
+
+    return ask
 
 
 def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:

@@ -50,15 +50,14 @@ class Scalar:
 class OnPage:
     """How a probe stands on a model's page: with these arguments (seconds of work), and these pictures.
 
-    ``arguments`` may be a function of the model. ``control``: say what an untrained copy gives.
+    ``pictures`` are names of drawings; ``control``: also say what an untrained copy gives, where the result does not;
+    ``most``: parameters of a model that is not too large for it.
     """
 
-    arguments: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     pictures: tuple[str, ...] = ("",)
-    control: bool = True
-
-    def arguments_for(self, model: Any) -> dict[str, Any]:
-        return dict(self.arguments(model) if callable(self.arguments) else self.arguments)
+    control: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 from torch import Tensor
 
-from interp.core.probe import probe
+from interp.core.probe import OnPage, probe
 from interp.core.problems import chunks, digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
@@ -387,7 +387,7 @@ def with_rows(
     return pattern
 
 
-@probe("Where does each answer digit look?")
+@probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))
 def attention_by_role(
     model: Any,
     task: Any = None,

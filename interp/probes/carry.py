@@ -35,7 +35,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
-from interp.core.probe import neurons, probe
+from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.signal_measures import CAUSAL
@@ -261,7 +261,11 @@ def compute_carry_units(
     )
 
 
-@probe("Which neurons detect the carry, and which carry it?", needs=[neurons])
+@probe(
+    "Which neurons detect the carry, and which carry it?",
+    needs=[neurons],
+    page=OnPage(pictures=("", "ablation"), control=True, most=1_000),
+)
 def carry_units(
     model: Any,
     task: Any = None,

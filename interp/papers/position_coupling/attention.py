@@ -35,7 +35,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
-from interp.core.probe import probe, task_of
+from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
 from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
@@ -265,7 +265,11 @@ def mean_shares(model: Any, tokens: Any, keys: KeySets) -> Float[np.ndarray, "la
     return np.stack([share[..., keys.defined[i], i].mean((0, -1)) for i in range(2)], -1)
 
 
-@probe("Do heads look at the tokens that the answer needs?", needs=[task_of(MultiOperandAddition)])
+@probe(
+    "Do heads look at the tokens that the answer needs?",
+    needs=[task_of(MultiOperandAddition)],
+    page=OnPage({"n": 64}, ("", "shares")),
+)
 def needed_attention(
     model: Any,
     task: Any = None,

@@ -42,7 +42,7 @@ from jaxtyping import Bool, Float
 import models
 from interp.compare.matching import match
 from interp.core.controls import untrained_models
-from interp.core.probe import probe, task_of
+from interp.core.probe import OnPage, parameters, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
 from interp.papers.position_coupling.keys import (
@@ -262,7 +262,11 @@ def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.rand
     return [float(distance[order, place].mean()) for order, place in zip(pairings, places, strict=True)]
 
 
-@probe("How near are trained heads to the constructed ones?", needs=[task_of(MultiOperandAddition)])
+@probe(
+    "How near are trained heads to the constructed ones?",
+    needs=[task_of(MultiOperandAddition), parameters],
+    page=OnPage({"n": 64}),
+)
 def coupled_comparison(
     model: Any,
     task: Any = None,

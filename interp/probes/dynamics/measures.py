@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.core import probe
 from interp.core import signal_measures as carry_measures
 from interp.core.problems import Sample, draw, right_tokens
 from interp.core.stats import clopper_pearson, mean_interval
@@ -117,15 +118,34 @@ def register_measure(measure: Measure) -> Measure:
 
 
 def measure_names() -> list[str]:
-    """The registered measures, in order."""
-    return list(_MEASURES)
+    """The registered measures, in order; those of probes that give a number come last."""
+    return list(_measures())
+
+
+def _measures() -> dict[str, Measure]:
+    found = {each.name: _from_probe(each) for each in probe.registered().values() if each.scalar is not None}
+    return _MEASURES | found
+
+
+def _from_probe(each: probe.Probe) -> Measure:
+    scalar = each.scalar
+    assert scalar is not None
+
+    def compute(model: Any, questions: Questions) -> dict[str, Reading]:
+        if why := each.why_not(model, questions.task):
+            raise UserError(f"{each.name} does not apply: {why}.")
+        found = scalar.of(each.ask(model, task=questions.task, n=questions.n, seed=questions.seed))
+        return {"": Reading(found.value, *(math.nan if end is None else end for end in (found.low, found.high)))}
+
+    return Measure(each.name, f"{scalar.heading} ({scalar.unit})", compute, scalar.least)
 
 
 def find_measure(name: str) -> Measure:
     """A measure by name. Raises UserError with the closest match."""
-    if name not in _MEASURES:
-        raise unknown_name("measure", name, _MEASURES)
-    return _MEASURES[name]
+    known = _measures()
+    if name not in known:
+        raise unknown_name("measure", name, known)
+    return known[name]
 
 
 def measure_snapshot(

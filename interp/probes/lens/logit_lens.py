@@ -28,7 +28,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
-from interp.core.probe import probe
+from interp.core.probe import OnPage, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
@@ -156,7 +156,7 @@ def _summary(
     return LogitLens(name, xr.Dataset(data, {"point": points, "target": targets}), provenance)
 
 
-@probe("What would each stream answer?")
+@probe("What would each stream answer?", page=OnPage({"n": 64, "resamples": 200}))
 def logit_lens(
     model: Any, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
 ) -> LogitLens:

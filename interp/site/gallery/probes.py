@@ -1,4 +1,4 @@
-"""The probes of a model's page, by the task that it is for; sized so that each takes seconds."""
+"""The probes of a model's page: those of the registry that say how they stand on one."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import pandas as pd
 from markupsafe import Markup
 
 import models
-from interp.core.controls import untrained_models
+from interp.core.controls import untrained_copy
 from interp.core.parameters import parameter_table
+from interp.core.probe import OnPage, Probe, applying
 from interp.core.problems import DIGIT_TOKENS
-from interp.papers.position_coupling.attention import needed_attention
-from interp.papers.position_coupling.comparison import coupled_comparison
 from interp.probes.accuracy import accuracy_by_chain
-from interp.probes.attention import attention_by_role
-from interp.probes.carry import carry_units
 from interp.probes.embeddings import circle_fit, fourier_spectrum
 from interp.probes.helices import helix_fit
 from interp.site.gallery.render import Part, control, folded, paragraph, table
 from interp.site.pages import figure_data
+from models.errors import UserError
 from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.multiplication import Multiplication
+from models.tasks.parity import Parity
 from models.tasks.two_digit import TwoDigitAddition, all_problems
 
 SMALL = 1_000  # parameters of a model all of whose numbers and units are shown
-N, FEW = 1024, 64  # problems of a probe; of one that looks at every token of long sequences
+N = 1024  # problems of a probe that does not say how many
+SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplication: (2, 2), Parity: (8,)}
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems of each carry-chain length, of small models and others
 
 
@@ -65,52 +66,51 @@ def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 
-def adder_parts(model: Any, learned: bool) -> list[Part]:
-    """Attention by role, carry units, embeddings and every number of a small ten-digit adder, with their controls."""
-    fresh = untrained_models(model, None, 1, 0)[0] if learned else None
-    attention, units = attention_by_role(model, n=N), carry_units(model, n=N)
-    looks = [paragraph(attention.sentence())]
-    detects = [paragraph(units.sentence())]
-    if fresh is not None:
-        looks.append(control(attention_by_role(fresh, n=N).sentence()))
-        detects.append(control(carry_units(fresh, n=N).sentence()))
-    looks += [figure_data(attention.figure()), figure_data(attention.figure("pattern"))]
-    detects += [figure_data(units.figure()), figure_data(units.figure("ablation"))]
-    digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
-    shapes: list[Markup] = []
-    fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
-    for words, fit, rows in (*fits, ("Columns", helix_fit, columns)):
-        found = fit(rows)
-        shapes += [paragraph(f"{words}: {found.sentence()}"), figure_data(found.figure())]
-    return [
-        Part("attention", "Where does each answer digit look?", looks),
-        Part("carry", "Which units detect the carry?", detects),
-        Part("embeddings", "What shape are the embeddings?", shapes),
-    ]
+def probe_parts(model: Any, learned: bool) -> list[Part]:
+    """Every registered probe that says how it stands on a page and that applies; the embeddings of small adders.
 
-
-def coupled_parts(model: Any) -> list[Part]:
-    """Which tokens each head needs, and the heads beside the constructed ones, on three operands of three digits."""
-    task = model.task.at(3, 3)
-    found = needed_attention(model, task, n=FEW)
-    layer, head = found.strongest(1)[0]
-    items = [
-        figure_data(found.figure(layer=layer, head=head)),
-        figure_data(found.figure("shares")),
-    ]
-    parts = [Part("attention", "Where does each token look?", items)]
-    if any(True for _ in model.parameters()):
-        beside = coupled_comparison(model, task, n=FEW, untrained=untrained_models(model, None, 5, 0))
-        text = "Against five untrained copies; interp.coupled_comparison takes 39."
-        parts.append(Part("beside", "Beside the hand-built model", [paragraph(text), figure_data(beside.figure())]))
+    Args:
+        learned: whether the model was trained, so that an untrained copy is a control.
+    """
+    task, size = _task(model), sum(p.numel() for p in model.parameters())
+    parts = []
+    for each in applying(model, task):
+        if each.page is not None and (each.page.most is None or size <= each.page.most):
+            try:
+                parts.append(_part(each, each.page, model, task, learned))
+            except UserError:  # what a probe finds out only when it is asked
+                continue
+    if isinstance(task, FixedWidthAddition) and _is_small(model):
+        parts.append(_embeddings(model))
     return parts
 
 
-def two_digit_parts(model: Any) -> list[Part]:
-    """Attention by role of every head."""
-    found = attention_by_role(model, n=N)
-    items = [paragraph(found.sentence()), figure_data(found.figure()), figure_data(found.figure("pattern"))]
-    return [Part("attention", "Where does each answer digit look?", items)]
+def _part(each: Probe, page: OnPage, model: Any, task: Any, learned: bool) -> Part:
+    asked = {"n": N} | dict(page.arguments)
+    found = each.ask(model, task=task, **asked)
+    items = [paragraph(found.sentence())]
+    fresh = untrained_copy(model, 1_000) if learned and page.control else None
+    if fresh is not None:
+        items.append(control(each.ask(fresh, task=task, **asked).sentence()))
+    return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
+
+
+def _task(model: Any) -> Any:
+    """The model's task, a small one of those that come in many shapes."""
+    for kind, shape in SHAPES.items():
+        if isinstance(model.task, kind):
+            return model.task.at(*shape)
+    return model.task
+
+
+def _embeddings(model: Any) -> Part:
+    digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
+    items: list[Markup] = []
+    fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
+    for words, fit, rows in (*fits, ("Columns", helix_fit, columns)):
+        found = fit(rows)
+        items += [paragraph(f"{words}: {found.sentence()}"), figure_data(found.figure())]
+    return Part("embeddings", "What shape are the embeddings?", items)
 
 
 def parameter_part(model: Any) -> Part:
@@ -128,17 +128,6 @@ def parameter_part(model: Any) -> Part:
 
 def _number(row: dict[str, Any]) -> Markup:
     return Markup("<tr><td>{}</td><td class='number'>{:.6g}</td></tr>").format(row["index"], row["value"])
-
-
-def probe_parts(model: Any, learned: bool) -> list[Part]:
-    """What can be asked of this model in seconds."""
-    if isinstance(model.task, FixedWidthAddition) and _is_small(model):
-        return adder_parts(model, learned)
-    if isinstance(model.task, (TwoDigitAddition, FixedWidthAddition)):
-        return two_digit_parts(model)
-    if isinstance(model.task, MultiOperandAddition) and model.task.format.scratchpad:
-        return coupled_parts(model)
-    return []
 
 
 def _is_small(model: models.ArithmeticTransformer) -> bool:

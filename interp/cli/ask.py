@@ -1,0 +1,61 @@
+"""The command ``interp ask``: any registered probe of one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from interp.cli.training import ModelName, one_thread
+from models.errors import UserError
+from models.zoo import load
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask a model what a probe asks; without a probe, list those that apply.
+
+    Probes that take a model alone are asked here; others (pairs of problems, two models) are called from Python.
+    """
+
+    model: ModelName
+    """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
+    probe: Annotated[str | None, tyro.conf.Positional] = None
+    """A name of the list."""
+    shape: tuple[int, ...] = ()
+    """The task's shape, for tasks of many (operands and digits of an addition, say)."""
+    problems: int | None = None
+    """How many problems; the probe's own number by default."""
+    seed: int = 0
+    """Draws them."""
+    out: Path | None = None
+    """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
+
+    def run(self) -> int:
+        from interp.core.probe import find_probe, probes
+        from interp.core.sections import Page, Section, records
+        from interp.site.pages import write_page
+
+        one_thread()
+        model: Any = load(self.model)
+        task = model.task.at(*self.shape) if self.shape and hasattr(model.task, "at") else model.task
+        if self.probe is None:
+            for name, row in probes(model, task).iterrows():
+                print(f"{name:<22} {row.question}\n{'':<22} {row.call}")
+            return 0
+        asked = find_probe(self.probe)
+        if asked.subjects != ("model",):
+            raise UserError(f"{asked.name} takes {', '.join(asked.subjects)}: call {asked.call} from Python.")
+        if why := asked.why_not(model, task):
+            raise UserError(f"{asked.name} does not apply to {self.model}: {why}.")
+        options = {"seed": self.seed} | ({} if self.problems is None else {"n": self.problems})
+        found = asked.ask(model, task=task, **options)
+        print(found)
+        if self.out is not None:
+            table = found.to_dataframe()
+            section = Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", [table], [found.figure()])
+            page = Page(f"{asked.name} of {self.model}", [section], {"rows": records(table)})
+            print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
+        return 0
