@@ -28,7 +28,7 @@ R = TypeVar("R")
 MOST = 10**8  # problems, draws or steps that one question may be asked for
 #: Whole numbers by parameter: the least and the most that they can be.
 WHOLE: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("seed", "problem_seed", "initial_seed"), (0, 2**63 - 1)),
+    **dict.fromkeys(("seed", "run_seed", "initial_seed"), (0, 2**63 - 1)),
     **dict.fromkeys(("n", "n_fit", "n_per_length", "runs", "steps", "batch_size", "most_variants"), (1, MOST)),
     **dict.fromkeys(("draws", "permutations", "resamples"), (1, 10**6)),
     **dict.fromkeys(("points", "folds"), (2, 10**4)),

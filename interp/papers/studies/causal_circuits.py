@@ -197,7 +197,7 @@ def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Training dynamics of the entry, where it keeps snapshots; ``seed`` is that of the problems."""
     question = "How did training bring it about?"
     try:
-        found = training_dynamics(subject.model, n=problems or 512, problem_seed=seed)
+        found = training_dynamics(subject.model, n=problems or 512, seed=seed)
     except UserError as error:
         return Answer([Section(question, str(error))], {"dynamics": str(error)})
     table = found.half_way()

@@ -148,28 +148,29 @@ def compute_training_dynamics(
 def training_dynamics(
     source: str | Path,
     measures: str | Iterable[str] | None = None,
-    seed: int | None = None,
+    *,
     task: Any = None,
     n: int = 512,
     n_per_length: int = 100,
-    problem_seed: int = 0,
+    seed: int = 0,
+    run_seed: int | None = None,
 ) -> TrainingDynamics:
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
 
     Args:
         measures: of :func:`interp.probes.dynamics.measure_names`; all that apply to the model unless given.
-        seed: of a run folder, its first unless given.
         task: for models whose task has many shapes, the shape: ``models.load(name).task.at(4, 5)``.
-        n, n_per_length: uniform problems, and problems of each chain length.
+        n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``.
+        run_seed: which seed of a run folder; its first unless given.
 
     Cost: about a third of a second a snapshot of a one-layer adder.
 
     Raises:
         UserError: no snapshots, an unknown measure, or one asked for by name that does not apply.
     """
-    found = snapshots(source, seed)
+    found = snapshots(source, run_seed)
     last = found.models[-1][1]
-    questions = Questions(resolve_task(last, task), n, n_per_length, problem_seed)
+    questions = Questions(resolve_task(last, task), n, n_per_length, seed)
     asked = [measures] if isinstance(measures, str) else None if measures is None else list(measures)
     left_out: dict[str, str] = {}
     if asked is None:
@@ -193,5 +194,5 @@ def training_dynamics(
                 continue
         readings.append((step, here))
     planted = f"and {n_per_length} of each chain length" if questions.plants_chains else "sorted by chain length"
-    provenance = Provenance(n, problem_seed, f"uniform problems {planted}, at each snapshot")
+    provenance = Provenance(n, seed, f"uniform problems {planted}, at each snapshot")
     return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)

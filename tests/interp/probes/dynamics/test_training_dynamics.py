@@ -216,19 +216,19 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_folders_seed_is_followed(run: Path):
-    learnt = training_dynamics(run, ["exact", "weight_norm"], seed=6, n=32)
+    learnt = training_dynamics(run, ["exact", "weight_norm"], run_seed=6, n=32)
     assert learnt.seed == 6 and learnt.table.value.sel(reading="exact").values.tolist() == [0.0, 1.0]
     still = training_dynamics(run, "weight_norm", n=32)
     assert still.seed == 5 and still.half_way().by.isna().all()
     with pytest.raises(UserError, match="seeds 5 to 6, not seed 7"):
-        training_dynamics(run, seed=7)
+        training_dynamics(run, run_seed=7)
 
 
 def test_a_diverged_snapshot_is_a_gap_and_not_the_end(run: Path):
     folder = RunFolder(run)
     tensors = folder.snapshots()[0]
     folder.save_snapshot(50, {key: torch.full_like(value, float("nan")) for key, value in tensors.items()})
-    found = training_dynamics(run, ["attention_gap", "arc_radius", "exact"], seed=6, n=32).table.value
+    found = training_dynamics(run, ["attention_gap", "arc_radius", "exact"], run_seed=6, n=32).table.value
     assert found.sel(step=50, reading=["attention_gap", "arc_radius"]).isnull().all()
     assert found.sel(step=50, reading="exact") == 0 and found.sel(step=100).notnull().all()
 
@@ -238,7 +238,7 @@ def test_entries_without_snapshots_and_other_seeds_are_named(tmp_path: Path):
         training_dynamics("toygpt-learned-pre")
     own = snapshots("microadder-57").seed
     with pytest.raises(UserError, match=f"seed {own} alone, not of seed {own + 1}"):
-        training_dynamics("microadder-57", seed=own + 1)
+        training_dynamics("microadder-57", run_seed=own + 1)
     with pytest.raises(UserError, match="Did you mean 'adder-456'"):
         training_dynamics("ader-456")
     (tmp_path / "snapshots").mkdir()
