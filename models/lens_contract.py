@@ -7,7 +7,9 @@ dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import Any
 
 import torch
@@ -25,6 +27,20 @@ from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
 from models.weight_maps.base import WeightMap
 from models.weight_maps.kept import kept_weights
+
+#: Hook points that fire only with a switch of the config.
+_SWITCHES = {
+    "attn.hook_result": "use_attn_result",
+    "hook_q_input": "use_split_qkv_input",
+    "hook_k_input": "use_split_qkv_input",
+    "hook_v_input": "use_split_qkv_input",
+    "hook_attn_in": "use_attn_in",
+    "hook_mlp_in": "use_hook_mlp_in",
+}
+
+
+class SilentHook(UserError, AssertionError):
+    """A hook that would never run. TransformerLens raises AssertionError (HookedTransformer) or ValueError (bridge)."""
 
 
 class LabelList(list):
@@ -79,17 +95,55 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         prepend: bool = False,
     ) -> None:
         """Refuse a hook on a point that the current switches leave silent, as HookedTransformer does."""
-        switch = {
-            "attn.hook_result": "use_attn_result",
-            "hook_q_input": "use_split_qkv_input",
-            "hook_k_input": "use_split_qkv_input",
-            "hook_v_input": "use_split_qkv_input",
-            "hook_attn_in": "use_attn_in",
-            "hook_mlp_in": "use_hook_mlp_in",
-        }
-        for suffix, flag in switch.items():
-            if hook_point_name.endswith(suffix) and not getattr(self.cfg, flag):
-                raise AssertionError(f"Cannot add hook {hook_point_name} if {flag} is False; call set_{flag}(True).")
+        flag = self._switch_off(hook_point_name)
+        if flag:
+            raise SilentHook(f"A hook on {hook_point_name} would never run: call set_{flag}(True) first.")
+
+    def add_hook(
+        self,
+        name: str | Callable[[str], bool],
+        hook: Any,
+        dir: Any = "fwd",
+        is_permanent: bool = False,
+        level: int | None = None,
+        prepend: bool = False,
+    ) -> None:
+        """As in TransformerLens; a filter of names hooks each point once, and warns of those that are silent.
+
+        Raises:
+            SilentHook: a name that the switches leave silent.
+        """
+        for one in self._named(name):
+            super().add_hook(one, hook, dir, is_permanent, level, prepend)
+
+    def _enable_hook(self, name: Any, hook: Any, dir: Any) -> None:
+        """What ``hooks()`` and ``run_with_hooks()`` do with each of theirs; as :meth:`add_hook`."""
+        for one in self._named(name):
+            self.check_hooks_to_add(self.mod_dict[one], one, hook, dir)
+            super()._enable_hook(one, hook, dir)
+
+    def get_caching_hooks(self, names_filter: Any = None, *args: Any, **options: Any) -> Any:
+        """As in TransformerLens, without hooks on silent points; warns if one of those was asked for by name."""
+        asked = [names_filter] if isinstance(names_filter, str) else names_filter
+        if isinstance(asked, list):
+            _warn_of_silence([name for name in asked if self._switch_off(name)])
+        cache, *both = super().get_caching_hooks(names_filter, *args, **options)
+        return cache, *([(name, hook) for name, hook in hooks if not self._switch_off(name)] for hooks in both)
+
+    def _switch_off(self, hook_name: str) -> str | None:
+        """The switch that is off and without which a hook point does not fire; None if it fires."""
+        for suffix, flag in _SWITCHES.items():
+            if hook_name.endswith(suffix) and not getattr(self.cfg, flag):
+                return flag
+        return None
+
+    def _named(self, name: str | Callable[[str], bool]) -> list[str]:
+        """A hook point's name, or what a filter takes: each point once, and none that is silent."""
+        if isinstance(name, str):
+            return [name]
+        taken = {id(point): one for one, point in reversed(self.hook_dict.items()) if name(one)}
+        _warn_of_silence([one for one in taken.values() if self._switch_off(one)])
+        return [one for one in reversed(taken.values()) if not self._switch_off(one)]
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         self.cfg.use_attn_result = use_attn_result
@@ -311,3 +365,18 @@ def padding_mask(mask: Any, residual: Tensor) -> Tensor:
     if has_values(mask) and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise UserError("Padding must be on the right: positions count from a sequence's first token.")
     return mask
+
+
+def check_differentiable(forward: Any, *args: Any, **options: Any) -> None:
+    """Raise UserError where a call of a model's ``forward`` gives no number that has a gradient."""
+    given = signature(forward).bind(*args, **options).arguments
+    if given.get("return_type") != "loss" or given.get("loss_per_token") or given.get("stop_at_layer") is not None:
+        raise UserError("incl_bwd differentiates one number: pass return_type='loss', and no stop_at_layer.")
+    if not torch.is_grad_enabled():
+        raise UserError("incl_bwd needs gradients, and they are switched off (torch.no_grad or set_grad_enabled).")
+
+
+def _warn_of_silence(names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        warnings.warn(f"{names[0]}{more} will not fire: their switches (set_use_...) are off.", stacklevel=4)
