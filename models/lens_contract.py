@@ -8,14 +8,13 @@ dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from inspect import signature
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens import FactoredMatrix
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import RuntimeConfig, TransformerConfig
@@ -126,7 +125,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         """As in TransformerLens, without hooks on silent points; warns if one of those was asked for by name."""
         asked = [names_filter] if isinstance(names_filter, str) else names_filter
         if isinstance(asked, list):
-            _warn_of_silence([name for name in asked if self._switch_off(name)])
+            self._warn_of_silence(asked)
         cache, *both = super().get_caching_hooks(names_filter, *args, **options)
         return cache, *([(name, hook) for name, hook in hooks if not self._switch_off(name)] for hooks in both)
 
@@ -141,9 +140,18 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         """A hook point's name, or what a filter takes: each point once, and none that is silent."""
         if isinstance(name, str):
             return [name]
-        taken = {id(point): one for one, point in reversed(self.hook_dict.items()) if name(one)}
-        _warn_of_silence([one for one in taken.values() if self._switch_off(one)])
-        return [one for one in reversed(taken.values()) if not self._switch_off(one)]
+        taken: dict[int, str] = {}
+        for one, point in self.hook_dict.items():
+            if name(one):
+                taken.setdefault(id(point), one)
+        self._warn_of_silence(taken.values())
+        return [one for one in taken.values() if not self._switch_off(one)]
+
+    def _warn_of_silence(self, names: Iterable[str]) -> None:
+        silent = {flag: name for name in names if (flag := self._switch_off(name))}
+        if silent:
+            what = ", ".join(f"{name} (set_{flag})" for flag, name in silent.items())
+            warnings.warn(f"Hooks do not fire while their switches are off: {what}.", stacklevel=4)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         self.cfg.use_attn_result = use_attn_result
@@ -246,16 +254,6 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     @property
     def W_E_pos(self) -> Float[Tensor, "vocab_and_pos d_model"]:
         return torch.cat((self.W_E, self.W_pos.reshape(-1, self.config.d_model)))
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """``W_Q W_K^T`` per layer and head, factored."""
-        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """``W_V W_O`` per layer and head, factored."""
-        return FactoredMatrix(self.W_V, self.W_O)
 
     @property
     def all_head_labels(self) -> LabelList:
@@ -374,9 +372,3 @@ def check_differentiable(forward: Any, *args: Any, **options: Any) -> None:
         raise UserError("incl_bwd differentiates one number: pass return_type='loss', and no stop_at_layer.")
     if not torch.is_grad_enabled():
         raise UserError("incl_bwd needs gradients, and they are switched off (torch.no_grad or set_grad_enabled).")
-
-
-def _warn_of_silence(names: list[str]) -> None:
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        warnings.warn(f"{names[0]}{more} will not fire: their switches (set_use_...) are off.", stacklevel=4)
