@@ -167,7 +167,7 @@ def test_sweeps_copy_a_users_model_once_while_its_weights_stay():
     before = interp.activation_patching(model, PAIRS, "k").values
     assert from_transformer_lens(model, TASK) is copy
     with torch.no_grad():
-        next(p for name, p in model.named_parameters() if name.startswith("blocks.0.attn") and p.dim() > 1).mul_(-3)
+        next(model.parameters()).mul_(-3)  # the embedding
     after = interp.activation_patching(model, PAIRS, "k", check=True).values
     assert from_transformer_lens(model, TASK) is not copy
     assert not np.array_equal(before, after)
