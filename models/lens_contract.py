@@ -7,13 +7,14 @@ dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens import FactoredMatrix
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.config import RuntimeConfig, TransformerConfig
@@ -25,6 +26,20 @@ from models.parts.values import has_values
 from models.parts.weights import Weights, with_biases
 from models.weight_maps.base import WeightMap
 from models.weight_maps.kept import kept_weights
+
+#: Hook points that fire only with a switch of the config.
+_SWITCHES = {
+    "attn.hook_result": "use_attn_result",
+    "hook_q_input": "use_split_qkv_input",
+    "hook_k_input": "use_split_qkv_input",
+    "hook_v_input": "use_split_qkv_input",
+    "hook_attn_in": "use_attn_in",
+    "hook_mlp_in": "use_hook_mlp_in",
+}
+
+
+class SilentHook(UserError, AssertionError):
+    """A hook that would never run. TransformerLens raises AssertionError (HookedTransformer) or ValueError (bridge)."""
 
 
 class LabelList(list):
@@ -79,17 +94,64 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         prepend: bool = False,
     ) -> None:
         """Refuse a hook on a point that the current switches leave silent, as HookedTransformer does."""
-        switch = {
-            "attn.hook_result": "use_attn_result",
-            "hook_q_input": "use_split_qkv_input",
-            "hook_k_input": "use_split_qkv_input",
-            "hook_v_input": "use_split_qkv_input",
-            "hook_attn_in": "use_attn_in",
-            "hook_mlp_in": "use_hook_mlp_in",
-        }
-        for suffix, flag in switch.items():
-            if hook_point_name.endswith(suffix) and not getattr(self.cfg, flag):
-                raise AssertionError(f"Cannot add hook {hook_point_name} if {flag} is False; call set_{flag}(True).")
+        flag = self._switch_off(hook_point_name)
+        if flag:
+            raise SilentHook(f"A hook on {hook_point_name} would never run: call set_{flag}(True) first.")
+
+    def add_hook(
+        self,
+        name: str | Callable[[str], bool],
+        hook: Any,
+        dir: Any = "fwd",
+        is_permanent: bool = False,
+        level: int | None = None,
+        prepend: bool = False,
+    ) -> None:
+        """As in TransformerLens; a filter of names hooks each point once, and warns of those that are silent.
+
+        Raises:
+            SilentHook: a name that the switches leave silent.
+        """
+        for one in self._named(name):
+            super().add_hook(one, hook, dir, is_permanent, level, prepend)
+
+    def _enable_hook(self, name: Any, hook: Any, dir: Any) -> None:
+        """What ``hooks()`` and ``run_with_hooks()`` do with each of theirs; as :meth:`add_hook`."""
+        for one in self._named(name):
+            self.check_hooks_to_add(self.mod_dict[one], one, hook, dir)
+            super()._enable_hook(one, hook, dir)
+
+    def get_caching_hooks(self, names_filter: Any = None, *args: Any, **options: Any) -> Any:
+        """As in TransformerLens, without hooks on silent points; warns if one of those was asked for by name."""
+        asked = [names_filter] if isinstance(names_filter, str) else names_filter
+        if isinstance(asked, list):
+            self._warn_of_silence(asked)
+        cache, *both = super().get_caching_hooks(names_filter, *args, **options)
+        return cache, *([(name, hook) for name, hook in hooks if not self._switch_off(name)] for hooks in both)
+
+    def _switch_off(self, hook_name: str) -> str | None:
+        """The switch that is off and without which a hook point does not fire; None if it fires."""
+        for suffix, flag in _SWITCHES.items():
+            if hook_name.endswith(suffix) and not getattr(self.cfg, flag):
+                return flag
+        return None
+
+    def _named(self, name: str | Callable[[str], bool]) -> list[str]:
+        """A hook point's name, or what a filter takes: each point once, and none that is silent."""
+        if isinstance(name, str):
+            return [name]
+        taken: dict[int, str] = {}
+        for one, point in self.hook_dict.items():
+            if name(one):
+                taken.setdefault(id(point), one)
+        self._warn_of_silence(taken.values())
+        return [one for one in taken.values() if not self._switch_off(one)]
+
+    def _warn_of_silence(self, names: Iterable[str]) -> None:
+        silent = {flag: name for name in names if (flag := self._switch_off(name))}
+        if silent:
+            what = ", ".join(f"{name} (set_{flag})" for flag, name in silent.items())
+            warnings.warn(f"Hooks do not fire while their switches are off: {what}.", stacklevel=4)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         self.cfg.use_attn_result = use_attn_result
@@ -192,16 +254,6 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
     @property
     def W_E_pos(self) -> Float[Tensor, "vocab_and_pos d_model"]:
         return torch.cat((self.W_E, self.W_pos.reshape(-1, self.config.d_model)))
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """``W_Q W_K^T`` per layer and head, factored."""
-        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """``W_V W_O`` per layer and head, factored."""
-        return FactoredMatrix(self.W_V, self.W_O)
 
     @property
     def all_head_labels(self) -> LabelList:
@@ -311,3 +363,12 @@ def padding_mask(mask: Any, residual: Tensor) -> Tensor:
     if has_values(mask) and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise UserError("Padding must be on the right: positions count from a sequence's first token.")
     return mask
+
+
+def check_differentiable(forward: Any, *args: Any, **options: Any) -> None:
+    """Raise UserError where a call of a model's ``forward`` gives no number that has a gradient."""
+    given = signature(forward).bind(*args, **options).arguments
+    if given.get("return_type") != "loss" or given.get("loss_per_token") or given.get("stop_at_layer") is not None:
+        raise UserError("incl_bwd differentiates one number: pass return_type='loss', and no stop_at_layer.")
+    if not torch.is_grad_enabled():
+        raise UserError("incl_bwd needs gradients, and they are switched off (torch.no_grad or set_grad_enabled).")

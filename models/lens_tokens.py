@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ class TokenMethods:
     task: Task
     device: torch.device
     W_U: Any
+    kept_weights: Any
     tokenizer = None  # TransformerLens checks for None
 
     def as_tokens(self, input: Any) -> Tensor:
@@ -131,13 +133,27 @@ class TokenMethods:
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
         """The unembedding column of each token: [d_model], or [..., d_model] for a tensor of ids.
 
-        As in a HookedTransformer, this is the direction of the token's logit only where the final norm has no gain:
-        for attributions that add up, take :meth:`fold_layer_norm` first.
+        As in a HookedTransformer, this is the direction of the token's logit only where the final norm has no gain;
+        elsewhere ``ActivationCache.logit_attrs`` and ``direct_logit_attribution``, which take it from here, miss the
+        gain, and this warns: for attributions that add up, take :meth:`fold_layer_norm` first.
         """
         tokens = _integers(self.to_single_token(tokens) if isinstance(tokens, str) else tokens).to(self.device)
         self._check_ids(tokens)
+        if self._final_norm_has_gain():
+            warnings.warn(
+                "The final norm has a gain or bias, which columns of W_U and attributions by them miss: take "
+                "model.fold_layer_norm() first.",
+                stacklevel=2,
+            )
         directions = self.W_U.T[tokens]
         return directions.reshape(-1) if tokens.numel() == 1 else directions
+
+    def _final_norm_has_gain(self) -> bool:
+        weights = self.kept_weights()
+        gain, bias = weights.get("ln_final.w"), weights.get("ln_final.b")
+        if gain is None or not has_values(gain):
+            return False
+        return bool((gain != 1).any()) or (bias is not None and bool(bias.any()))
 
 
 def _integers(value: Any) -> Tensor:

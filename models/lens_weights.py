@@ -18,6 +18,7 @@ from transformer_lens.utilities.matrix import composition_scores
 from models import folding
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.parts.circuits import HeadCircuits
 from models.parts.weights import Weights, is_bias
 from models.weight_maps.base import WeightMap
 from models.weight_maps.dense import DenseWeights
@@ -26,13 +27,11 @@ from models.weight_maps.dense import DenseWeights
 _BUFFERS = ("mask", "IGNORE", "rotary_sin", "rotary_cos")
 
 
-class WeightMethods:
+class WeightMethods(HeadCircuits):
     """What a hooked model does with its weights by TransformerLens' names."""
 
     config: TransformerConfig
     weight_map: WeightMap
-    QK: Any
-    OV: Any
 
     def tl_state_dict(self) -> Weights:
         """Copies of all effective weights by a HookedTransformer's names: what its ``load_state_dict`` takes."""
@@ -49,20 +48,10 @@ class WeightMethods:
             state_dict = self._own_names(state_dict)
         return super().load_state_dict(state_dict, *args, **options)  # type: ignore[misc]
 
-    def load_and_process_state_dict(
-        self,
-        state_dict: Mapping[str, Tensor],
-        fold_ln: bool = True,
-        center_writing_weights: bool = True,
-        center_unembed: bool = True,
-        fold_value_biases: bool = True,
-        refactor_factored_attn_matrices: bool = False,
-    ) -> None:
-        """Load weights by TransformerLens' names, then :meth:`process_weights_`. Errors as in both."""
+    def load_and_process_state_dict(self, state_dict: Mapping[str, Tensor], *args: bool, **options: bool) -> None:
+        """Load weights by TransformerLens' names, then :meth:`process_weights_` with the options. Errors as both."""
         self.load_state_dict(state_dict)
-        self.process_weights_(
-            fold_ln, center_writing_weights, center_unembed, fold_value_biases, refactor_factored_attn_matrices
-        )
+        self.process_weights_(*args, **options)
 
     def process_weights_(
         self,

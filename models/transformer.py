@@ -24,7 +24,7 @@ from models.config import RuntimeConfig, TransformerConfig
 from models.errors import UserError
 from models.export import to_hooked_transformer, to_transformer_bridge
 from models.folding import dense_copy, fold_layer_norm
-from models.lens_contract import LensContract, padding_mask
+from models.lens_contract import LensContract, check_differentiable, padding_mask
 from models.lens_tokens import refuse_bos
 from models.parts.attention import Attention
 from models.parts.mlp import MLP
@@ -275,12 +275,16 @@ class ArithmeticTransformer(LensContract):
         """Cross-entropy of each next token, in nats: [batch, pos - 1], or its mean.
 
         Where the token or the one before it is masked the loss is 0, and left out of the mean.
+
+        Raises:
+            UserError: a mask of another shape than the tokens', or padding that is not on the right.
         """
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
         loss = loss.view(tokens.shape[0], -1)
         if attention_mask is None:
             return loss if per_token else loss.mean()
-        counts = attention_mask[:, :-1].bool() & attention_mask[:, 1:].bool()
+        attention_mask = padding_mask(attention_mask, logits)
+        counts = attention_mask[:, :-1] & attention_mask[:, 1:]
         loss = loss.masked_fill(~counts, 0.0)
         return loss if per_token else loss.sum() / counts.sum()
 
@@ -289,19 +293,26 @@ class ArithmeticTransformer(LensContract):
         *args: Any,
         return_cache_object: bool = True,
         remove_batch_dim: bool = False,
+        incl_bwd: bool = False,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
         """The output and an :class:`ActivationCache` (a dict with ``return_cache_object=False``).
 
         ``names_filter``, ``pos_slice``, ``device``, ``incl_bwd`` and the options of :meth:`forward` as in
         TransformerLens. Models whose residual stream does not add up return a :class:`PostNormCache`.
+
+        Raises:
+            UserError: ``remove_batch_dim`` with a batch of several, ``incl_bwd`` where there is no mean loss to
+                differentiate, and as :meth:`forward`.
         """
+        if incl_bwd:
+            check_differentiable(self.forward, *args, **kwargs)
         if remove_batch_dim:
             input = args[0] if args else kwargs.get("input")
             batch = self.as_tokens(input) if kwargs.get("start_at_layer") is None else self.as_residual(input)
             if len(batch) != 1:
                 raise UserError(f"remove_batch_dim needs a batch of one sequence, not {len(batch)}.")
-        out, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
+        out, cache = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, incl_bwd=incl_bwd, **kwargs)
         if not return_cache_object:
             return out, cache
         cache_type = ActivationCache if self.config.residual_stream_adds_up else PostNormCache

@@ -6,16 +6,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens import FactoredMatrix
 from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
+from models.parts.circuits import HeadCircuits
 from models.parts.positions import rotate
 from models.parts.tropical import pair_scores
 from models.parts.weights import Weights, WeightView, weight_view
 
 
-class Attention(WeightView):
+class Attention(HeadCircuits, WeightView):
     """``pattern = softmax(score(q, k) + bias)`` over earlier keys; ``z = pattern v``; ``out = sum_heads z W_O``.
 
     Inputs are the normalised residual stream, [batch, pos, d_model], or with a head axis, [batch, pos, head,
@@ -48,16 +48,6 @@ class Attention(WeightView):
         """[n_ctx, n_ctx], whether a query may see a key: those up to its own place."""
         n = self.config.n_ctx
         return torch.ones(n, n, dtype=torch.bool, device=self._root[0].device).tril()
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """``W_Q W_K^T`` of each head, factored."""
-        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """``W_V W_O`` of each head, factored."""
-        return FactoredMatrix(self.W_V, self.W_O)
 
     def _project(self, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
         pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"

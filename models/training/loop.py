@@ -17,8 +17,6 @@ import torch
 from models.errors import UserError
 from models.questions import question
 from models.registry import build, get_spec
-from models.training.adamw import StackedAdamW
-from models.training.counter import row_keys
 from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
@@ -28,6 +26,7 @@ from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.seed_group import SeedGroup
 from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
@@ -154,10 +153,10 @@ class Trainer:
     def _make_groups(self) -> None:
         """Pack the active seeds into groups of one size; spare places repeat a seed and are never written back."""
         active = [i for i, state in enumerate(self.states) if state.active]
-        self.groups: list[_Group] = []
+        self.groups: list[SeedGroup] = []
         for start in range(0, len(active), self.group_size):
             rows = active[start : start + self.group_size]
-            self.groups.append(_Group(self, rows))
+            self.groups.append(SeedGroup(self, rows))
 
     def step(self) -> None:
         for group in self.groups:
@@ -251,7 +250,7 @@ class Trainer:
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # one without digest may hold anything
             raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
         self.step_number = step
-        self.groups = [_Group(self, rows) for rows in state["groups"]]
+        self.groups = [SeedGroup(self, rows) for rows in state["groups"]]
         self.folder.rewind()
         self.folder.forget_accepted({state.seed for state in self.states if state.accepted is not None})
         return True
@@ -311,54 +310,6 @@ class Trainer:
             self.finish()
         self.save()
         return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
-
-
-class _Group:
-    """Up to ``group_size`` seeds with their slice of the tables, padded to exactly that size."""
-
-    def __init__(self, trainer: Trainer, rows: list[int]):
-        self.trainer, self.rows = trainer, rows
-        padded = rows + [rows[0]] * (trainer.group_size - len(rows))
-        self.index = torch.tensor(padded, device=trainer.device)
-        theta = trainer.theta[self.index].clone().requires_grad_()
-        self.optimiser = StackedAdamW(theta, trainer.recipe, trainer.decays)
-        self.optimiser.m.copy_(trainer.moments[0][self.index])
-        self.optimiser.v.copy_(trainer.moments[1][self.index])
-        seeds = [trainer.states[row].seed for row in padded]
-        self.stream = trainer.make_stream(seeds)
-        self.losses = torch.full((trainer.group_size,), float("nan"), device=trainer.device)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take up changes of status and weight decay."""
-        trainer = self.trainer
-        rows = self.index.tolist()
-        active = [trainer.states[r].active and i < len(self.rows) for i, r in enumerate(rows)]
-        self.active = torch.tensor(active, device=trainer.device)
-        self.weight_decay = torch.tensor(
-            [trainer.states[r].weight_decay(trainer.recipe) for r in rows], device=trainer.device
-        )
-        if isinstance(self.stream, TrainingStream):
-            self.stream.observe([trainer.states[r].token_uniform for r in rows])
-
-    def step(self, number: int) -> None:
-        trainer, theta = self.trainer, self.optimiser.theta
-        batch = self.stream.batch(number)
-        if trainer.model.config.dropout:  # what is dropped depends on (seed, step) alone, as the problems do
-            first = trainer.states[self.rows[0]].seed
-            torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
-        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
-            losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
-        (grad,) = torch.autograd.grad(losses.sum(), theta)
-        self.losses = trainer.share.mean(losses.detach())
-        self.optimiser.step(trainer.share.mean(grad), number, self.weight_decay, self.active)
-
-    def write_back(self) -> None:
-        n = len(self.rows)
-        index = self.index[:n]
-        self.trainer.theta[index] = self.optimiser.theta.detach()[:n]
-        self.trainer.moments[0][index] = self.optimiser.m[:n]
-        self.trainer.moments[1][index] = self.optimiser.v[:n]
 
 
 @question

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -178,3 +180,78 @@ def test_hooks_are_gone_after_a_run_with_hooks(model, tokens):
     plain = model(tokens)
     model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lambda value, hook: value * 0)])
     assert torch.equal(model(tokens), plain)
+
+
+# ---- hooks that the switches leave silent
+
+
+def double(value, hook):
+    return value * 2
+
+
+@pytest.mark.parametrize("letter", "qkv")
+def test_a_filter_hooks_a_point_of_two_names_once(model, tokens, letter):
+    model.set_use_split_qkv_input(True)
+    expected = model.run_with_hooks(
+        tokens, fwd_hooks=[(f"blocks.{i}.hook_{letter}_input", double) for i in range(model.config.n_layers)]
+    )
+
+    def wanted(name: str) -> bool:
+        return name.endswith(f"hook_{letter}_input")
+
+    assert torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(wanted, double)]), expected)
+    model.add_hook(wanted, double)
+    assert torch.equal(model(tokens), expected)
+
+
+def test_a_silent_point_is_refused_by_every_way_to_hook_it(model, tokens):
+    for name in ("blocks.0.attn.hook_result", "blocks.0.attn.hook_q_input", "blocks.0.hook_attn_in"):
+        for kind in (UserError, AssertionError):  # as TransformerLens' two classes of models
+            with pytest.raises(kind):
+                model.run_with_hooks(tokens, fwd_hooks=[(name, double)])
+            with pytest.raises(kind):
+                model.add_hook(name, double)
+    assert model.context_level == 0 and not any(point.has_hooks() for point in model.hook_dict.values())
+    model.set_use_attn_result(True)
+    out = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_result", lambda value, hook: value * 0)])
+    assert not torch.equal(out, model(tokens))
+
+
+def test_a_filter_leaves_silent_points_out_and_says_so(model, tokens):
+    seen = []
+    with pytest.warns(UserWarning):
+        model.run_with_hooks(
+            tokens,
+            fwd_hooks=[(lambda name: name.endswith(("_z", "_result")), lambda value, hook: seen.append(hook.name))],
+        )
+    assert seen == [f"blocks.{layer}.attn.hook_z" for layer in range(model.config.n_layers)]
+    with pytest.warns(UserWarning):
+        _, cache = model.run_with_cache(tokens, names_filter=["blocks.0.attn.hook_result", "hook_embed"])
+    assert list(cache) == ["hook_embed"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.run_with_cache(tokens)
+        model.run_with_hooks(tokens, fwd_hooks=[(lambda name: name.endswith("hook_z"), double)])
+
+
+def test_cached_gradients_are_those_of_the_loss(model, tokens):
+    _, cache = model.run_with_cache(tokens, return_type="loss", incl_bwd=True, names_filter="hook_embed")
+    embedded = []
+
+    def keep(value, hook):
+        value.retain_grad()
+        embedded.append(value)
+
+    model.run_with_hooks(tokens, return_type="loss", fwd_hooks=[("hook_embed", keep)]).backward()
+    assert_same(cache["hook_embed_grad"], embedded[0].grad)
+    assert not any(point.has_hooks() for point in model.hook_dict.values())
+    for options in (
+        {},
+        {"return_type": "logits"},
+        {"return_type": "loss", "loss_per_token": True},
+        {"return_type": "loss", "stop_at_layer": 0},
+    ):
+        with pytest.raises(UserError):
+            model.run_with_cache(tokens, incl_bwd=True, **options)
+    with torch.no_grad(), pytest.raises(UserError):
+        model.run_with_cache(tokens, return_type="loss", incl_bwd=True)

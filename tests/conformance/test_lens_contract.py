@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from transformer_lens.utilities import get_act_name
@@ -125,6 +127,24 @@ def test_residual_directions_take_a_token_as_text_number_or_tensor(model):
     assert torch.equal(model.tokens_to_residual_directions(grid), every[grid])
     with pytest.raises(UserError, match="no token -1"):
         model.tokens_to_residual_directions(torch.tensor([1, -1]))
+
+
+def test_directions_that_miss_a_norms_gain_are_given_with_a_warning(model, tokens):
+    """A stock bridge refuses them in direct_logit_attribution; a HookedTransformer gives them without a word."""
+    _, cache = model.run_with_cache(tokens)
+    if model.config.has_final_norm:
+        with pytest.warns(UserWarning):
+            model.tokens_to_residual_directions(3)
+        if model.config.residual_stream_adds_up:
+            with pytest.warns(UserWarning):
+                cache.logit_attrs(cache.decompose_resid(), 3)
+    plain = (
+        model if not model.config.has_final_norm else None if model.config.has_post_norm else model.fold_layer_norm()
+    )
+    if plain is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plain.tokens_to_residual_directions(3)
 
 
 def test_tokens_and_text_translate_both_ways(model, tokens):

@@ -65,6 +65,28 @@ def test_double_precision_is_the_same_function(model, tokens):
     assert float((single - double).abs().max() / double.abs().max()) < 1e-4
 
 
+def test_what_single_precision_loses_in_microadder_is_rounding_and_no_more_than_in_a_stock_model():
+    """Its weights are right to two units in the last place, and a stock model with them loses as much."""
+    model = models.load("microadder-57")
+    tokens = model.task.encode(model.task.sample(500, torch.Generator().manual_seed(0)))
+    with torch.no_grad():
+        exact, rounded = copy.deepcopy(model).double().effective_weights(), model.effective_weights()
+        for key, weight in exact.items():
+            worst = float((rounded[key].double() - weight).abs().max() / weight.abs().max())
+            assert worst <= 4 * 2**-24, key
+        dense = model.dense_copy()
+        reference = copy.deepcopy(dense).double()(tokens)
+        scale = reference.abs().max()
+        lost = float((dense(tokens) - reference).abs().max() / scale)
+        assert 0 < lost < 1e-4
+        if STOCK_CLASS == "HookedTransformer":  # a bridge's norms compute in float32 whatever its dtype
+            twin = model.to_hooked_transformer()
+            theirs = float((twin(tokens) - reference).abs().max() / scale)
+            assert lost < 2 * theirs
+            twin.double().cfg.dtype = torch.float64
+            assert_same(reference, twin(tokens), tolerance=1e-12)
+
+
 def test_the_config_has_transformer_lens_fields(model):
     fields = model.cfg.to_dict()
     for name in ("attn_only", "d_vocab_out", "device", "n_params", "seed", "initializer_range", "dtype", "act_fn"):
@@ -107,9 +129,11 @@ def test_a_mask_of_padding_on_the_right_leaves_the_rest_as_it_is(model, tokens):
     assert_same(masked, each * counted)
     assert_same(model(tokens, return_type="loss", attention_mask=mask), each[counted].mean())
     assert_same(model.loss_fn(model(tokens), tokens, mask, per_token=True), masked)
-    for wrong in (mask.flip(1), mask[:, 1:]):
+    for wrong in (mask.flip(1), mask[:, 1:], mask[:, None, None]):
         with pytest.raises(UserError):
             model(tokens, attention_mask=wrong)
+        with pytest.raises(UserError):
+            model.loss_fn(model(tokens), tokens, wrong)
 
 
 def test_input_to_embed(model, tokens):

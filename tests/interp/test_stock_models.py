@@ -160,6 +160,19 @@ def test_a_bridge_that_loses_writes_and_cannot_be_copied_is_refused_with_both_re
         TOOLS["interchange"](model)
 
 
+def test_sweeps_copy_a_users_model_once_while_its_weights_stay():
+    model = make()
+    interp.activation_patching(model, PAIRS, "resid_pre")
+    copy = from_transformer_lens(model, TASK)
+    before = interp.activation_patching(model, PAIRS, "k").values
+    assert from_transformer_lens(model, TASK) is copy
+    with torch.no_grad():
+        next(model.parameters()).mul_(-3)  # the embedding
+    after = interp.activation_patching(model, PAIRS, "k", check=True).values
+    assert from_transformer_lens(model, TASK) is not copy
+    assert not np.array_equal(before, after)
+
+
 # ---- a vocabulary of answers that is smaller than that of the prompt, as in papers on grokking
 
 RESIDUES = modular_addition(11)

@@ -95,10 +95,10 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number):
     """Two groups: the signal comes when one has taken the step and the other has not."""
-    from models.training.loop import _Group
     from models.training.position_only import PositionOnlyObjective
+    from models.training.seed_group import SeedGroup
 
-    original, step = PositionOnlyObjective.__init__, _Group.step
+    original, step = PositionOnlyObjective.__init__, SeedGroup.step
 
     def small_groups(self, *args):
         original(self, *args)
@@ -110,13 +110,13 @@ def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, mo
             signal.raise_signal(number)
 
     monkeypatch.setattr(PositionOnlyObjective, "__init__", small_groups)
-    monkeypatch.setattr(_Group, "step", interrupted)
+    monkeypatch.setattr(SeedGroup, "step", interrupted)
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         tiny(tmp_path / "run", seeds=4)
     assert signal.getsignal(number) == before
     assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 18
-    monkeypatch.setattr(_Group, "step", step)
+    monkeypatch.setattr(SeedGroup, "step", step)
     tiny(tmp_path / "run", seeds=4)
     tiny(tmp_path / "whole", seeds=4)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
