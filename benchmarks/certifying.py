@@ -45,7 +45,7 @@ def main() -> None:
             found, used, checked = [], [], []
             for _ in range(REPEATS):
                 start, cpu = time.perf_counter(), time.process_time()
-                certificate = interp.certify(model, arithmetic)  # pyright: ignore[reportArgumentType]
+                certificate = interp.certify(model, arithmetic=arithmetic)  # pyright: ignore[reportArgumentType]
                 found.append(time.perf_counter() - start)
                 used.append(time.process_time() - cpu)
                 start = time.perf_counter()
@@ -91,7 +91,7 @@ def floor() -> None:
             return found
 
         with patch.object(Decision, "margin", counted):
-            certificate = interp.certify(model, arithmetic)  # pyright: ignore[reportArgumentType]
+            certificate = interp.certify(model, arithmetic=arithmetic)  # pyright: ignore[reportArgumentType]
         pieces = sum(len(cuts) + 1 for cuts in certificate.cuts)
         print(
             f"{arithmetic:9s} {calls:,} margins for {len(certificate.cuts):,} classes in {pieces:,} pieces: "

@@ -102,7 +102,7 @@ def cell(model: ArithmeticTransformer, site: tuple[str, str], batch: int) -> tup
     _, cache = model.run_with_cache(clean)
     index, variants = sampled(name, model, clean.shape[1])
     theirs = lambda: reference(name)(model, corrupted, cache, score, index_axis_names=None, index_df=index)  # noqa: E731
-    ours = lambda: patch_sweep(model, corrupted, cache, metric, site[0], site[1], allow_equal=True)  # noqa: E731
+    ours = lambda: patch_sweep(model, corrupted, cache, metric, site=site[0], by=site[1], allow_equal=True)  # noqa: E731
     there, here = theirs().double().numpy(), ours().labelled[0].mean("pair")
     here = here.transpose("layer", *[axis for axis in ("pos", "head", "dest", "src") if axis in here.dims])
     if "dest" in here.dims:

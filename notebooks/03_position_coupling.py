@@ -77,7 +77,7 @@ example.figure("patterns")
 
 # %%
 larger = models.build("position-coupling-hand-built", max_operands=10, max_digits=10)
-units = interp.sum_units(larger, larger.task.at(4, 4))
+units = interp.sum_units(larger, task=larger.task.at(4, 4))
 print(units)
 units.figure()
 
@@ -164,7 +164,7 @@ shown.style.hide(axis="index").set_caption(caption).format(precision=3, na_rep="
 # digits by their value:
 
 # %%
-constant = interp.needed_attention(reference, trained.task, n=50)
+constant = interp.needed_attention(reference, task=trained.task, n=50)
 for name, found in ((beside.names[0], looks), (beside.names[1], constant)):
     spread = found.table.choice.max("role").values.ravel()
     print(f"{name}: weight on the operand's digit, standard deviation over problems {np.round(spread, 3)} by head")
@@ -228,7 +228,7 @@ GridPanels("Beyond training", panels).figure()
 # and this one is the best of eight. Where does a response go wrong first?
 
 # %%
-errors = interp.first_errors(trained, trained.task.at(7, 7), n=400)
+errors = interp.first_errors(trained, task=trained.task.at(7, 7), n=400)
 print(errors)
 errors.figure()
 

@@ -74,7 +74,7 @@ table.style.apply(mark, axis=None).set_caption("The first pair of each kind, uni
 
 # %%
 streams = {
-    kind: interp.activation_patching(adder, pairs, "resid_pre", direction="both", check=True)
+    kind: interp.activation_patching(adder, pairs, site="resid_pre", direction="both", check=True)
     for kind, pairs in PAIRS.items()
 }
 for sweep in streams.values():
@@ -159,7 +159,7 @@ for name in ("microadder-57", "adder-456"):
     for kind in PAIRS:
         pairs = problem_pairs(model.task, f"{kind.split()[0]} carry", column=COLUMN, n=256, seed=0)
         sweeps = {
-            site: interp.activation_patching(model, pairs, site, "role", allow_equal=True)
+            site: interp.activation_patching(model, pairs, site=site, by="role", allow_equal=True)
             for site in ("v", "resid_pre")
         }
         for site, (activation, *roles_of) in SITES.items():
@@ -204,7 +204,7 @@ theme.finish(
 
 # %%
 same = problem_pairs(adder.task, "same carry", column=COLUMN, n=256, seed=0)
-control = interp.activation_patching(adder, same, "resid_pre", metrics="exact_match", allow_equal=True)
+control = interp.activation_patching(adder, same, site="resid_pre", metrics="exact_match", allow_equal=True)
 kept = control.values.squeeze(drop=True) == 1  # [position, pair]
 near = [f"{operand}{COLUMN - 1}" for operand in "abs"]
 far = [label for label in kept.pos.values.tolist() if label not in near]

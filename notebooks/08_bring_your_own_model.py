@@ -83,12 +83,12 @@ print(score(stock, held_out_problems(), task=task))
 # What it lacks is the meaning of its tokens. That is all that a probe needs beside the model: `task`.
 
 # %%
-attention = interp.attention_by_role(stock, task)
+attention = interp.attention_by_role(stock, task=task)
 attention.figure("heads")
 
 # %%
 pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)
-sweep = interp.activation_patching(stock, pairs, "resid_pre")
+sweep = interp.activation_patching(stock, pairs, site="resid_pre")
 print(sweep)
 sweep.figure()
 

@@ -43,7 +43,9 @@ class AttackModel:
                 sizes = f"{len(task.shape)} numbers" if hasattr(task, "at") else "no shape"
                 raise UserError(f"The task {task.name} takes {sizes}, not {' '.join(map(str, self.shape))}.")
             task = task.at(*self.shape)
-        result = attack(model, task, self.runs, self.seed, self.seconds, progress=sys.stderr.isatty())
+        result = attack(
+            model, task=task, runs=self.runs, seed=self.seed, seconds=self.seconds, progress=sys.stderr.isatty()
+        )
         print(result.sentence())
         print(result.to_dataframe().to_string(index=False, float_format="{:.3f}".format))
         for wrong in result.wrong:

@@ -226,7 +226,9 @@ class Certify:
             print(f"holds: {certificate.sentence()}")
         else:
             targets = "digits" if self.digits_only else "all"
-            certificate = certify(model, self.arithmetic, task, self.width, targets, self.minutes)
+            certificate = certify(
+                model, arithmetic=self.arithmetic, task=task, width=self.width, targets=targets, minutes=self.minutes
+            )
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)

@@ -30,6 +30,7 @@ PROBLEMS = 1000
 @probe("Models of any formats, asked the same questions")
 def compare_models(
     models: Sequence[Any],
+    *,
     tasks: Task | Sequence[Any] | None = None,
     questions: Sequence[str] | None = None,
     n: int = PROBLEMS,

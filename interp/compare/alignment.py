@@ -81,7 +81,7 @@ def parametrised(model: Any, task: Any = None) -> Any:
 
 
 @probe("How far apart are two models' parameters, symmetries taken out?")
-def align(a: Any, b: Any, task: Any = None) -> Alignment:
+def align(a: Any, b: Any, *, task: Any = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 
     ``task`` is for stock TransformerLens models, which do not say what theirs is.

@@ -73,6 +73,7 @@ class _Side:
 def compare(
     a: Any,
     b: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 128,

@@ -120,6 +120,7 @@ class ModeConnectivity(Result):
 def mode_connectivity(
     a: Any,
     b: Any,
+    *,
     task: Any = None,
     points: int = 11,
     n: int = 256,

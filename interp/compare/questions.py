@@ -341,7 +341,7 @@ def _interchanged(found: InterchangeAccuracy) -> Answer:
     "share",
 )
 def reads_output(subject: Subject) -> Answer:
-    found = which_algorithm(subject.model, min(EXAMPLES, subject.n), subject.seed, task=subject.task)
+    found = which_algorithm(subject.model, n=min(EXAMPLES, subject.n), seed=subject.seed, task=subject.task)
     what = found.deciding
     accuracy, blank = found.accuracy("chained", what), found.accuracy("chained", what, of="untrained")
     note = f"follows {found.verdict}; {found.clean(what).value:.3f} of these digits right before"

@@ -115,6 +115,7 @@ def _range(values: pd.Series) -> str:
 @probe("How far apart are seeds, in parameters and in answers?")
 def seed_distances(
     models: Sequence[Any],
+    *,
     names: Sequence[str] | None = None,
     task: Any = None,
     n: int = 256,

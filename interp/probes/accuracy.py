@@ -54,7 +54,7 @@ class AccuracyByChain(Result):
 
 @probe("How often is it right, by the length of the carry chain?", needs=[task_variables("carry_in")])
 def accuracy_by_chain(
-    model: Any, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
+    model: Any, *, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
 ) -> AccuracyByChain:
     """Score a ten-digit adder on its test set and on ``n_per_length`` problems of every carry-chain length.
 

@@ -390,6 +390,7 @@ def with_rows(
 @probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))
 def attention_by_role(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 2048,

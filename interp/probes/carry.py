@@ -268,6 +268,7 @@ def compute_carry_units(
 )
 def carry_units(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 4096,

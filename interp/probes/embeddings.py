@@ -172,7 +172,7 @@ class CircleFit(Result):
 
 
 @probe("Do the digits' embeddings lie on a circle?")
-def circle_fit(points: Any, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
+def circle_fit(points: Any, *, labels: Any = None, permutations: int = PERMUTATIONS, seed: int = 0) -> CircleFit:
     """The circle through the rows of a table such as ``model.W_E`` [n, D], by geometric least squares.
 
     With D > 2 the plane is found first (principal axes of the centred rows). Minimises ``sum (|p - c| - r)^2`` from
@@ -310,7 +310,7 @@ class FourierSpectrum(Result):
 
 
 @probe("Which frequencies do the embeddings have?")
-def fourier_spectrum(table: Any, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:
+def fourier_spectrum(table: Any, *, permutations: int = PERMUTATIONS, seed: int = 0) -> FourierSpectrum:
     """Discrete Fourier spectrum of a table such as ``model.W_E`` [n, D] along its rows, without the mean.
 
     ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that frequencies

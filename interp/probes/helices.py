@@ -81,7 +81,7 @@ class HelixFit(Result):
 
 
 @probe("Do the positions' embeddings lie on a helix?")
-def helix_fit(rows: Any, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
+def helix_fit(rows: Any, *, period: float | None = None, permutations: int = PERMUTATIONS, seed: int = 0) -> HelixFit:
     """The helix through consecutive rows of a table such as ``model.W_pos[:10]`` [n, D].
 
     For each period the rows are regressed on 1, i, cos(w i), sin(w i), w = 2 pi / period; the period with the least

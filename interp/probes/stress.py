@@ -171,7 +171,7 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
 
 
 @probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
-def stress_suites(model: Any, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
+def stress_suites(model: Any, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
     """Score a ten-digit adder on every suite.
 
     Args:

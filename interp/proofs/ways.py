@@ -130,6 +130,7 @@ WAYS = (
 @probe("Is it right on all inputs: a proof, or one that is wrong?")
 def certify(
     model: Any,
+    *,
     arithmetic: ArithmeticName | None = None,
     task: Any = None,
     width: float | None = WIDTH,
@@ -208,5 +209,5 @@ def _way_of(method: Any) -> Way:
 
 def certified_at_best(model: Any, task: Any = None) -> Certificate:
     """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
-    found = certify(model, "float32", task)
-    return found if found.status != "undecided" else certify(model, "interval", task)
+    found = certify(model, arithmetic="float32", task=task)
+    return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

@@ -45,7 +45,7 @@ def _proved(found: Certificate) -> tuple[str, bool]:
 register_exam(
     Exam(
         "certify",
-        lambda model: interp.certify(model, "interval", width=None),
+        lambda model: interp.certify(model, arithmetic="interval", width=None),
         _proved,
         presence=Case(trained, ("certified", False)),
         absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs

@@ -86,7 +86,7 @@ register_exam(
 register_exam(
     Exam(
         "activation_patching",
-        lambda asked: interp.activation_patching(asked[0], asked[1], "v", by="role"),
+        lambda asked: interp.activation_patching(asked[0], asked[1], site="v", by="role"),
         lambda sweep: sweep.strongest(),
         presence=Case(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
         absence=Case(lambda: carry_pairs(without("out_A")), lambda got: math.isnan(got[1])),  # nothing to restore

@@ -131,7 +131,7 @@ def _patch_sweep(model: Any) -> Any:
 def _sweep_of_tokens(model: Any, task: Any) -> Any:
     base, source = (task.encode(task.sample(4, torch.Generator().manual_seed(seed))) for seed in (0, 1))
     metric = Metric("logit", (task.query_positions[-1],), lambda logits, rows: logits[..., 0, 3])
-    return interp.patch_sweep(model, base, source, metric, "attn_out", task=task).found.patched
+    return interp.patch_sweep(model, base, source, metric, site="attn_out", task=task).found.patched
 
 
 def _attack(model: Any, **options: Any) -> Any:
@@ -155,7 +155,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
-    "activation_patching, checked": lambda m: interp.activation_patching(m, _pairs(), "head_out", check=True),
+    "activation_patching, checked": lambda m: interp.activation_patching(m, _pairs(), site="head_out", check=True),
     "patch_sweep": _patch_sweep,
     "path_patching": lambda m: interp.path_patching(m, _pairs()),
     "edge_attribution": lambda m: interp.edge_attribution(m, _pairs()),
@@ -185,7 +185,7 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "pattern_substitution": lambda m: interp.pattern_substitution(m, n=16),
     "coupled_comparison": lambda m: interp.coupled_comparison(m, n=16, untrained=[]),
     "attended_growth": lambda m: interp.attended_growth(m, operands=(2, 3, 4), n=8, untrained=[]),
-    "first_errors": lambda m: interp.first_errors(m, m.task.at(6, 5), n=32),
+    "first_errors": lambda m: interp.first_errors(m, task=m.task.at(6, 5), n=32),
     "head_writes": lambda m: interp.head_writes(m, n=16, untrained=[]),
     "exact_match_grid": lambda m: interp.exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
     "exact_match_grid, answers": lambda m: interp.exact_match_grid(

@@ -59,7 +59,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "logit_attribution": lambda a, b: interp.logit_attribution(a, n=N),
     "logit_attribution by carry": lambda a, b: interp.logit_attribution(a, n=N, rival="carry"),
     "logit_lens": lambda a, b: interp.logit_lens(a, n=N, resamples=50),
-    "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), "resid_pre"),
+    "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),
     "exact_match_grid": lambda a, b: interp.exact_match_grid(a),
     "offset_sweep": lambda a, b: interp.offset_sweep(a, (2, 2)),
     "greedy_agreement": lambda a, b: interp.greedy_agreement(a, [(2, 2)]),
@@ -177,8 +177,8 @@ def test_the_sum_is_where_it_was_put(adders: Any, name: str):
 def test_scrubbing_keeps_the_loss_of_a_hypothesis_that_holds(adders: Any, name: str, variable: str):
     model = adders(name)[0]
     site = Site("blocks.0.hook_resid_mid")  # holds the whole sum, of which the units read what the variable says
-    right = interp.causal_scrubbing(model, Claim(site, (variable,)), "ripple", columns=0, n=400)
-    wrong = interp.causal_scrubbing(model, Claim(site), "ripple", columns=0, n=400)
+    right = interp.causal_scrubbing(model, Claim(site, (variable,)), algorithm="ripple", columns=0, n=400)
+    wrong = interp.causal_scrubbing(model, Claim(site), algorithm="ripple", columns=0, n=400)
     assert right.recovered()[0] == pytest.approx(1.0, abs=0.02) and right.unmatched < 0.5
     assert wrong.recovered()[0] < 0.3
 
@@ -195,7 +195,7 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
         interchange(model, "a", Site("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(), **rest)
     with pytest.raises(UserError):  # there is no such problem
         interchange(model, "carry_out", site, 0, TaskVariables(("digit_sum",)), **rest)
-    scrubbed = interp.causal_scrubbing(model, Claim(Site(site), "s"), TaskVariables(), n=70)
+    scrubbed = interp.causal_scrubbing(model, Claim(Site(site), "s"), algorithm=TaskVariables(), n=70)
     assert scrubbed.recovered()[0] == pytest.approx(1.0, abs=0.02)
 
 
@@ -251,14 +251,14 @@ def test_linear_probes_take_variables_beside_the_signals_of_addition(adders: Any
 def test_units_that_a_carry_needs_are_told_apart(adders: Any):
     model = adders("residues modulo 12")[0]
     above = Together(tuple(Neuron(0, unit) for unit in range(13, 26)))  # the units that sums from 12 on switch on
-    found = interp.double_dissociation(model, [above, Sublayer(0, "mlp")], n=600).table
+    found = interp.double_dissociation(model, units=[above, Sublayer(0, "mlp")], n=600).table
     assert found.signal.values.tolist() == ["carry_out", "shuffled"]
     rows = found.sel(unit=above.label)
     assert rows.ablated.sel(signal="carry_out").values.tolist()[0] == 1.0
     assert float(rows.ablated.sel(signal="carry_out", present=True)) < 0.2
     assert float(rows.effect.sel(signal="carry_out")) > 0.8 and float(rows.p_value.sel(signal="carry_out")) <= 0.05
     assert abs(float(rows.effect.sel(signal="shuffled"))) < 0.2
-    chosen = interp.double_dissociation(model, [above], ["s=0", "carry_out"], n=400).table
+    chosen = interp.double_dissociation(model, units=[above], signals=["s=0", "carry_out"], n=400).table
     assert chosen.signal.values.tolist() == ["s=0", "carry_out"]
 
 

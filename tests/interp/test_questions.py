@@ -184,10 +184,10 @@ def test_autocast_does_not_change_what_is_said_of_a_model(adder):
     def said() -> str:
         return interp.attention_by_role(adder, n=64).to_dataframe().to_json()
 
-    expected, certified = said(), interp.certify(adder, "float")
+    expected, certified = said(), interp.certify(adder, arithmetic="float")
     with torch.autocast("cpu", torch.bfloat16):
         assert said() == expected
-        again = replace(interp.certify(adder, "float"), seconds=certified.seconds)
+        again = replace(interp.certify(adder, arithmetic="float"), seconds=certified.seconds)
     assert (again.exit_status, again.sentence()) == (certified.exit_status, certified.sentence())
 
 

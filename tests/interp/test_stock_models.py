@@ -71,7 +71,7 @@ def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interp.causal.patching.sweep, "_copy", lambda model, task: None)
-        return interp.activation_patching(model, PAIRS, site, by=by)
+        return interp.activation_patching(model, PAIRS, site=site, by=by)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -80,10 +80,10 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
     for site in SITES:
         if name == "attention only" and site in ("resid_mid", "mlp_out", "neuron"):
             with pytest.raises(UserError, match=f"no MLPs, so that there is no {site} to patch"):
-                interp.activation_patching(model, PAIRS, site)
+                interp.activation_patching(model, PAIRS, site=site)
             continue
         by = "all" if site in ("neuron", "pattern_dest_src") else "role" if SITES[site].part else "position"
-        found = interp.activation_patching(model, PAIRS, site, by=by, check=True)
+        found = interp.activation_patching(model, PAIRS, site=site, by=by, check=True)
         assert found.fast
         if IS_BRIDGE and site == "resid_mid":  # what is written there is lost in the bridge itself
             with pytest.raises(UserError, match="does not reach this model's stream"):
@@ -97,9 +97,9 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
 TOOLS: dict[str, Callable[[Any], Result]] = {
     "ablation": lambda model: interp.component_ablation(model, methods="zero", task=TASK, n=24),
     "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
-    "logit lens": lambda model: interp.logit_lens(model, TASK, n=16),
-    "logit attribution": lambda model: interp.logit_attribution(model, TASK, n=16),
-    "probes": lambda model: interp.linear_probes(model, TASK, n=128, signals="carry_in"),
+    "logit lens": lambda model: interp.logit_lens(model, task=TASK, n=16),
+    "logit attribution": lambda model: interp.logit_attribution(model, task=TASK, n=16),
+    "probes": lambda model: interp.linear_probes(model, task=TASK, n=128, signals="carry_in"),
     "paths": lambda model: interp.path_patching(model, PAIRS),
     "circuit": lambda model: interp.smallest_circuit(model, PAIRS, metrics="kl", n_random=3),
 }
@@ -116,14 +116,14 @@ def test_every_tool_takes_a_users_model(tool: str, name: str):
 def test_what_cannot_be_copied_is_patched_through_hooks_or_refused_with_the_reason(switch: str):
     model = make(**NOT_EXPRESSED[switch])
     for site in ("resid_pre", "k", "v", "head_out"):
-        assert not interp.activation_patching(model, PAIRS, site, by="all").fast
+        assert not interp.activation_patching(model, PAIRS, site=site, by="all").fast
     for tool in ("logit attribution", "paths", "circuit"):
         with pytest.raises(UserError, match=f"cannot express {switch}="):
             TOOLS[tool](model)
 
 
 def test_keys_that_heads_share_are_patched_once():
-    sweep = interp.activation_patching(make(n_key_value_heads=1), PAIRS, "k", by="all")
+    sweep = interp.activation_patching(make(n_key_value_heads=1), PAIRS, site="k", by="all")
     assert sweep.values.sizes["head"] == 1
 
 
@@ -146,9 +146,9 @@ def test_a_lost_write_is_found_out_without_a_task_too():
     """Without a task there is no copy; patched through hooks, half of the intervention would not happen."""
     metric = Metric("first logit", (-1,), lambda logits, rows: logits[..., 0, 0])
     with pytest.raises(UserError, match="does not reach this model's stream.*give task="):
-        interp.patch_sweep(variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, "resid_mid")
+        interp.patch_sweep(variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, site="resid_mid")
     given = interp.patch_sweep(
-        variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, "resid_mid", task=TASK, check=True
+        variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, site="resid_mid", task=TASK, check=True
     )
     assert given.fast
 
@@ -162,13 +162,13 @@ def test_a_bridge_that_loses_writes_and_cannot_be_copied_is_refused_with_both_re
 
 def test_sweeps_copy_a_users_model_once_while_its_weights_stay():
     model = make()
-    interp.activation_patching(model, PAIRS, "resid_pre")
+    interp.activation_patching(model, PAIRS, site="resid_pre")
     copy = from_transformer_lens(model, TASK)
-    before = interp.activation_patching(model, PAIRS, "k").values
+    before = interp.activation_patching(model, PAIRS, site="k").values
     assert from_transformer_lens(model, TASK) is copy
     with torch.no_grad():
         next(model.parameters()).mul_(-3)  # the embedding
-    after = interp.activation_patching(model, PAIRS, "k", check=True).values
+    after = interp.activation_patching(model, PAIRS, site="k", check=True).values
     assert from_transformer_lens(model, TASK) is not copy
     assert not np.array_equal(before, after)
 
@@ -194,12 +194,12 @@ def test_a_copy_predicts_what_its_original_does():
 
 
 SMALLER: dict[str, Callable[[Any, Any], Any]] = {
-    "patching": lambda model, pairs: interp.activation_patching(model, pairs, "resid_pre", check=True),
+    "patching": lambda model, pairs: interp.activation_patching(model, pairs, site="resid_pre", check=True),
     "paths": lambda model, pairs: interp.path_patching(model, pairs),
     "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
     "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", n_random=3),
-    "attribution of logits": lambda model, pairs: interp.logit_attribution(model, RESIDUES, n=16),
-    "logit lens": lambda model, pairs: interp.logit_lens(model, RESIDUES, n=16),
+    "attribution of logits": lambda model, pairs: interp.logit_attribution(model, task=RESIDUES, n=16),
+    "logit lens": lambda model, pairs: interp.logit_lens(model, task=RESIDUES, n=16),
     "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
     "ablation": lambda model, pairs: interp.component_ablation(model, methods="zero", task=RESIDUES, n=24),
     "certificate": lambda model, pairs: interp.certify(model, task=RESIDUES),

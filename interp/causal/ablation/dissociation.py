@@ -224,6 +224,7 @@ def _permutations(
 @probe("Which neuron is needed for which signal?")
 def double_dissociation(
     model: Any,
+    *,
     units: Component | Sequence[Component] | None = None,
     signals: str | Sequence[str] | None = None,
     method: str = "zero",

@@ -235,6 +235,7 @@ def _square(values: np.ndarray, i: np.ndarray, j: np.ndarray, p: int) -> np.ndar
 @probe("What breaks without a parameter, or two?", needs=[parameters])
 def parameter_ablation(
     model: Any,
+    *,
     replacement: str | Float[Tensor, " parameter"] = "zero",
     task: Any = None,
     problems: Any = None,

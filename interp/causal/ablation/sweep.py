@@ -201,6 +201,7 @@ def _averages(seed: int) -> Any:
 @probe("What breaks without a head, a neuron, an attention edge?")
 def component_ablation(
     model: Any,
+    *,
     components: Component | Sequence[Component] | None = None,
     methods: str | Sequence[str] = METHODS,
     task: Any = None,

@@ -159,6 +159,7 @@ class Circuit(Result):
 def smallest_circuit(
     model: Any,
     pairs: ProblemPairs,
+    *,
     metrics: Metrics | Sequence[Metrics] = ("logit_diff", "exact_match"),
     ablation: str = "corrupted",
     method: str = "auto",

@@ -158,6 +158,7 @@ class EdgeAttribution(Result):
 def edge_attribution(
     model: Any,
     pairs: ProblemPairs,
+    *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     method: str = "eap-ig",
     steps: int = 5,

@@ -98,6 +98,7 @@ class PathPatching(Result):
 def path_patching(
     model: Any,
     pairs: ProblemPairs,
+    *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     paths: str = "direct",
     direction: str = "noise",

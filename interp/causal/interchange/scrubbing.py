@@ -176,6 +176,7 @@ def partners(
 def causal_scrubbing(
     model: Any,
     claims: Claim | Sequence[Claim],
+    *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
     n: int = 1000,

@@ -90,6 +90,7 @@ def interchange_sweep(
     model: Any,
     variable: str,
     column: int,
+    *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     hooks: Sequence[str] | None = None,
     positions: Sequence[int | str] | None = None,

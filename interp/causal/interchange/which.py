@@ -234,6 +234,7 @@ class WhichAlgorithm(Result):
 @probe("Which symbolic algorithm do its answers follow?")
 def which_algorithm(
     model: Any,
+    *,
     n: int = 1000,
     seed: int = 0,
     algorithms: Sequence[str | Algorithm] | None = None,

@@ -182,6 +182,7 @@ def patch_sweep(
     base_tokens: Int[Tensor, "n pos"],
     source: Any,
     metrics: Metric | Sequence[Metric],
+    *,
     site: str = "resid_pre",
     by: str = "position",
     layers: Sequence[int] | int | None = None,
@@ -226,6 +227,7 @@ def patch_sweep(
 def activation_patching(
     model: Any,
     pairs: ProblemPairs,
+    *,
     site: str = "resid_pre",
     by: str = "position",
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",

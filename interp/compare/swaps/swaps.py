@@ -76,6 +76,7 @@ _MARGIN = 8.0  # nats by which the right token leads on average, at least, where
 def swap_components(
     a: Any,
     b: Any,
+    *,
     task: Any = None,
     components: Sequence[str] | None = None,
     n: int = 256,

@@ -186,7 +186,7 @@ def significant(values: Tensor, digits: int) -> Tensor:
 
 
 def over_the_reals(model: Any) -> Certificate:
-    return certify(model, "interval")
+    return certify(model, arithmetic="interval")
 
 
 def digits_kept(model: Any, digits: Iterable[int] = (1, 2, 3, 4, 5), judge: Judge = over_the_reals) -> DigitsKept:

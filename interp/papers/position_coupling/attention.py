@@ -272,6 +272,7 @@ def mean_shares(model: Any, tokens: Any, keys: KeySets) -> Float[np.ndarray, "la
 )
 def needed_attention(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 1_000,

@@ -154,6 +154,7 @@ def compute_pattern_substitution(
 @probe("Is the ideal attention pattern enough?", needs=[task_of(MultiOperandAddition)])
 def pattern_substitution(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 500,
@@ -179,7 +180,7 @@ def pattern_substitution(
     """
     task = resolve_coupled_task(model, task)
     sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
-    roles = head_roles(model, task, n=64, seed=seed + 1) if roles is None else roles
+    roles = head_roles(model, task=task, n=64, seed=seed + 1) if roles is None else roles
     found = roles.roles()
     chosen = list(found) if heads is None else list(heads)
     unknown = [head for head in chosen if head not in found]

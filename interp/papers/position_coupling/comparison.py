@@ -269,6 +269,7 @@ def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.rand
 )
 def coupled_comparison(
     model: Any,
+    *,
     task: Any = None,
     reference: Any = None,
     problems: Any = None,

@@ -161,7 +161,7 @@ def _confusions(
 
 
 @probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
-def first_errors(model: Any, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0) -> FirstErrors:
+def first_errors(model: Any, *, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0) -> FirstErrors:
     """Where a model of multi-operand addition goes wrong first; see the module.
 
     Args:

@@ -174,6 +174,7 @@ def count_attended(model: Any, tokens: Any, keys: KeySets) -> dict[str, Float[np
 @probe("Does the number of tokens attended to grow with the operands?", needs=[task_of(MultiOperandAddition)])
 def attended_growth(
     model: Any,
+    *,
     task: Any = None,
     operands: Sequence[int] = (2, 3, 4, 5, 6),
     digits: int | None = None,

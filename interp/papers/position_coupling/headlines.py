@@ -237,7 +237,7 @@ def on_needed(store: Store) -> Ours:
     shares, source = {}, None
     for name, size in ((SMALL, (6, 5)), (WIDE, (10, 10))):
         model = store.model(name)
-        result = needed_attention(model, model.task.at(*size), n=32, untrained=[])
+        result = needed_attention(model, task=model.task.at(*size), n=32, untrained=[])
         shares[name], source = result.to_dataframe().groupby("head")["share"].max().tolist(), result.provenance
     assert source is not None
     least = min(shares, key=lambda name: min(shares[name]))

@@ -110,7 +110,7 @@ def as_fraction(value: float) -> str:
 
 @probe("What is in a construction's residual stream, by named dimension?", needs=[task_of(MultiOperandAddition)])
 def named_stream(
-    model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], offsets: Sequence[int] | None = None
+    model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], *, offsets: Sequence[int] | None = None
 ) -> NamedStream:
     """Read a construction on one sequence; see the module. Cost: one forward pass.
 

@@ -208,6 +208,7 @@ def _shuffled_overlaps(
 @probe("Which constructed head does each head play?", needs=[task_of(MultiOperandAddition)])
 def head_roles(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 256,

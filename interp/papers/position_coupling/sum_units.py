@@ -89,7 +89,7 @@ class SumUnits(Result):
 
 
 @probe("From which number does a construction's MLP make a digit?", needs=[task_of(MultiOperandAddition)])
-def sum_units(model: ArithmeticTransformer, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
+def sum_units(model: ArithmeticTransformer, *, task: Any = None, n: int = 200, seed: int = 0) -> SumUnits:
     """Read the construction's SUM units; see the module.
 
     Args:

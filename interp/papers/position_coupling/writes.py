@@ -159,6 +159,7 @@ def digit_effects(model: Any, tokens: Int[torch.Tensor, "n pos"]) -> Float[np.nd
 @probe("Do heads write the digit sum linearly?", needs=[task_of(MultiOperandAddition)])
 def head_writes(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     n: int = 512,

@@ -51,7 +51,7 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
     question, model = "Which algorithm?", models.load(subject.model)
     names = (subject.model, *subject.beside)
     ranked = {
-        name: which_algorithm(models.load(name), problems or (FEW if subject.large else EXAMPLES), seed)
+        name: which_algorithm(models.load(name), n=problems or (FEW if subject.large else EXAMPLES), seed=seed)
         for name in names
     }
     table = pd.concat([found.to_dataframe().assign(model=name) for name, found in ranked.items()], ignore_index=True)

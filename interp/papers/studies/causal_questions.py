@@ -47,7 +47,14 @@ def information(subject: Subject, problems: int | None, seed: int) -> Answer:
         sections.append(Section(f"A carry that is {ARISEN[way]}", ARISES[way], level=3))
         for what, site, by in PATCHED:
             sweep = activation_patching(
-                model, pairs, site, by, ("logit_diff", "exact_match"), "both", check=True, seed=seed
+                model,
+                pairs,
+                site=site,
+                by=by,
+                metrics=("logit_diff", "exact_match"),
+                direction="both",
+                check=True,
+                seed=seed,
             )
             name = f"{way}: {what.lower()}"
             sentences[name], tables[name] = str(sweep), recovered(sweep)
@@ -91,7 +98,7 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
     apart = double_dissociation(model, n=n, seed=seed)
     found = apart.dissociations()
     roles = role_edges(model, model.task, per_head=not subject.large)
-    edges = component_ablation(model, roles, "zero", n=n // 4 if subject.large else n, seed=seed)
+    edges = component_ablation(model, components=roles, methods="zero", n=n // 4 if subject.large else n, seed=seed)
     sections = [
         Section(question, LESIONS),
         shown("Which part is needed for which signal", apart, None if found.empty else found.head(8)),

@@ -74,7 +74,7 @@ def comparison(settings: Settings) -> Page | None:
         settings.say(name)
         model = models.load(name)
         task = model.task.at(*SHAPES[name]) if isinstance(model.task, SequenceTask) and name in SHAPES else None
-        found = compare_models([model], [task], n=problems)
+        found = compare_models([model], tasks=[task], n=problems)
         table = found if table is None else table.with_rows(found.rows)
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(kept, table.to_dict())

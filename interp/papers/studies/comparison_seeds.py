@@ -155,7 +155,7 @@ class Measured:
 def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> Measured:
     """The stored model beside each other member, and all members by distance."""
     labels = [label for label, _ in found]
-    distances = seed_distances([model for _, model in found], labels, n=n)
+    distances = seed_distances([model for _, model in found], names=labels, n=n)
     lines, circuits = [], []
     for label, model in found[1:]:
         line = mode_connectivity(found[0][1], model, n=n)

@@ -199,7 +199,7 @@ def _chain(model: Any, questions: Questions) -> dict[str, Reading]:
 
 def _attention_gap(model: Any, questions: Questions) -> dict[str, Reading]:
     sample = questions.uniform
-    found = attention_by_role(model, questions.task, sample.problems[:256])
+    found = attention_by_role(model, task=questions.task, problems=sample.problems[:256])
     value, low, high = found.mean_gap()
     if math.isnan(value):
         raise UserError("No target of this task has both own operands and a previous column.")

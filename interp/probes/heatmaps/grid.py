@@ -258,6 +258,7 @@ def format_text(task: SequenceTask) -> str:
 @probe("How often is it right, by digits and operands?", needs=[task_of(SequenceTask)])
 def exact_match_grid(
     model: Any,
+    *,
     task: SequenceTask | None = None,
     shapes: Iterable[Sequence[int]] | None = None,
     largest: Sequence[int] | None = None,

@@ -64,6 +64,7 @@ class OffsetSweep(Result):
 def offset_sweep(
     model: Any,
     shape: Sequence[int],
+    *,
     task: SequenceTask | None = None,
     n: int = 200,
     seed: int = 0,
@@ -149,6 +150,7 @@ class GreedyAgreement(Result):
 def greedy_agreement(
     model: Any,
     shapes: Iterable[Sequence[int]],
+    *,
     task: SequenceTask | None = None,
     n: int = 20,
     seed: int = 0,

@@ -165,6 +165,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
 @probe("Who writes the answer, by role and neuron?")
 def logit_attribution(
     model: Any,
+    *,
     task: Any = None,
     problems: Any = None,
     rival: Any = "others",

@@ -158,7 +158,7 @@ def _summary(
 
 @probe("What would each stream answer?", page=OnPage({"n": 64, "resamples": 200}))
 def logit_lens(
-    model: Any, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
+    model: Any, *, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 

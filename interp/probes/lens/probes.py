@@ -251,6 +251,7 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
 @probe("What can be read from a stream, and where?")
 def linear_probes(
     model: Any,
+    *,
     task: Any = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",

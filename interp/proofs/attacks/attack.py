@@ -142,6 +142,7 @@ class Attack(Result):
 @probe("Where no proof reaches: can a search find a wrong answer?")
 def attack(
     model: Any,
+    *,
     task: Any = None,
     runs: int = RUNS,
     seed: int = 0,

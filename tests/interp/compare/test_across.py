@@ -269,7 +269,7 @@ def test_a_stock_transformer_with_a_task_is_asked_like_any_other() -> None:
     stock = stock_copy(model)
     names = ["parameters", "uniform", "attention: own column", "unit: carry out", "digit sum", "reads its output"]
     own = interp.compare_models([model], questions=names, n=60)
-    copy = interp.compare_models([stock], [TenDigitAddition()], questions=names, n=60)
+    copy = interp.compare_models([stock], tasks=[TenDigitAddition()], questions=names, n=60)
     for name in names[1:]:
         assert answer(copy, name).value == pytest.approx(answer(own, name).value, abs=1e-4)
     with pytest.raises(UserError, match="pass task"):

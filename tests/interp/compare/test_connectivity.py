@@ -130,7 +130,7 @@ def test_bad_requests_are_refused(line: ModeConnectivity) -> None:
 @pytest.fixture(scope="module")
 def distances() -> SeedDistances:
     found = [models.load("microadder-57"), models.build("microadder-57-by-hand"), models.load("microadder-57")]
-    return seed_distances(found, ["trained", "by hand", "again"], n=32, untrained=2)
+    return seed_distances(found, names=["trained", "by hand", "again"], n=32, untrained=2)
 
 
 def test_equal_models_are_at_distance_zero_and_others_are_not(distances: SeedDistances) -> None:

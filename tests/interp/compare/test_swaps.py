@@ -170,7 +170,7 @@ def test_a_stock_transformer_lens_model_is_swapped_like_ours():
 
     a, b = models.load("microadder-57"), models.load("microadder-67")
     ours, stock = (
-        interp.swap_components(each, b, a.task, ["L0H0 output", "L0 MLP"], n=12, n_fit=24, untrained=[])
+        interp.swap_components(each, b, task=a.task, components=["L0H0 output", "L0 MLP"], n=12, n_fit=24, untrained=[])
         for each in (a, stock_copy(a))
     )
     assert stock.table["right"].tolist() == ours.table["right"].tolist()
@@ -207,8 +207,8 @@ def test_the_hand_built_decoder_and_a_trained_one_are_swapped_both_ways():
     fresh = models.build("position-coupling-1l4h-small")
     task = MultiOperandAddition(2, 2)
     asked = ["all patterns", "all patterns by role", "L0 MLP"]
-    forth = interp.swap_components(fresh, built, task, asked, n=4, n_fit=12, untrained=1)
-    back = interp.swap_components(built, fresh, task, asked, n=4, n_fit=12, untrained=1)
+    forth = interp.swap_components(fresh, built, task=task, components=asked, n=4, n_fit=12, untrained=1)
+    back = interp.swap_components(built, fresh, task=task, components=asked, n=4, n_fit=12, untrained=1)
     assert forth.control == (fresh.name_or_path, 1) == back.control, "nothing can be drawn of the hand-built model"
     assert back.whole["exact"] == 1
     overlap = {name: float(forth.swapped(name)["overlap"]) for name in asked[:2]}

@@ -378,7 +378,7 @@ def test_shuffled_rows_are_no_helix():
 )
 def test_rows_without_a_helix_are_refused_in_a_sentence(rows, period, says):
     with pytest.raises(UserError, match=says):
-        interp.helix_fit(rows, period)
+        interp.helix_fit(rows, period=period)
 
 
 @settings(max_examples=30, deadline=None)

@@ -71,7 +71,7 @@ def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic:
 
 def test_both_methods_say_the_same():
     """Ranges of a scalar, and windows: margins above 0 in each class, and both bounds below the same found margins."""
-    certificate = interp.certify(zoo("microadder-57"), "interval").classes
+    certificate = interp.certify(zoo("microadder-57"), arithmetic="interval").classes
     search = search_of("microadder-57")
     for query in (search.query(1, 9), search.query(9, 0), search.query(10, 3), search.query(11, 1)):
         own = (certificate.target.values == query.target) & (certificate.token.values == query.token)
@@ -143,7 +143,7 @@ def test_problems_of_refuted_leaves_are_wrong_in_the_model():
         assert lower - 0.02 <= sampled <= upper + 0.02  # five standard errors
         refuted += tally[1]
     assert refuted > 0
-    assert interp.certify(model, "interval").status == "refuted"
+    assert interp.certify(model, arithmetic="interval").status == "refuted"
 
 
 def test_a_proof_is_checked_by_its_splits_alone():
@@ -214,7 +214,7 @@ def test_numbers_of_problems_add_up():
 @pytest.mark.parametrize("arithmetic", ["interval", "float32"])
 def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
     model = zoo("adder-456")
-    found = interp.certify(model, arithmetic)
+    found = interp.certify(model, arithmetic=arithmetic)
     assert (found.status, found.method) == ("certified", "branch and bound over columns")
     assert 1 < found.lower_bound <= found.smallest_margin < 1.31
     assert (found.shares()["certified"] == 1).all()

@@ -92,7 +92,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 
     def counted(model, arithmetic, **_):
         asked.append(arithmetic)
-        return interp.certify(model, arithmetic)
+        return interp.certify(model, arithmetic=arithmetic)
 
     monkeypatch.setattr("interp.proofs.candidates.certify", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
@@ -102,7 +102,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
 
 def test_undecided_is_not_certified(monkeypatch):
     def undecided(model, arithmetic, **_):
-        found = interp.certify(model, "float")
+        found = interp.certify(model, arithmetic="float")
         return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
 
     monkeypatch.setattr("interp.proofs.candidates.certify", undecided)
@@ -199,13 +199,13 @@ def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_pat
         tmp_path / "entry", weights, {}, {}, {"card.md": b"# A\n\n* **Score:** 1 of 1.\n\nEnd.\n"}
     )
     before = {path.name: path.read_bytes() for path in entry.iterdir()}
-    found = interp.certify(zoo(NAME), "interval")
+    found = interp.certify(zoo(NAME), arithmetic="interval")
     with pytest.raises(UserError, match="this one is undecided"):
         store(entry, replace(found, status="undecided"))
     with pytest.raises(UserError, match="other weights"):
-        store(entry, interp.certify(zoo("microadder-74"), "interval"))
+        store(entry, interp.certify(zoo("microadder-74"), arithmetic="interval"))
     with pytest.raises(UserError):  # samples are no proof
-        store(entry, interp.certify(zoo(NAME), "float"))
+        store(entry, interp.certify(zoo(NAME), arithmetic="float"))
     assert {path.name: path.read_bytes() for path in entry.iterdir()} == before
     store(entry, found)
     stored = stored_certificate(entry)

@@ -36,7 +36,7 @@ NAMES = ("microadder-57", "microadder-67", "microadder-74")
 
 @cache
 def certificate_of_74() -> Certificate:
-    return interp.certify(zoo("microadder-74"), "interval")
+    return interp.certify(zoo("microadder-74"), arithmetic="interval")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def margin_of(model, pair, target: int) -> float:
 @pytest.mark.parametrize(("size", "smallest", "pair"), [(57, 1.003, (4941000000, 4959000000)), (67, 0.138, None)])
 def test_published_models_have_the_smallest_margins_that_were_measured(checkpoint, size, smallest, pair):
     model = load_published(checkpoint(f"microadder_{size}p.pt"))
-    found = interp.certify(model, "float")
+    found = interp.certify(model, arithmetic="float")
     assert found.status == "sampled" and round(found.smallest_margin, 3) == smallest
     target = int(found.classes.target[found.classes.margin.values.min(1).argmin()])
     assert round(margin_of(model, found.witness, target), 3) == smallest
@@ -86,14 +86,16 @@ def test_zoo_models_are_certified_with_float32_rounding(name):
 
 def test_free_weights_of_the_same_value_get_the_same_verdict():
     """Effective weights decide, and not what they were made of."""
-    found, free = (interp.certify(model, "interval") for model in (zoo("microadder-67"), dense("microadder-67")))
+    found, free = (
+        interp.certify(model, arithmetic="interval") for model in (zoo("microadder-67"), dense("microadder-67"))
+    )
     assert free.status == "certified" and free.lower_bound == found.lower_bound
 
 
 def test_a_stock_model_is_judged_by_its_copy():
     stock = stock_copy(zoo("microadder-74"))
     task = zoo("microadder-74").task
-    assert interp.certify(stock, "float", task).status == "sampled"
+    assert interp.certify(stock, arithmetic="float", task=task).status == "sampled"
     with pytest.raises(UserError, match="this project's own forward pass"):
         interp.certify(stock, task=task)
 
@@ -221,7 +223,7 @@ def test_weights_beyond_the_bounds_on_rounding_are_undecided():
         weights["blocks.0.attn.W_O"] *= 2.0**-13
 
     model = dense("microadder-74", inflate)
-    assert interp.certify(model, "interval").status == "certified"
+    assert interp.certify(model, arithmetic="interval").status == "certified"
     found = interp.certify(model)
     assert (found.status, found.open) == ("undecided", 3442) and "a weight is larger" in found.sentence()
     with pytest.raises(UserError, match="claims nothing"):
@@ -296,7 +298,7 @@ def test_a_tampered_certificate_does_not_hold(certified, how):
 def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     """Relabelled, with ranges and bounds that hold with float32's rounding too: but the model does not run in it."""
     model = dense("microadder-74").to(torch.float64)
-    found = interp.certify(model, "interval", width=None)
+    found = interp.certify(model, arithmetic="interval", width=None)
     check_certificate(found, model)
     classes = found.classes.copy(deep=True)
     classes["reach"] = classes.reach + np.array([-(2**30), 2**30])
@@ -338,7 +340,7 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence():
     with pytest.raises(UserError, match="adders of one layer, and addlm-adder-ten-digit has 2; .interp attack"):
         interp.certify(models.load("addlm-adder-ten-digit"))
     with pytest.raises(UserError, match="Did you mean 'interval'"):
-        interp.certify(zoo("microadder-57"), "intervall")  # type: ignore[arg-type]
+        interp.certify(zoo("microadder-57"), arithmetic="intervall")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="has 14 tokens"):
         from models.tasks.addition import DelimitedAddition
 
@@ -356,7 +358,7 @@ def test_more_than_one_direction_is_left_to_branch_and_bound():
     def another(weights):
         weights["blocks.0.attn.W_O"] = weights["blocks.0.attn.W_O"] + torch.eye(5) * 0.5
 
-    found = interp.certify(dense("microadder-67", another), "float")
+    found = interp.certify(dense("microadder-67", another), arithmetic="float")
     assert found.method == "branch and bound over columns" and found.status != "certified"
     assert "reach" not in found.classes and found.classes.a.shape == (3442, 1)
 

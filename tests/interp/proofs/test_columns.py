@@ -123,7 +123,7 @@ def test_the_whole_certifier_passes_the_shape_checks():
     from interp.proofs.curves import decision_curves
     from tests.interp.proofs.conftest import zoo
 
-    found = interp.certify(zoo("microadder-74"), "interval")
+    found = interp.certify(zoo("microadder-74"), arithmetic="interval")
     assert found.status == "certified"
     check_certificate(found, zoo("microadder-74"))
     assert decision_curves(zoo("microadder-74"), 11, 1).inside == 1

@@ -252,7 +252,7 @@ def test_rounding_leaves_pairs_open_and_the_sentence_says_so():
 
 def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_path, capsys):
     model = broken("few")
-    found = interp.certify(model, "interval")
+    found = interp.certify(model, arithmetic="interval")
     assert found.status == "refuted" and found.accuracy is not None
     assert found.sentence().endswith(found.accuracy.wrong()) and "of all pairs" in found.sentence()
     path = tmp_path / "certificate.json"
@@ -267,8 +267,8 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
 
 
 def test_without_a_width_no_bounds_are_computed():
-    assert interp.certify(broken("few"), "interval", width=None).accuracy is None
-    assert interp.certify(broken("few"), "float").accuracy is None
+    assert interp.certify(broken("few"), arithmetic="interval", width=None).accuracy is None
+    assert interp.certify(broken("few"), arithmetic="float").accuracy is None
 
 
 def test_bounds_survive_their_file_to_the_last_pair(few, tmp_path):

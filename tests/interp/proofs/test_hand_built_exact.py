@@ -48,7 +48,7 @@ def is_wrong_on(model, certificate: HandBuiltCertificate) -> bool:
 
 @pytest.mark.parametrize("arithmetic", ["interval", "float32"])
 def test_parity_is_certified_for_all_strings(arithmetic):
-    found = interp.certify(models.build(PARITY, max_bits=30), arithmetic)
+    found = interp.certify(models.build(PARITY, max_bits=30), arithmetic=arithmetic)
     assert found.status == "certified" and len(found.parts) == 60 and found.open == 0
     assert "all strings of up to 30 bits" in found.sentence()
     assert 0.99 < found.smallest_margin <= 1
@@ -127,7 +127,7 @@ def test_broken_parity_weights_are_refuted_by_a_string_that_is_wrong(key, index,
 def test_a_small_change_costs_just_so_much_margin():
     """The second unit counts double in PARITY, which the two bits read with opposite signs: 1/64 is worth 1/16."""
     step = 2.0**-6
-    found = interp.certify(changed(PARITY, "blocks.0.mlp.b_in", 1, step, max_bits=6), "interval")
+    found = interp.certify(changed(PARITY, "blocks.0.mlp.b_in", 1, step, max_bits=6), arithmetic="interval")
     assert found.status == "certified"
     assert found.smallest_margin == pytest.approx(1 - 4 * step, abs=1e-6)
 
@@ -171,19 +171,23 @@ def test_codes_that_wrap_around_are_refuted(operands, digits):
     """l + 1 = 2^P1: the next code of the last id is that of the delimiters."""
     assert (digits + 2).bit_count() == 1
     model = models.build(ADDITION, max_operands=operands, max_digits=digits, last_next="paper")
-    found = interp.certify(model, "interval", in_shape(model, operands, digits))
+    found = interp.certify(model, arithmetic="interval", task=in_shape(model, operands, digits))
     assert found.status == "refuted" and "attends to keys it should not" in found.sentence()
     assert is_wrong_on(model, found)
     repaired = models.build(ADDITION, max_operands=operands, max_digits=digits)
-    assert interp.certify(repaired, "interval", in_shape(repaired, operands, digits)).status == "certified"
+    assert (
+        interp.certify(repaired, arithmetic="interval", task=in_shape(repaired, operands, digits)).status == "certified"
+    )
 
 
 def test_what_cannot_be_judged_is_refused():
     with pytest.raises(UserError, match="'interval' or 'float32' arithmetic, not 'float'"):
-        interp.certify(models.build(PARITY), "float")
+        interp.certify(models.build(PARITY), arithmetic="float")
     with pytest.raises(UserError, match="bounded for float32 models"):
         interp.certify(models.build(PARITY, max_bits=4, dtype="float16"))
-    assert interp.certify(models.build(PARITY, max_bits=4, dtype="float16"), "interval").status == "certified"
+    assert (
+        interp.certify(models.build(PARITY, max_bits=4, dtype="float16"), arithmetic="interval").status == "certified"
+    )
 
 
 # ---- files and the command line

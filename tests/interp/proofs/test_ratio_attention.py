@@ -196,7 +196,7 @@ def test_scores_too_far_apart_are_refused_in_one_sentence():
         weights["blocks.0.attn.W_Q"] *= 1e4
 
     with pytest.raises(UserError, match="attention scores are too far apart"):
-        interp.certify(dense("microadder-133", sharpen), "interval")
+        interp.certify(dense("microadder-133", sharpen), arithmetic="interval")
 
 
 # ---- leaves

@@ -41,13 +41,13 @@ FAST = "microadder-74"
 
 @cache
 def certified() -> Certificate:
-    return interp.certify(zoo(FAST), "interval")
+    return interp.certify(zoo(FAST), arithmetic="interval")
 
 
 @cache
 def no_eos() -> Certificate:
     """The 67 with the position of its last digit moved: EOS alone is decided by it."""
-    return interp.certify(model_without_eos(), "interval")
+    return interp.certify(model_without_eos(), arithmetic="interval")
 
 
 @cache
@@ -99,7 +99,7 @@ def test_shares_of_pairs_read_as_shares():
 def test_a_wrong_eos_is_named_and_the_digits_are_judged_apart(checkpoint):
     """The published 226: all eleven digits of all pairs are right, EOS is not."""
     model = load_published(checkpoint("microadder_226p.pt"))
-    found = interp.certify(model, "interval", width=None)
+    found = interp.certify(model, arithmetic="interval", width=None)
     assert (found.status, found.digits, found.exit_status) == ("refuted", "certified", 1)
     a, b, answer = found.counterexample
     assert answer == a + b and found.wrong_token.target == "EOS"
@@ -119,7 +119,7 @@ def test_a_wrong_digit_is_named_as_the_model_writes_it():
         weights["unembed.W_U"][:, 3] *= 1.02
 
     model = dense("microadder-67", spoil)
-    found = interp.certify(model, "interval", width=None)
+    found = interp.certify(model, arithmetic="interval", width=None)
     assert found.status == "refuted" and found.digits == "refuted"
     a, b, _ = found.counterexample
     said, right = predict(model, [(a, b)], "greedy")[0].tolist(), model.task.targets([(a, b)])[0].tolist()
@@ -156,18 +156,18 @@ def test_what_rounding_leaves_open_is_judged_over_the_reals():
 
 
 def test_time_that_is_up_leaves_classes_open():
-    found = interp.certify(zoo(FAST), "interval", minutes=1e-9)
+    found = interp.certify(zoo(FAST), arithmetic="interval", minutes=1e-9)
     assert found.status == "undecided" and found.open == 3442 and found.obstacle
     for minutes in (0, -1.0, float("nan"), float("inf"), True):
         with pytest.raises(UserError):
             interp.certify(zoo(FAST), minutes=minutes)
     with pytest.raises(UserError):
         interp.certify(models.load("toygpt-learned-pre"), minutes=1e-9)
-    assert interp.certify(zoo(FAST), "interval").status == "certified"  # the limit went with its question
+    assert interp.certify(zoo(FAST), arithmetic="interval").status == "certified"  # the limit went with its question
 
 
 def test_a_refuted_model_is_wrong_on_some_pair():
-    found = interp.certify(model_without_eos(), "float32", width=1.0)
+    found = interp.certify(model_without_eos(), arithmetic="float32", width=1.0)
     assert found.status == "refuted" and found.accuracy.upper < 1
 
 
@@ -230,11 +230,11 @@ def test_lower_precision_is_refused_and_autocast_does_not_reach_a_proof():
     torch.set_float32_matmul_precision("medium")
     try:
         with pytest.raises(UserError):
-            interp.certify(zoo(FAST), "interval")
+            interp.certify(zoo(FAST), arithmetic="interval")
     finally:
         torch.set_float32_matmul_precision("highest")
     with torch.autocast("cpu", torch.bfloat16):  # a question is asked without it
-        assert interp.certify(zoo(FAST), "interval").status == "certified"
+        assert interp.certify(zoo(FAST), arithmetic="interval").status == "certified"
         with pytest.raises(UserError):
             read_adder(zoo(FAST))
 
@@ -256,7 +256,7 @@ def test_a_margin_below_what_was_proved_of_its_class_is_an_error(monkeypatch):
 def test_margins_over_the_reals_are_those_of_the_reals():
     """In half precision the model computes another function than the one that is proved right."""
     model = models.load("adder-456").to(torch.float16)
-    found = interp.certify(model, "interval", width=None)
+    found = interp.certify(model, arithmetic="interval", width=None)
     assert found.status == "certified" and found.lower_bound <= found.smallest_margin
     assert (found.classes.margin.values >= found.classes.proved.values[:, None] - 1e-6).all()
     at = np.unravel_index(found.classes.margin.values.argmin(), found.classes.margin.shape)
@@ -299,7 +299,7 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     with pytest.raises(UserError):
         check_certificate(replace(one, classes=classes), zoo(FAST))
     model = zoo("adder-456")
-    hunted = interp.certify(model, "float")
+    hunted = interp.certify(model, arithmetic="float")
     row = int(hunted.classes.margin.values.argmin())
     a, b = int(hunted.classes.a[row, 0]), int(hunted.classes.b[row, 0])
     # Others of the same class: four low digits that carry nothing.
@@ -437,7 +437,7 @@ def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
 
 
 def test_samples_have_a_status_and_an_exit_code_of_their_own(capsys, tmp_path):
-    found = interp.certify(zoo(FAST), "float")
+    found = interp.certify(zoo(FAST), arithmetic="float")
     assert (found.status, found.exit_status, found.provenance.rung) == ("sampled", 4, "sampled")
     assert main(["certify", FAST, "--arithmetic", "float", "--json", str(tmp_path / "c.json")]) == 4
     assert main(["certify", FAST, "--check", str(tmp_path / "c.json")]) == 4

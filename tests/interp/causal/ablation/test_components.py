@@ -259,9 +259,9 @@ def test_the_control_moves_every_position_as_far_as_the_ablation_in_another_dire
 
 def test_controls_are_runs_of_their_own_and_may_be_left_out():
     model = microadder()
-    one = component_ablation(model, neurons(model), "zero", n=60, seed=2)
-    again = component_ablation(model, neurons(model), "zero", n=60, seed=2)
-    plain = component_ablation(model, neurons(model), "zero", n=60, seed=2, control=False)
+    one = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2)
+    again = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2)
+    plain = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2, control=False)
     assert (one.table.control == again.table.control).all() and plain.table.control.isnull().all()
     assert (one.values["accuracy"] == plain.values["accuracy"]).all()
     row = one.table.sel(metric="accuracy", stratum="all")
@@ -276,7 +276,7 @@ def test_controls_are_runs_of_their_own_and_may_be_left_out():
 def test_the_table_counts_every_example_in_its_strata(n):
     model = microadder()
     task, chosen = model.task, [Neuron(0, 0), Head(0, 0)]
-    result = component_ablation(model, chosen, ["zero", "resample"], n=n, seed=4)
+    result = component_ablation(model, components=chosen, methods=["zero", "resample"], n=n, seed=4)
     problems = component_problems(task, n, 4)
     logits = ablated_logits(model, Neuron(0, 0), "resample", task.encode(problems), 4)
     right = (logits[:, task.query_positions].argmax(-1) == task.targets(problems)).numpy()
@@ -353,8 +353,8 @@ def test_a_stock_model_gives_the_same_table(name):
         *role_edges(model, model.task)[:2],
     ]
     switches = {"methods": ["zero", "resample"], "n": 16, "unchanged": "keep"}
-    ours = component_ablation(model, components, **switches)
-    stock = component_ablation(stock_copy(model), components, task=model.task, **switches)
+    ours = component_ablation(model, components=components, **switches)
+    stock = component_ablation(stock_copy(model), components=components, task=model.task, **switches)
     assert (ours.values["accuracy"].values == stock.values["accuracy"].values).all()
     assert ours.table["drop"].values == pytest.approx(stock.table["drop"].values, nan_ok=True)
     assert ours.table.control.values == pytest.approx(stock.table.control.values, nan_ok=True)
@@ -368,7 +368,11 @@ def test_pairs_bring_the_metrics_of_the_causal_toolkit():
     keep = (task.targets(clean)[:, 0] != task.targets(corrupted)[:, 0]) & (corrupted.max(1).values < 10**10)
     pairs = ProblemPairs(task, clean[keep], corrupted[keep], 0, "the units digit of a")
     result = component_ablation(
-        model, [Head(0, 0), Neuron(0, 1)], "mean", pairs=pairs, metrics=["logit_diff", "kl", "exact_match", "accuracy"]
+        model,
+        components=[Head(0, 0), Neuron(0, 1)],
+        methods="mean",
+        pairs=pairs,
+        metrics=["logit_diff", "kl", "exact_match", "accuracy"],
     )
     logits = ablated_logits(model, Head(0, 0), "mean", pairs.clean_tokens)
     with torch.no_grad():
@@ -385,7 +389,7 @@ def test_pairs_bring_the_metrics_of_the_causal_toolkit():
 def test_a_metric_of_one_s_own_is_judged_on_whole_problems():
     model = dense()(0)
     spread = Metric("spread", (3, 4), lambda logits, rows: logits.std((-1, -2)))
-    result = component_ablation(model, Head(0, 0), "zero", problems=PROBLEMS, metrics=spread)
+    result = component_ablation(model, components=Head(0, 0), methods="zero", problems=PROBLEMS, metrics=spread)
     assert set(result.table.stratum.values) == {"all", "chain 0", "chain 1"}
     expected = spread.of(ablated_logits(model, Head(0, 0))).mean()
     assert float(result.table.value.sel(stratum="all").squeeze()) == pytest.approx(float(expected), rel=1e-5)
@@ -397,7 +401,7 @@ def test_a_metric_of_one_s_own_is_judged_on_whole_problems():
 def test_microadder_attends_by_position_so_that_only_zero_changes_its_pattern():
     model = microadder()
     roles = role_edges(model, model.task)
-    result = component_ablation(model, roles, n=200, unchanged="keep")
+    result = component_ablation(model, components=roles, n=200, unchanged="keep")
     changed = result.table.changed
     assert changed.sel(replacement="zero").all()
     assert not changed.sel(replacement=["mean", "resample"]).any()
@@ -411,7 +415,7 @@ def test_microadder_attends_by_position_so_that_only_zero_changes_its_pattern():
 def test_an_ablation_that_changes_nothing_is_an_error_that_says_so(method):
     model = microadder()
     with pytest.raises(UserError, match="own operands changes nothing in any of 50 examples: it is the same in all"):
-        component_ablation(model, role_edges(model, model.task, ["own operands"]), method, n=50)
+        component_ablation(model, components=role_edges(model, model.task, ["own operands"]), methods=method, n=50)
 
 
 def test_a_part_that_is_zero_already_is_an_error():
@@ -422,7 +426,7 @@ def test_a_part_that_is_zero_already_is_an_error():
                 parameter.zero_()
     for component in (Neuron(0, 0), Direction("blocks.1.mlp.hook_post", torch.eye(10)[4])):
         with pytest.raises(UserError, match="changes nothing .* it is zero already"):
-            component_ablation(model, component, "zero", problems=PROBLEMS)
+            component_ablation(model, components=component, methods="zero", problems=PROBLEMS)
 
 
 # Bad input.
@@ -440,37 +444,37 @@ def along(hook):
 
 
 BAD = {
-    "There is no head 7: each layer has 2": lambda m: component_ablation(m, Head(0, 7)),
-    "There is no layer 5": lambda m: component_ablation(m, Head(5, 0)),
-    "counts from 0; there is no layer -1": lambda m: component_ablation(m, Neuron(-1, 0)),
-    "There is no unit 10": lambda m: component_ablation(m, Neuron(1, 10)),
-    "at position 6": lambda m: component_ablation(m, Head(0, 0, (6,))),
-    "Did you mean 'blocks.0.hook_resid_mid'": lambda m: component_ablation(m, along("blocks.0.hook_residmid")),
-    "has 3 entries and the activation": lambda m: component_ablation(m, Direction("hook_embed", torch.ones(3))),
+    "There is no head 7: each layer has 2": lambda m: component_ablation(m, components=Head(0, 7)),
+    "There is no layer 5": lambda m: component_ablation(m, components=Head(5, 0)),
+    "counts from 0; there is no layer -1": lambda m: component_ablation(m, components=Neuron(-1, 0)),
+    "There is no unit 10": lambda m: component_ablation(m, components=Neuron(1, 10)),
+    "at position 6": lambda m: component_ablation(m, components=Head(0, 0, (6,))),
+    "Did you mean 'blocks.0.hook_resid_mid'": lambda m: component_ablation(m, components=along("blocks.0.hook_residmid")),
+    "has 3 entries and the activation": lambda m: component_ablation(m, components=Direction("hook_embed", torch.ones(3))),
     "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
     "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
-    "never fires in this model": lambda m: component_ablation(m, along("blocks.0.attn.hook_result"), "zero"),
-    "cannot attend to the later position 4": lambda m: component_ablation(m, AttentionEdges(0, 0, ((3, 4),))),
+    "never fires in this model": lambda m: component_ablation(m, components=along("blocks.0.attn.hook_result"), methods="zero"),
+    "cannot attend to the later position 4": lambda m: component_ablation(m, components=AttentionEdges(0, 0, ((3, 4),))),
     "Did you mean 'own operands'": lambda m: role_edges(m, TOY, ["own operand"]),
     "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
     "There is no role 'a7'": lambda m: edges_between(TOY, "a7", 0),
     "stands at or before": lambda m: edges_between(TOY, "a1", "b0"),
     "Did you mean 'resample'": lambda m: component_ablation(m, methods="resampled"),
     "one or more different methods": lambda m: component_ablation(m, methods=[]),
-    "list of components is empty": lambda m: component_ablation(m, []),
-    "Two components are called 'L0H0'": lambda m: component_ablation(m, [Head(0, 0), Head(0, 0)]),
+    "list of components is empty": lambda m: component_ablation(m, components=[]),
+    "Two components are called 'L0H0'": lambda m: component_ablation(m, components=[Head(0, 0), Head(0, 0)]),
     "A component is a Head": lambda m: check_components(m, ["L0H0"], 6),
-    "'attention' or 'mlp'": lambda m: component_ablation(m, Sublayer(0, "heads")),
+    "'attention' or 'mlp'": lambda m: component_ablation(m, components=Sublayer(0, "heads")),
     "compares two problems": lambda m: component_ablation(m, metrics="logit_diff"),
     "There is no target 9": lambda m: component_ablation(m, targets=[9]),
     "at least one target": lambda m: component_ablation(m, targets=[]),
     "unchanged is 'error' or 'keep'": lambda m: component_ablation(m, unchanged="ignore"),
     "together: the list": lambda m: Together(()),
     "are not finite": lambda m: component_ablation(
-        m, Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), "zero"),
+        m, components=Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), methods="zero"),
     "is this table's own metric": lambda m: component_ablation(m, metrics=Metric("accuracy", None, lambda x, rows: x)),
     "0 or 1 in every example": lambda m: component_ablation(
-        m, Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
+        m, components=Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
     "writes in other tokens": lambda m: component_ablation(
         m, pairs=ProblemPairs(Backwards(), PROBLEMS[:4], PROBLEMS[4:8], 0, "all"), task=TOY),
 }  # fmt: skip
@@ -509,20 +513,20 @@ def test_strata_that_lose_alike_are_not_told_apart():
 
 
 def test_one_component_is_spoken_of_as_one():
-    said = component_ablation(microadder(), Head(0, 0), "zero", n=16).sentence()
+    said = component_ablation(microadder(), components=Head(0, 0), methods="zero", n=16).sentence()
     assert "the one component leaves" in said and "answer tokens of 16 problems" in said
 
 
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(UserError, match="training mode"):
-        component_ablation(dense()(0).train(), Head(0, 0))
+        component_ablation(dense()(0).train(), components=Head(0, 0))
 
 
 def test_a_model_without_mlp_has_no_neurons():
     model = dense(d_mlp=0)(0)
     assert neurons(model) == [] and [s.kind for s in sublayers(model)] == ["attention", "attention"]
     with pytest.raises(UserError, match="no MLP"):
-        component_ablation(model, Neuron(0, 0))
+        component_ablation(model, components=Neuron(0, 0))
 
 
 # What a result shows.

@@ -91,7 +91,7 @@ def test_effects_and_contrasts_are_differences_of_accuracies():
 @pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74"])
 def test_microadder_s_two_units_dissociate_carry_out_and_nothing_else(name):
     model = models.load(name)
-    result = double_dissociation(model, [*heads(model), *neurons(model)], n=512, draws=59)
+    result = double_dissociation(model, units=[*heads(model), *neurons(model)], n=512, draws=59)
     found = result.dissociations()
     assert found.signal.tolist() == ["carry_out"]
     assert {found.unit[0], found.other[0]} == {"L0 unit 0", "L0 unit 1"}
@@ -99,7 +99,7 @@ def test_microadder_s_two_units_dissociate_carry_out_and_nothing_else(name):
 
 
 def test_the_published_57_has_the_measured_accuracies_without_its_first_unit(published_57):
-    result = double_dissociation(published_57, neurons(published_57), n=4096, carry_heavy=0.0, draws=19)
+    result = double_dissociation(published_57, units=neurons(published_57), n=4096, carry_heavy=0.0, draws=19)
     row = result.table.sel(signal="carry_out")
     assert row.ablated.sel(unit="L0 unit 0").values == pytest.approx([0.998, 0.009], abs=2e-3)
     assert row.ablated.sel(unit="L0 unit 1").values[0] < 0.02 and row.ablated.sel(unit="L0 unit 1").values[1] > 0.98
@@ -107,7 +107,7 @@ def test_the_published_57_has_the_measured_accuracies_without_its_first_unit(pub
 
 def test_neurons_at_zero_are_those_of_carry_units():
     model = models.load("microadder-57")
-    ours = double_dissociation(model, neurons(model), n=300, seed=3, draws=19).table
+    ours = double_dissociation(model, units=neurons(model), n=300, seed=3, draws=19).table
     theirs = interp.carry_units(model, n=300, seed=3).table.isel(layer=0)
     for signal_name in ours.signal.values:
         for key in ("ablated", "ablated_low", "effect", "effect_low", "effect_apart"):
@@ -117,7 +117,7 @@ def test_neurons_at_zero_are_those_of_carry_units():
 def test_both_units_together_break_columns_with_and_without_the_carry():
     model = models.load("microadder-57")
     both = Together((Neuron(0, 0), Neuron(0, 1)), "both units")
-    table = double_dissociation(model, both, n=200, draws=19).table
+    table = double_dissociation(model, units=both, n=200, draws=19).table
     assert table.unit.values.tolist() == ["both units"]
     assert (table.ablated.sel(signal="carry_out").values < 0.05).all()
 
@@ -125,21 +125,21 @@ def test_both_units_together_break_columns_with_and_without_the_carry():
 def test_a_stock_model_gives_the_same_table_under_resampling():
     model = models.load("adder-456")
     chosen = [Head(0, 0), Neuron(0, 13), Neuron(0, 8)]
-    ours = double_dissociation(model, chosen, method="resample", n=60, draws=19)
-    stock = double_dissociation(stock_copy(model), chosen, method="resample", task=model.task, n=60, draws=19)
+    ours = double_dissociation(model, units=chosen, method="resample", n=60, draws=19)
+    stock = double_dissociation(stock_copy(model), units=chosen, method="resample", task=model.task, n=60, draws=19)
     assert ours.table.ablated.values == pytest.approx(stock.table.ablated.values)
 
 
 BAD = {
-    "Did you mean 'carry_out'": lambda m: double_dissociation(m, neurons(m), ["carryout"], n=20),
+    "Did you mean 'carry_out'": lambda m: double_dissociation(m, units=neurons(m), signals=["carryout"], n=20),
     "one value per column": lambda m: double_dissociation(
-        models.load("position-coupling-1l4h-small"), Head(0, 0), n=20
+        models.load("position-coupling-1l4h-small"), units=Head(0, 0), n=20
     ),
-    "no signal to compare": lambda m: double_dissociation(m, neurons(m), [], n=20),
-    "at least 19 draws": lambda m: double_dissociation(m, neurons(m), n=20, draws=9),
-    "There is no unit 2": lambda m: double_dissociation(m, Neuron(0, 2), n=20),
-    "There is no ablation method": lambda m: double_dissociation(m, Neuron(0, 1), method="none", n=20),
-    "two in all": lambda m: double_dissociation(dense()(0), Head(0, 0), n=20),
+    "no signal to compare": lambda m: double_dissociation(m, units=neurons(m), signals=[], n=20),
+    "at least 19 draws": lambda m: double_dissociation(m, units=neurons(m), n=20, draws=9),
+    "There is no unit 2": lambda m: double_dissociation(m, units=Neuron(0, 2), n=20),
+    "There is no ablation method": lambda m: double_dissociation(m, units=Neuron(0, 1), method="none", n=20),
+    "two in all": lambda m: double_dissociation(dense()(0), units=Head(0, 0), n=20),
 }
 
 

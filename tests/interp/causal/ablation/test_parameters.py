@@ -137,10 +137,10 @@ def test_a_replacement_by_the_trained_values_is_refused_and_by_some_of_them_is_m
     model = load("microadder-57")
     trained = ParameterLayout(model).flatten(model)
     with pytest.raises(UserError, match="changes nothing"):
-        parameter_ablation(model, trained, n=8)
+        parameter_ablation(model, replacement=trained, n=8)
     values = trained.clone()
     values[0] = 0.0
-    result = parameter_ablation(model, values, n=16, only=["arc_A", "pos_z_hi"], controls=0)
+    result = parameter_ablation(model, replacement=values, n=16, only=["arc_A", "pos_z_hi"], controls=0)
     assert result.single.changed.values.tolist() == [True, False, False, False]
     assert result.single["drop"].values[1:].tolist() == [0, 0, 0]
     assert float(result.single["drop"].values[0]) > 0.5
@@ -152,7 +152,7 @@ def test_the_initial_value_is_what_a_build_of_the_seed_starts_from():
     expected = ParameterLayout(fresh).flatten(fresh)
     assert torch.equal(initial_values(model, 5), expected)
     before = ParameterLayout(model).flatten(model)
-    result = parameter_ablation(model, "initial", n=8, initial_seed=5, pairs=False, controls=0)
+    result = parameter_ablation(model, replacement="initial", n=8, initial_seed=5, pairs=False, controls=0)
     assert result.single.replaced_by.values == pytest.approx(expected.numpy())
     assert torch.equal(ParameterLayout(model).flatten(model), before)  # the model itself is left alone
     assert not result.pairs.data_vars
@@ -183,10 +183,10 @@ def test_a_stock_model_has_its_weights_as_free_parameters():
 
 BAD = {
     "no free parameters": lambda: parameter_ablation(models.build("position-coupling-hand-built")),
-    "it has no mean": lambda: parameter_ablation(load("microadder-57"), "mean"),
+    "it has no mean": lambda: parameter_ablation(load("microadder-57"), replacement="mean"),
     "more than most_variants of 20,000": lambda: parameter_ablation(load("adder-456")),
     "Did you mean 'W_qk'": lambda: parameter_ablation(load("microadder-57"), only=["W_q"]),
-    "57 free parameters": lambda: parameter_ablation(load("microadder-57"), torch.zeros(3)),
+    "57 free parameters": lambda: parameter_ablation(load("microadder-57"), replacement=torch.zeros(3)),
     "cannot be negative": lambda: parameter_ablation(load("microadder-57"), controls=-1),
     "An interaction is taken on": lambda: small().interactions("nats"),
     "There is no parameter 'W_qk[9,9]'; there is W_qk[0,0]": lambda: parameter_ablation(

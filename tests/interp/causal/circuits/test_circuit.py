@@ -68,7 +68,9 @@ def nodes(circuit: Circuit) -> set[str]:
 @pytest.fixture(scope="module")
 def planted() -> Circuit:
     model = silenced([1])
-    return smallest_circuit(model, random_pairs(model.task, 40, 0), own_answers(model), threshold=0.97, n_random=20)
+    return smallest_circuit(
+        model, random_pairs(model.task, 40, 0), metrics=own_answers(model), threshold=0.97, n_random=20
+    )
 
 
 def test_heads_that_write_nothing_are_left_out(planted: Circuit) -> None:
@@ -92,7 +94,9 @@ def test_edges_that_do_not_differ_between_the_runs_are_in_no_circuit(planted: Ci
 @pytest.mark.parametrize("method", ["greedy", "acdc"])
 def test_every_search_leaves_the_silent_head_out(method: str, planted: Circuit) -> None:
     model = silenced([1])
-    found = smallest_circuit(model, random_pairs(model.task, 40, 0), own_answers(model), method=method, threshold=0.97)
+    found = smallest_circuit(
+        model, random_pairs(model.task, 40, 0), metrics=own_answers(model), method=method, threshold=0.97
+    )
     assert "L0H1" not in nodes(found)
     assert found.found.size >= planted.found.size
 
@@ -152,7 +156,7 @@ def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_
     """Why the right answer is asked for as well."""
     model = models.load("microadder-57")
     pairs = problem_pairs(model.task, "made carry", column=3, n=128)
-    easy = smallest_circuit(model, pairs, "logit_diff", threshold=0.8)
+    easy = smallest_circuit(model, pairs, metrics="logit_diff", threshold=0.8)
     hard = smallest_circuit(model, pairs, threshold=0.8)
     right = [float(c.exact_match.sel(part="circuit", ablation="corrupted", stat="value")) for c in (easy, hard)]
     assert easy.found.score >= 0.8 and right[0] < 0.5 < 0.8 < right[1]
@@ -182,7 +186,8 @@ def test_the_circuit_of_a_stock_copy_is_the_same() -> None:
     model = silenced([1]).float()
     pairs = random_pairs(model.task, 24, 0)
     own, stock = (
-        smallest_circuit(m, pairs, own_answers(model), method="greedy", n_random=5) for m in (model, stock_copy(model))
+        smallest_circuit(m, pairs, metrics=own_answers(model), method="greedy", n_random=5)
+        for m in (model, stock_copy(model))
     )
     assert own.edges == stock.edges
     np.testing.assert_allclose(own.faithfulness, stock.faithfulness, atol=1e-4)
@@ -192,12 +197,15 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
     model = silenced([1])
     pairs = random_pairs(model.task, 30, 0)
     one, other = (
-        smallest_circuit(model, pairs, own_answers(model), method="greedy", seed=4, n_random=5) for _ in range(2)
+        smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", seed=4, n_random=5)
+        for _ in range(2)
     )
     assert one.searched_on + one.provenance.n == len(pairs)
     np.testing.assert_array_equal(one.random, other.random)
     assert str(one) == str(other)
-    together = smallest_circuit(model, pairs, own_answers(model), method="acdc", held_out=False, n_random=5, taus=0.01)
+    together = smallest_circuit(
+        model, pairs, metrics=own_answers(model), method="acdc", held_out=False, n_random=5, taus=0.01
+    )
     assert together.found.looked_at.endswith("at tau 0.01")
     assert together.provenance.n == len(pairs) and "found on" in together.sentence()
 
@@ -205,7 +213,7 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
 def test_a_layer_without_an_mlp_and_many_labels_can_be_drawn() -> None:
     model = dense(n_layers=2, n_heads=1, d_mlp=0)(0).double()
     pairs = random_pairs(model.task, 20, 0)
-    circuit = smallest_circuit(model, pairs, own_answers(model), method="greedy", threshold=0.9999, n_random=5)
+    circuit = smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", threshold=0.9999, n_random=5)
     assert len(circuit.figure().data) == circuit.found.size
 
 
@@ -227,34 +235,34 @@ def test_a_model_that_does_not_do_the_task_has_no_circuit(metrics: Any) -> None:
         dead.weight_map.out_A.zero_()
     for model in (untrained, dead):
         with pytest.raises(UserError, match="to be searched on right"):
-            smallest_circuit(model, pairs, metrics, method="greedy", n_random=3)
-    assert smallest_circuit(trained, pairs, metrics, method="greedy", n_random=3).found.size > 0
+            smallest_circuit(model, pairs, metrics=metrics, method="greedy", n_random=3)
+    assert smallest_circuit(trained, pairs, metrics=metrics, method="greedy", n_random=3).found.size > 0
 
 
 def test_bad_input() -> None:
     model = silenced([1])
     pairs = random_pairs(model.task, 20, 0)
     with pytest.raises(UserError, match="bound to other examples"):
-        smallest_circuit(model, pairs, [logit_diff(pairs)])  # pyright: ignore[reportArgumentType]
+        smallest_circuit(model, pairs, metrics=[logit_diff(pairs)])  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="Did you mean 'corrupted'"):
         smallest_circuit(model, pairs, ablation="corupted")
     with pytest.raises(UserError, match="Did you mean 'greedy'"):
-        smallest_circuit(model, pairs, own_answers(model), method="greed")
+        smallest_circuit(model, pairs, metrics=own_answers(model), method="greed")
     with pytest.raises(UserError, match="'roles' or a mapping"):
         smallest_circuit(model, pairs, groups="role")
     with pytest.raises(UserError, match="Did you mean 'share'"):
-        smallest_circuit(model, pairs, own_answers(model), method="greedy", shares=0.1)
+        smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", shares=0.1)
     with pytest.raises(UserError, match="no option of the acdc search 'share'; there is taus"):
-        smallest_circuit(model, pairs, own_answers(model), method="acdc", share=0.1)
+        smallest_circuit(model, pairs, metrics=own_answers(model), method="acdc", share=0.1)
     with pytest.raises(UserError, match="need at least 4 pairs, not 3; .* held_out=False"):
-        smallest_circuit(model, pairs.select(slice(3)), own_answers(model))
+        smallest_circuit(model, pairs.select(slice(3)), metrics=own_answers(model))
     with pytest.raises(UserError, match="needs at least 2"):
-        smallest_circuit(model, pairs.select(slice(1)), own_answers(model), held_out=False)
+        smallest_circuit(model, pairs.select(slice(1)), metrics=own_answers(model), held_out=False)
     with pytest.raises(UserError, match="n_random"):
         smallest_circuit(model, pairs, n_random=0)
     with pytest.raises(UserError, match="changes nothing"):
         same = ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing")
-        smallest_circuit(model, same, own_answers(model))
+        smallest_circuit(model, same, metrics=own_answers(model))
     with pytest.raises(UserError, match="training mode"):
         smallest_circuit(silenced([1]).train(), pairs)
     with pytest.raises(UserError, match="norms come after"):

@@ -191,7 +191,7 @@ def test_batches_of_examples_do_not_matter(monkeypatch):
 def test_results_say_how_far_they_can_be_trusted():
     model = dense()(0)
     pairs = pairs_for(model.task)
-    result = edge_attribution(model, pairs, ["logit_diff", "loss"], method="eap")
+    result = edge_attribution(model, pairs, metrics=["logit_diff", "loss"], method="eap")
     table = result.agreement_table()
     assert table.level.tolist() == ["edges", "senders", "receivers"] * 2 and table.spearman.between(-1, 1).all()
     exact = path_patching(model, pairs).effects.values[0].mean(-1)
@@ -247,7 +247,7 @@ def test_bad_input_is_one_clear_sentence():
     with pytest.raises(UserError, match="At least one step"):
         edge_attribution(model, pairs, steps=0)
     with pytest.raises(UserError, match="'exact_match' has no gradient"):
-        edge_attribution(model, pairs, "exact_match")
+        edge_attribution(model, pairs, metrics="exact_match")
     with pytest.raises(UserError, match="is not a run"):
         edge_attribution(model, pairs, method="conductance", alternative="zero")
     with pytest.raises(UserError, match="must have one shape"):

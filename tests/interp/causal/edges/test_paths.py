@@ -143,7 +143,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
     where a carry is made, the previous answer where one is passed on, and no digit below."""
     model = models.load(name)
     pairs = route_pairs(model.task, kind, 5, 64)
-    result = path_patching(model, pairs, "exact_match", groups=model.task.relative_roles(5))
+    result = path_patching(model, pairs, metrics="exact_match", groups=model.task.relative_roles(5))
     effect = result.effects.isel(metric=0).mean("example")
     by_value = {
         group: float(effect.sel(edge=f"embed->L0H0.v@{group}"))
@@ -158,7 +158,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
 def test_results_say_what_they_found():
     model: ArithmeticTransformer = dense()(0)
     pairs = pairs_for(model.task)
-    result = path_patching(model, pairs, ["logit_diff", "exact_match"])
+    result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"])
     table = result.to_dataframe()
     assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)

@@ -81,7 +81,7 @@ def test_sweeps_equal_those_of_transformer_lens(row: Row):
         if (not model.config.d_mlp and site in ("resid_mid", "mlp_out")) or (large and site not in FEW):
             continue
         theirs = getattr(patching, f"get_act_patch_{name}")(model, base, cache, lambda x: score(x[:, -1]).mean())
-        ours = patch_sweep(model, base, cache, metric, site, by, allow_equal=True).labelled[0].mean("pair")
+        ours = patch_sweep(model, base, cache, metric, site=site, by=by, allow_equal=True).labelled[0].mean("pair")
         order = ("layer", "pos", "head") if {"pos", "head"} <= set(ours.dims) else ("layer", "head", ...)
         ours = ours.transpose(*order if "head" in ours.dims else ("layer", ...))
         theirs = theirs.double().numpy()
@@ -149,8 +149,8 @@ def test_a_stock_model_has_the_sweeps_of_its_source(name: str):
     base, other = inputs(model, 4, 40)
     metric = Metric("score", (-1,), lambda logits, rows: score(logits[..., 0, :]))
     for site in ("resid_pre", "attn_out", "head_out", "k", *(["resid_mid"] if model.config.d_mlp else [])):
-        ours = patch_sweep(model, base, other, metric, site)
-        theirs = patch_sweep(stock_copy(model), base, other, metric, site, task=model.task, check=True)
+        ours = patch_sweep(model, base, other, metric, site=site)
+        theirs = patch_sweep(stock_copy(model), base, other, metric, site=site, task=model.task, check=True)
         assert theirs.fast and get_site(site, model.cfg).part == ours.asked.site.part
         assert abs(ours.found.patched - theirs.found.patched).max() <= 1e-5 * abs(ours.found.patched).max()
 
@@ -162,8 +162,8 @@ def test_a_users_cache_and_the_run_that_it_came_from_give_one_sweep():
     metric = Metric("score", (3, 4), lambda logits, rows: score(logits).sum(-1))
     _, cache = model.run_with_cache(other)
     for site in SITES:
-        from_run = patch_sweep(model, base, other, metric, site).found
-        from_cache = patch_sweep(model, base, cache, metric, site).found
+        from_run = patch_sweep(model, base, other, metric, site=site).found
+        from_cache = patch_sweep(model, base, cache, metric, site=site).found
         assert from_cache.source is None and from_run.source is not None
         assert abs(from_run.patched - from_cache.patched).max() <= TOLERANCE * abs(from_run.patched).max()
 

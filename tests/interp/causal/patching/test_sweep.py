@@ -27,7 +27,7 @@ TOY_PAIRS = problem_pairs(TOY.task, "made carry", column=1, n=48, seed=0)
 
 
 def test_the_axes_are_named_and_labelled_by_role():
-    sweep = activation_patching(ADDER, PAIRS, "v", metrics=("logit_diff", "exact_match"), direction="both")
+    sweep = activation_patching(ADDER, PAIRS, site="v", metrics=("logit_diff", "exact_match"), direction="both")
     assert sweep.values.dims == ("direction", "metric", "layer", "head", "pos", "pair")
     assert sweep.values.pos.values.tolist()[:3] == ["a0", "a1", "a2"]
     table = sweep.to_dataframe()
@@ -37,7 +37,7 @@ def test_the_axes_are_named_and_labelled_by_role():
 
 def test_a_carry_made_below_reaches_microadder_by_the_digits_below_and_the_last_output_only():
     """MicroAdder's circuit (FACTS.md): its carry is read off x' + y' - z' of the previous column."""
-    sweep = activation_patching(ADDER, PAIRS, "resid_pre", direction="both")
+    sweep = activation_patching(ADDER, PAIRS, site="resid_pre", direction="both")
     recovered = sweep.table.recovered.sel(metric="logit_diff").isel(layer=0)
     for direction in ("denoise", "noise"):
         share = recovered.sel(direction=direction)
@@ -50,7 +50,7 @@ def test_a_carry_made_below_reaches_microadder_by_the_digits_below_and_the_last_
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
 def test_patching_everything_recovers_everything(direction: str):
     sweep = activation_patching(
-        TOY, TOY_PAIRS, "resid_pre", by="all", metrics=("logit_diff", "kl"), direction=direction
+        TOY, TOY_PAIRS, site="resid_pre", by="all", metrics=("logit_diff", "kl"), direction=direction
     )
     assert np.allclose(sweep.table.recovered.sel(layer=0), 1, atol=1e-4)
     other = sweep.other.sel(metric="logit_diff").values
@@ -58,17 +58,19 @@ def test_patching_everything_recovers_everything(direction: str):
 
 
 def test_denoising_one_way_is_noising_the_swapped_pairs():
-    there = activation_patching(TOY, TOY_PAIRS, "mlp_out", metrics="exact_match", direction="denoise", target=1)
-    back = activation_patching(TOY, TOY_PAIRS.swapped(), "mlp_out", metrics="exact_match", direction="noise", target=1)
+    there = activation_patching(TOY, TOY_PAIRS, site="mlp_out", metrics="exact_match", direction="denoise", target=1)
+    back = activation_patching(
+        TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics="exact_match", direction="noise", target=1
+    )
     mine = exact_match(TOY_PAIRS, 1)
     swapped = Metric("exact_match", mine.positions, mine.compute)
-    again = activation_patching(TOY, TOY_PAIRS.swapped(), "mlp_out", metrics=swapped, direction="noise", target=1)
+    again = activation_patching(TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics=swapped, direction="noise", target=1)
     assert np.array_equal(there.values.values, again.values.values)
     assert not np.array_equal(there.values.values, back.values.values)  # the clean answers are the other problems'
 
 
 def test_roles_are_patched_together():
-    by_role = activation_patching(ADDER, PAIRS, "resid_pre", by="role")
+    by_role = activation_patching(ADDER, PAIRS, site="resid_pre", by="role")
     share = by_role.table.recovered.isel(direction=0, metric=0, layer=0)
     assert share.sel(role=["previous operands", "previous output"]).sum() == pytest.approx(1, abs=0.1)
     assert abs(share.sel(role="own operands")) < 1e-3
@@ -77,7 +79,7 @@ def test_roles_are_patched_together():
 def test_every_site_agrees_with_hooked_runs_and_says_what_it_found():
     few = TOY_PAIRS.select(slice(0, 4))
     for site in SITES:
-        sweep = activation_patching(TOY, few, site, layers=[0, -1], metrics=("logit_diff", "kl"), check=True)
+        sweep = activation_patching(TOY, few, site=site, layers=[0, -1], metrics=("logit_diff", "kl"), check=True)
         assert sweep.fast and "toygpt-learned-pre" in sweep.sentence()
         assert sweep.values.layer.values.tolist() == [0, 3]
 
@@ -90,15 +92,15 @@ def test_a_wrong_fast_path_is_found_out(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(Engine, "_read", wrong)
     with pytest.raises(PatchMismatch, match="by the fast path and .* through the model's hooks"):
-        activation_patching(ADDER, PAIRS, "resid_mid", check=True)
-    activation_patching(ADDER, PAIRS, "resid_mid")  # unasked it is not looked for
+        activation_patching(ADDER, PAIRS, site="resid_mid", check=True)
+    activation_patching(ADDER, PAIRS, site="resid_mid")  # unasked it is not looked for
 
 
 def test_hooks_that_a_user_attached_are_not_passed_by():
-    sweep = activation_patching(ADDER, PAIRS, "attn_out", layers=0)
+    sweep = activation_patching(ADDER, PAIRS, site="attn_out", layers=0)
     ADDER.add_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
     try:
-        without_mlp = activation_patching(ADDER, PAIRS, "attn_out", layers=0)
+        without_mlp = activation_patching(ADDER, PAIRS, site="attn_out", layers=0)
     finally:
         ADDER.reset_hooks()
     assert sweep.fast and not without_mlp.fast
@@ -107,14 +109,14 @@ def test_hooks_that_a_user_attached_are_not_passed_by():
 
 def test_a_stock_model_takes_pairs_of_a_task():
     stock = stock_copy(ADDER)
-    ours, theirs = (activation_patching(m, PAIRS, "head_out", check=True) for m in (ADDER, stock))
+    ours, theirs = (activation_patching(m, PAIRS, site="head_out", check=True) for m in (ADDER, stock))
     assert theirs.fast and np.allclose(ours.table.recovered, theirs.table.recovered, atol=1e-3)
 
 
 def test_the_figure_names_the_finding():
-    figure = activation_patching(TOY, TOY_PAIRS, "head_out", direction="both").figure()
+    figure = activation_patching(TOY, TOY_PAIRS, site="head_out", direction="both").figure()
     assert "restores" in figure.layout.title.text and "breaks" in figure.layout.title.text
-    by_source = activation_patching(TOY, TOY_PAIRS, "pattern_dest_src").figure()
+    by_source = activation_patching(TOY, TOY_PAIRS, site="pattern_dest_src").figure()
     assert by_source.data and by_source.layout.coloraxis.cmin == -by_source.layout.coloraxis.cmax
 
 
@@ -129,7 +131,7 @@ def same_twice() -> ProblemPairs:
 def test_what_cannot_be_patched_is_said_in_one_sentence():
     refusals = {
         "There is no site to patch 'resid_pree'.*Did you mean 'resid_pre'": lambda: activation_patching(
-            ADDER, PAIRS, "resid_pree"
+            ADDER, PAIRS, site="resid_pree"
         ),
         "There is no layer 3: this model has 1": lambda: activation_patching(ADDER, PAIRS, layers=[3]),
         "There is no metric 'logitdiff'.*Did you mean 'logit_diff'": lambda: activation_patching(
@@ -141,7 +143,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "There is no grouping of positions 'roles'.*Did you mean 'role'": lambda: activation_patching(
             ADDER, PAIRS, by="roles"
         ),
-        "same in both runs of all 64 pairs.*changes nothing": lambda: activation_patching(ADDER, PAIRS, "pattern"),
+        "same in both runs of all 64 pairs.*changes nothing": lambda: activation_patching(ADDER, PAIRS, site="pattern"),
         "64 of 64 pairs have the same answer": lambda: activation_patching(ADDER, same_twice()),
         "nothing.*changes nothing": lambda: activation_patching(ADDER, same_twice(), metrics="probability"),
         r"must return one number an example, \[64\], and returned \[\]": lambda: activation_patching(
@@ -203,7 +205,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
 
 
 def test_a_sweep_that_finds_nothing_to_patch_can_be_had_on_request():
-    sweep = activation_patching(ADDER, PAIRS, "pattern", allow_equal=True)
+    sweep = activation_patching(ADDER, PAIRS, site="pattern", allow_equal=True)
     assert np.allclose(sweep.values, sweep.unpatched.values[:, :, None, None, None], atol=1e-2)
 
 
@@ -223,15 +225,15 @@ def test_an_attention_only_model_has_no_mlp_to_patch():
     tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
     metric = Metric("m", (-1,), lambda logits, rows: logits[..., 0, 0])
     with pytest.raises(UserError, match="no MLPs, so that there is no neuron"):
-        patch_sweep(model, tokens, tokens.flip(0), metric, "neuron")
+        patch_sweep(model, tokens, tokens.flip(0), metric, site="neuron")
 
 
 def test_changed_parameters_are_not_taken_for_the_old_ones():
     """The weights that a small map makes are kept from one sweep to the next while its parameters stay as they are."""
     model = models.load("microadder-57")
-    before = activation_patching(model, PAIRS, "resid_mid")
+    before = activation_patching(model, PAIRS, site="resid_mid")
     next(iter(model.parameters())).data.mul_(1.05)
-    after = activation_patching(model, PAIRS, "resid_mid", check=True)
+    after = activation_patching(model, PAIRS, site="resid_mid", check=True)
     assert not np.allclose(before.unpatched, after.unpatched)
 
 
@@ -241,10 +243,10 @@ def test_changed_constants_are_not_taken_for_the_old_ones():
     shapes = weight_shapes(trained.config)
     weights = ConstantWeights(trained.config, {k: v.detach() for k, v in trained.all_weights().items() if k in shapes})
     model = ArithmeticTransformer(weights, trained.task)
-    before = activation_patching(model, PAIRS, "resid_mid")
+    before = activation_patching(model, PAIRS, site="resid_mid")
     for name, buffer in list(weights.named_buffers()):
         setattr(weights, name, 1.05 * buffer)
-    after = activation_patching(model, PAIRS, "resid_mid", check=True)
+    after = activation_patching(model, PAIRS, site="resid_mid", check=True)
     assert not np.allclose(before.unpatched, after.unpatched)
 
 
@@ -252,29 +254,29 @@ def test_changed_constants_are_not_taken_for_the_old_ones():
 
 
 def test_a_single_pair_has_no_spread_and_says_nothing_about_others():
-    table = activation_patching(TOY, TOY_PAIRS.select(slice(0, 1)), "head_out", check=True).table
+    table = activation_patching(TOY, TOY_PAIRS.select(slice(0, 1)), site="head_out", check=True).table
     assert (table.spread == 0).all() and np.isneginf(table.low).all() and np.isposinf(table.high).all()
 
 
 def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch):
     asked = {"by": "role", "metrics": ("kl", "loss"), "layers": [0, -1]}
-    whole = {site: activation_patching(TOY, TOY_PAIRS, site, **asked) for site in ("resid_pre", "k", "head_out")}
+    whole = {site: activation_patching(TOY, TOY_PAIRS, site=site, **asked) for site in ("resid_pre", "k", "head_out")}
     monkeypatch.setattr(values, "ROWS_AT_ONCE", 10_000)
     assert 2 < len(values._batches(48, 7, TOY)) < 48
     for site, sweep in whole.items():
-        parts = activation_patching(TOY, TOY_PAIRS, site, **asked)
+        parts = activation_patching(TOY, TOY_PAIRS, site=site, **asked)
         assert np.abs(sweep.values - parts.values).max() <= 1e-4 * np.abs(sweep.values).max()
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_a_layer_is_swept_once_however_often_it_is_named():
     again: Any = np.int64(0)
-    assert activation_patching(ADDER, PAIRS, "v", layers=[0, -1, again]).values.layer.values.tolist() == [0]
+    assert activation_patching(ADDER, PAIRS, site="v", layers=[0, -1, again]).values.layer.values.tolist() == [0]
 
 
 def test_nothing_to_recover_is_said_and_no_number_made_up():
     wrong = Metric("never", (26,), lambda logits, rows: 0 * logits[..., 0, 0])
-    sweep = activation_patching(ADDER, PAIRS, "resid_pre", metrics=wrong, direction="both")
+    sweep = activation_patching(ADDER, PAIRS, site="resid_pre", metrics=wrong, direction="both")
     assert np.isnan(sweep.table.recovered).all() and np.isnan(sweep.strongest()[1])
     assert "never has one mean in both runs, 0, so that no share" in sweep.sentence()
     assert "nan" not in sweep.sentence() and "nan" not in sweep.figure().layout.title.text
@@ -283,7 +285,7 @@ def test_nothing_to_recover_is_said_and_no_number_made_up():
 def test_rounding_between_two_equal_runs_is_not_taken_for_an_effect():
     """The divergence from the clean run of a clean run is rounding, and so is a share of it."""
     nearly = Metric("nearly", (26,), lambda logits, rows: 1e-8 * logits[..., 0, 3])
-    assert np.isnan(activation_patching(ADDER, PAIRS, "resid_pre", metrics=nearly).table.recovered).all()
+    assert np.isnan(activation_patching(ADDER, PAIRS, site="resid_pre", metrics=nearly).table.recovered).all()
 
 
 def test_a_model_whose_logits_are_not_numbers_is_refused():

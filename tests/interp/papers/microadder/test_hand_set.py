@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 
 
 @pytest.mark.parametrize("name", ["adder-4-by-hand", "microadder-57-by-hand"])
 def test_hand_set_models_are_right_on_all_pairs_with_rounding(name: str) -> None:
-    found = interp.certify(models.build(name), "float32")
+    found = interp.certify(models.build(name), arithmetic="float32")
     assert (found.status, found.provenance.rung) == ("certified", "certified with rounding")
 
 
@@ -36,7 +36,7 @@ def test_both_twins_are_one_function_so_that_one_certificate_is_about_both() -> 
 
 
 def test_three_numbers_are_right_on_all_pairs_over_the_reals() -> None:
-    found = interp.certify(models.build("adder-3-by-hand"), "interval")
+    found = interp.certify(models.build("adder-3-by-hand"), arithmetic="interval")
     assert found.status == "certified" and found.provenance.n == 10**20 and found.smallest_margin < 0.002
 
 

@@ -95,7 +95,7 @@ def test_without_scratchpad_every_operand_is_needed_and_two_roles_have_no_counte
 )
 def test_other_tasks_are_refused(untrained, task):
     with pytest.raises(UserError):
-        interp.needed_attention(untrained, task, n=4)
+        interp.needed_attention(untrained, task=task, n=4)
 
 
 def test_an_untrained_copy_has_other_weights_and_leaves_the_model_alone(untrained, hand_built):
@@ -139,7 +139,7 @@ def test_a_head_that_looks_at_bos_alone_attends_to_no_token():
 
 @pytest.mark.parametrize("head, role", [(0, "sum"), (1, "carry")])
 def test_hand_built_heads_put_two_thirds_on_the_two_needed_tokens(hand_built, head, role):
-    result = interp.needed_attention(hand_built, hand_built.task.at(4, 3), n=16)
+    result = interp.needed_attention(hand_built, task=hand_built.task.at(4, 3), n=16)
     cell = result.table.sel(layer=0, head=head, role=role)
     assert float(cell.share) == pytest.approx(2 / 3, abs=1e-5)
     assert float(cell.off_bos) == pytest.approx(1, abs=0.02)
@@ -152,7 +152,7 @@ def test_hand_built_heads_put_two_thirds_on_the_two_needed_tokens(hand_built, he
 
 
 def test_an_untrained_decoder_attends_to_the_needed_tokens_no_more_than_to_shuffled_ones(untrained):
-    result = interp.needed_attention(untrained, untrained.task.at(4, 3), n=24)
+    result = interp.needed_attention(untrained, task=untrained.task.at(4, 3), n=24)
     assert (result.table.share.values < 0.2).all() and (result.table.agreement.values < 0.2).all()
     assert (np.abs(result.table.share - result.table.shuffled).values < 0.1).all()
     assert (result.heads["keys"].values > 10).all()
@@ -192,7 +192,7 @@ def test_the_mean_pattern_is_the_mean_over_problems_whatever_the_chunks(hand_bui
 
 
 def test_a_result_states_what_it_rests_on(untrained):
-    result = interp.needed_attention(untrained, untrained.task.at(2, 2), n=8, seed=3)
+    result = interp.needed_attention(untrained, task=untrained.task.at(2, 2), n=8, seed=3)
     assert "sampled: n = 8 problems of T_A(2, 2), seed 3" in str(result)
     frame = result.to_dataframe()
     assert len(frame) == 4 * 2 and {"share", "low", "high", "q05", "q95", "keys", "untrained"} <= set(frame)

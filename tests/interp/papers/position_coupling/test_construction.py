@@ -37,7 +37,7 @@ def built():
 
 @pytest.fixture(scope="module")
 def example(built):
-    return interp.named_stream(built, TOKENS, OFFSETS)
+    return interp.named_stream(built, TOKENS, offsets=OFFSETS)
 
 
 def test_every_name_is_written_by_one_stage_alone(example):
@@ -69,7 +69,7 @@ def test_the_predicted_tokens_are_those_of_the_paper(example):
 
 
 def test_a_wrong_digit_in_the_response_is_not_counted_as_right(built):
-    wrong = interp.named_stream(built, TOKENS.replace(">750>", ">740>"), OFFSETS)
+    wrong = interp.named_stream(built, TOKENS.replace(">750>", ">740>"), offsets=OFFSETS)
     assert not all(wrong.right)
     assert f"{sum(wrong.right)} of {len(wrong.right)}" in wrong.sentence()
 
@@ -119,7 +119,7 @@ def test_other_numbers_get_two_decimals():
 )
 def test_a_sequence_that_cannot_be_read_is_a_clear_error(built, tokens, offsets, message):
     with pytest.raises(UserError, match=message):
-        interp.named_stream(built, tokens, offsets)
+        interp.named_stream(built, tokens, offsets=offsets)
 
 
 def test_a_stage_that_does_not_exist_is_a_clear_error(example):

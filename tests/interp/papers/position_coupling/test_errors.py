@@ -37,7 +37,7 @@ def compute(predicted: np.ndarray, expected: np.ndarray) -> FirstErrors:
 
 
 def test_a_perfect_model_has_no_first_error(hand_built):
-    result = interp.first_errors(hand_built, hand_built.task.at(4, 3), n=32)
+    result = interp.first_errors(hand_built, task=hand_built.task.at(4, 3), n=32)
     assert result.wrong_problems == 0 and result.p_boundary == 1
     assert float(result.table["first"].sum()) == 0 and "no first error" in result.sentence()
     assert (result.table.reached.values == 32).all()
@@ -78,7 +78,7 @@ def test_errors_spread_evenly_are_not_said_to_sit_at_boundaries():
 
 def test_the_paper_s_wrap_around_misses_every_boundary_from_the_first():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=6, last_next="paper")
-    result = interp.first_errors(model, model.task.at(3, 6), n=16)  # l + 1 = 8 = 2^P1
+    result = interp.first_errors(model, task=model.task.at(3, 6), n=16)  # l + 1 = 8 = 2^P1
     assert result.wrong_problems == result.boundary_errors == 16
     assert int(result.table.sel(step=0, place="boundary")["first"]) == 16
     assert result.p_boundary < 1e-6
@@ -86,7 +86,7 @@ def test_the_paper_s_wrap_around_misses_every_boundary_from_the_first():
 
 def test_without_scratchpad_there_is_one_number_and_its_end():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
-    result = interp.first_errors(model, model.task.at(3, 2), n=8)
+    result = interp.first_errors(model, task=model.task.at(3, 2), n=8)
     assert result.table.step.values.tolist() == [3]
     assert result.table.place.values.tolist() == ["0", "1", "2", "boundary"]
 
@@ -101,17 +101,17 @@ def test_predictions_of_other_targets_are_refused():
 
 def figures(model, shape):
     task = model.task.at(*shape)
-    attention = interp.needed_attention(model, task, n=8)
+    attention = interp.needed_attention(model, task=task, n=8)
     yield attention.figure()
     yield attention.figure(layer=0, head=1)
     yield attention.figure("shares")
-    yield interp.head_roles(model, task, n=8).figure()
-    yield interp.pattern_substitution(model, task, n=8).figure()
-    yield interp.first_errors(model, task, n=8).figure()
-    comparison = interp.coupled_comparison(model, task, n=8, untrained=[])
+    yield interp.head_roles(model, task=task, n=8).figure()
+    yield interp.pattern_substitution(model, task=task, n=8).figure()
+    yield interp.first_errors(model, task=task, n=8).figure()
+    comparison = interp.coupled_comparison(model, task=task, n=8, untrained=[])
     yield comparison.figure()
     yield comparison.figure("difference")
-    yield interp.head_writes(model, task, n=32).figure()
+    yield interp.head_writes(model, task=task, n=32).figure()
     growth = interp.attended_growth(model, operands=(2, 3, 4), digits=2, n=4)
     yield growth.figure()
     yield growth.figure(measure="effective")
@@ -131,7 +131,7 @@ def test_every_result_draws_itself_with_its_provenance(hand_built, trained_kind)
 
 
 def test_the_attention_picture_clips_below_one_percent_and_hides_the_future(hand_built):
-    result = interp.needed_attention(hand_built, hand_built.task.at(3, 2), n=4)
+    result = interp.needed_attention(hand_built, task=hand_built.task.at(3, 2), n=4)
     z = np.array(result.figure(layer=0, head=0).data[0].z, dtype=float)
     assert np.isnan(z[np.triu_indices(len(z), 1)]).all()
     below = z[np.tril_indices(len(z))]
@@ -151,8 +151,8 @@ def test_trained_heads_look_where_the_constructed_digit_sum_and_carry_heads_do()
     if TRAINED not in zoo_names():
         pytest.skip(f"the zoo has no {TRAINED}")
     model = load(TRAINED)
-    roles = interp.head_roles(model, model.task.at(4, 4), n=64)
+    roles = interp.head_roles(model, task=model.task.at(4, 4), n=64)
     assert {"sum", "carry"} <= set(roles.roles().values())
-    comparison = interp.coupled_comparison(model, model.task.at(4, 4), n=64)
+    comparison = interp.coupled_comparison(model, task=model.task.at(4, 4), n=64)
     assert (comparison.pairs.distance.sel(reference=["digit sum", "carry"]).values < 0.5).all()
     assert comparison.total["p_untrained"] < 0.05 and comparison.total["p_shuffled"] < 0.05

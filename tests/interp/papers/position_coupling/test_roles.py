@@ -43,7 +43,7 @@ def rows_of(model, task, n=8):
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 3), (6, 4)])
 def test_the_four_hand_built_heads_come_out_as_exactly_their_roles(hand_built, shape):
-    result = interp.head_roles(hand_built, hand_built.task.at(*shape), n=8)
+    result = interp.head_roles(hand_built, task=hand_built.task.at(*shape), n=8)
     assert {head: role for (_, head), role in result.roles().items()} == HAND_BUILT_HEADS
     for head, role in HAND_BUILT_HEADS.items():
         cell = result.table.sel(layer=0, head=head)
@@ -63,7 +63,7 @@ def test_roles_follow_the_heads_when_their_order_changes(hand_built):
 
 
 def test_untrained_heads_play_no_role(untrained):
-    result = interp.head_roles(untrained, untrained.task.at(3, 3), n=16)
+    result = interp.head_roles(untrained, task=untrained.task.at(3, 3), n=16)
     assert set(result.roles().values()) == {None}
     assert (result.table.share.sel(role="sum").values < 0.3).all()
     assert "plays none" in result.sentence()
@@ -101,7 +101,7 @@ def test_a_head_that_looks_at_one_of_the_two_digits_is_half_a_digit_sum_head():
 
 def test_without_scratchpad_only_digit_sum_and_carry_are_asked_for():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
-    result = interp.head_roles(model, model.task.at(3, 2), n=8)
+    result = interp.head_roles(model, task=model.task.at(3, 2), n=8)
     assert result.table.role.values.tolist() == ["sum", "carry"]
     with pytest.raises(UserError, match="no head"):
         result.role(3, 0)
@@ -122,7 +122,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
 
 @pytest.fixture(scope="module")
 def substituted(hand_built):
-    return interp.pattern_substitution(hand_built, hand_built.task.at(3, 3), n=40, bos=True)
+    return interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=40, bos=True)
 
 
 def test_the_constructed_patterns_replace_the_hand_built_heads_without_loss(substituted):
@@ -142,7 +142,7 @@ def test_a_silenced_head_or_another_role_s_pattern_breaks_the_hand_built_model(s
 
 
 def test_without_the_share_of_bos_the_constructed_sum_is_half_too_large(hand_built):
-    result = interp.pattern_substitution(hand_built, hand_built.task.at(3, 3), n=20, heads=[(0, 0)])
+    result = interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=20, heads=[(0, 0)])
     assert float(result.own("L0H0").exact) == 0
     assert result.table.unit.values.tolist() == ["L0H0", "all heads with a role"]
 
@@ -162,7 +162,7 @@ def test_substitution_counts_what_is_lost_and_won():
 def test_substitution_leaves_no_hook_behind_and_refuses_unknown_heads(hand_built, substituted):
     assert not hand_built.hook_dict["blocks.0.attn.hook_pattern"].fwd_hooks
     with pytest.raises(UserError, match="no head L0H9"):
-        interp.pattern_substitution(hand_built, hand_built.task.at(2, 2), n=4, heads=[(0, 9)])
+        interp.pattern_substitution(hand_built, task=hand_built.task.at(2, 2), n=4, heads=[(0, 9)])
 
 
 # ---- comparison
@@ -176,7 +176,7 @@ def test_every_visible_key_has_one_group():
 
 
 def test_the_hand_built_model_is_at_distance_zero_from_itself(hand_built):
-    result = interp.coupled_comparison(hand_built, hand_built.task.at(3, 3), n=8)
+    result = interp.coupled_comparison(hand_built, task=hand_built.task.at(3, 3), n=8)
     assert result.pairs.reference.values.tolist() == ["digit sum", "carry", "arrow", "EOS"]
     assert result.pairs["head"].values.tolist() == ["L0H0", "L0H1", "L0H2", "L0H3"]
     assert result.pairs.distance.values == pytest.approx(0, abs=1e-4)
@@ -206,7 +206,7 @@ def test_distance_is_total_variation_and_blind_to_the_split_within_a_role():
 
 def test_an_untrained_model_is_far_from_the_construction(untrained):
     copies = [models.build("position-coupling-1l4h-small", seed=seed) for seed in (7, 8, 9)]
-    result = interp.coupled_comparison(untrained, untrained.task.at(3, 3), n=12, untrained=copies)
+    result = interp.coupled_comparison(untrained, task=untrained.task.at(3, 3), n=12, untrained=copies)
     assert result.total["distance"] > 0.8 and result.total["p_untrained"] >= 0.25
     assert result.total["p_shuffled"] > 0.05
     assert len(result.to_dataframe()) == 4
@@ -215,14 +215,14 @@ def test_an_untrained_model_is_far_from_the_construction(untrained):
 def test_formats_without_the_four_roles_are_refused():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
     with pytest.raises(UserError, match="scratchpad"):
-        interp.coupled_comparison(model, MultiOperandAddition(3, 2, AdditionFormat(scratchpad=False)), n=4)
+        interp.coupled_comparison(model, task=MultiOperandAddition(3, 2, AdditionFormat(scratchpad=False)), n=4)
 
 
 # ---- what heads write
 
 
 def test_hand_built_sum_and_carry_heads_write_the_digit_on_a_line_and_the_others_nothing(hand_built):
-    result = interp.head_writes(hand_built, hand_built.task.at(3, 3), n=64)
+    result = interp.head_writes(hand_built, task=hand_built.task.at(3, 3), n=64)
     linear = result.table.linear.values[0]
     assert linear[:2] == pytest.approx(1, abs=1e-6) and np.isnan(linear[2:]).all()
     assert (result.table.p_value.values[0, :2] < 0.01).all()
@@ -258,12 +258,12 @@ def test_a_stock_transformer_lens_copy_gives_the_same_numbers():
             parameter.data *= 30
     model = models.ArithmeticTransformer(weights, task)
     stock = stock_copy(model)
-    ours, theirs = (interp.needed_attention(m, task, n=12, untrained=[]) for m in (model, stock))
+    ours, theirs = (interp.needed_attention(m, task=task, n=12, untrained=[]) for m in (model, stock))
     assert theirs.pattern.values == pytest.approx(ours.pattern.values, abs=1e-5)
-    ours, theirs = (interp.head_roles(m, task, n=12, untrained=[]) for m in (model, stock))
+    ours, theirs = (interp.head_roles(m, task=task, n=12, untrained=[]) for m in (model, stock))
     assert theirs.table.overlap.values == pytest.approx(ours.table.overlap.values, abs=1e-5)
-    ours, theirs = (interp.head_writes(m, task, n=24, untrained=[]) for m in (model, stock))
+    ours, theirs = (interp.head_writes(m, task=task, n=24, untrained=[]) for m in (model, stock))
     assert theirs.table.linear.values == pytest.approx(ours.table.linear.values, abs=1e-3)
-    ours, theirs = (interp.pattern_substitution(m, task, n=12, heads=[(1, 0)]) for m in (model, stock))
+    ours, theirs = (interp.pattern_substitution(m, task=task, n=12, heads=[(1, 0)]) for m in (model, stock))
     assert theirs.table.tokens.values == pytest.approx(ours.table.tokens.values, abs=0.02, nan_ok=True)
-    assert interp.first_errors(stock, task, n=12).wrong_problems == 12
+    assert interp.first_errors(stock, task=task, n=12).wrong_problems == 12

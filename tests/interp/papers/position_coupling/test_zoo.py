@@ -37,13 +37,13 @@ def test_without_the_scratchpad_every_head_attends_to_about_one_more_token_an_op
 def test_the_stored_models_heads_play_constructed_roles() -> None:
     """Digit sum and carry have counterparts; nothing plays the arrow or the EOS head."""
     model = models.load("position-coupling-1l4h-small")
-    roles = list(interp.head_roles(model, model.task.at(5, 5), n=64).roles().values())
+    roles = list(interp.head_roles(model, task=model.task.at(5, 5), n=64).roles().values())
     assert set(roles) == {"sum", "carry"}
 
 
 def test_no_head_of_the_one_layer_model_can_be_silenced_nor_the_carry_head_averaged() -> None:
     model = models.load("position-coupling-1l4h-small")
-    table = interp.pattern_substitution(model, model.task.at(4, 4), n=64).to_dataframe()
+    table = interp.pattern_substitution(model, task=model.task.at(4, 4), n=64).to_dataframe()
     silenced = table[table.pattern == "zero"]
     assert len(silenced) == 4
     assert (silenced.high < 0.5).all()

@@ -85,7 +85,7 @@ def test_only_a_model_of_few_parameters_has_them_ablated_one_by_one():
 
 
 def test_algorithms_that_never_differ_share_a_row_and_columns_add_up():
-    which = which_algorithm(models.load("microadder-57"), 100)
+    which = which_algorithm(models.load("microadder-57"), n=100)
     shown = which_table(which.to_dataframe().assign(model="m"))
     assert sorted(map(len, shown.algorithm.str.split(", "))) == [1, 1, 2, 2]
     columns = column_table(which)

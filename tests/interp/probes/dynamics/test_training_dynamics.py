@@ -103,7 +103,7 @@ def test_the_title_names_what_changes_first_and_last():
 
 
 def test_the_provenance_says_whether_chains_are_planted_or_sorted(run):
-    found = training_dynamics(run, "weight_norm", n=32, n_per_length=9)
+    found = training_dynamics(run, measures="weight_norm", n=32, n_per_length=9)
     assert str(found.provenance).startswith("sampled: n = 32 uniform problems and 9 of each chain length")
     assert not Questions(TwoDigitAddition()).plants_chains
 
@@ -122,7 +122,7 @@ def test_trajectories_need_snapshots_in_order_and_something_measured():
 @pytest.fixture(scope="module")
 def grokking():
     return training_dynamics(
-        "adder-456", ["loss", "exact", "chain", "attention_gap", "weight_norm"], n=64, n_per_length=20
+        "adder-456", measures=["loss", "exact", "chain", "attention_gap", "weight_norm"], n=64, n_per_length=20
     )
 
 
@@ -216,9 +216,9 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_folders_seed_is_followed(run: Path):
-    learnt = training_dynamics(run, ["exact", "weight_norm"], run_seed=6, n=32)
+    learnt = training_dynamics(run, measures=["exact", "weight_norm"], run_seed=6, n=32)
     assert learnt.seed == 6 and learnt.table.value.sel(reading="exact").values.tolist() == [0.0, 1.0]
-    still = training_dynamics(run, "weight_norm", n=32)
+    still = training_dynamics(run, measures="weight_norm", n=32)
     assert still.seed == 5 and still.half_way().by.isna().all()
     with pytest.raises(UserError, match="seeds 5 to 6, not seed 7"):
         training_dynamics(run, run_seed=7)
@@ -228,7 +228,7 @@ def test_a_diverged_snapshot_is_a_gap_and_not_the_end(run: Path):
     folder = RunFolder(run)
     tensors = folder.snapshots()[0]
     folder.save_snapshot(50, {key: torch.full_like(value, float("nan")) for key, value in tensors.items()})
-    found = training_dynamics(run, ["attention_gap", "arc_radius", "exact"], run_seed=6, n=32).table.value
+    found = training_dynamics(run, measures=["attention_gap", "arc_radius", "exact"], run_seed=6, n=32).table.value
     assert found.sel(step=50, reading=["attention_gap", "arc_radius"]).isnull().all()
     assert found.sel(step=50, reading="exact") == 0 and found.sel(step=100).notnull().all()
 
@@ -249,7 +249,7 @@ def test_entries_without_snapshots_and_other_seeds_are_named(tmp_path: Path):
 
 def test_measures_that_do_not_apply_are_left_out_with_a_reason_or_refused_by_name():
     with pytest.raises(UserError, match="Did you mean 'loss'"):
-        training_dynamics("microadder-57", "los")
+        training_dynamics("microadder-57", measures="los")
     model = random_model("attention-only")
     with pytest.raises(UserError, match="has no MLP"):
         measure_snapshot(model, Questions(model.task), ["unit_separation"])

@@ -142,7 +142,7 @@ def test_a_stock_copy_is_attributed_alike(name: str):
 
 def test_in_the_hand_built_adder_the_mlp_writes_the_whole_lead():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
-    found = logit_attribution(model, model.task.at(3, 3), n=64, rival="carry", resamples=50)
+    found = logit_attribution(model, task=model.task.at(3, 3), n=64, rival="carry", resamples=50)
     shares = found.by_kind() / float(found.lead.mean())
     assert shares["mlp"] == pytest.approx(1.0, abs=1e-3)
     assert shares.drop("mlp").abs().max() < 1e-3

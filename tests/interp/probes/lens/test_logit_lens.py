@@ -115,7 +115,7 @@ def test_answers_of_other_problems_are_met_by_chance_alone():
 
 def test_delimiters_of_one_label_are_told_apart():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=2)
-    found = logit_lens(model, model.task.at(3, 2), n=8, resamples=10)
+    found = logit_lens(model, task=model.task.at(3, 2), n=8, resamples=10)
     names = found.table.target.values.tolist()
     assert len(set(names)) == len(names) and {">", "> (2)", "> (3)"} <= set(names)
     assert float(found.table.overall[-1]) == 1.0

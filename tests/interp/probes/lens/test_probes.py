@@ -187,7 +187,7 @@ def test_several_positions_are_read_together_and_heads_are_flattened():
 
 def test_scratchpad_digits_of_many_operands_are_columns_too():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
-    found = linear_probes(model, model.task.at(3, 2), n=600, sites="L0 mid", signals="digit_sum")
+    found = linear_probes(model, task=model.task.at(3, 2), n=600, sites="L0 mid", signals="digit_sum")
     assert {"b1[0]", "b2[1]", "b3[0]"} <= set(found.table.column)
     assert found.left_out == {"digit_sum": ("b3[2]",)}  # its digits are two zeros, or a zero and a one
     assert found.overall("digit_sum").score[0] > 0.98
@@ -196,6 +196,7 @@ def test_scratchpad_digits_of_many_operands_are_columns_too():
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
     from interp.papers.studies.page import records
+
     from interp.papers.toygpt.probes import carry_probes
 
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())

@@ -120,7 +120,7 @@ def test_the_history_falls_and_ends_at_the_smallest_margin():
 
 def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found(checkpoint):
     model = load_published(checkpoint("microadder_57p.pt"))
-    result, proof = interp.attack(model, runs=4_000), interp.certify(model, "float")
+    result, proof = interp.attack(model, runs=4_000), interp.certify(model, arithmetic="float")
     assert not result.wrong and result.sentence().endswith("This proves nothing.")
     assert proof.smallest_margin - 1e-4 <= result.smallest_margin() <= result.smallest_margin("random") + 1e-4
     assert result.smallest_margin() < proof.smallest_margin + 0.05
@@ -132,7 +132,7 @@ def test_a_failure_that_ten_thousand_random_pairs_miss_is_found():
     perturb(model, *RARE[1:])
     pairs = random_pairs(10_000, seed=1)
     assert torch.equal(predict(model, pairs), model.task.targets(pairs))
-    assert interp.certify(model, "float").status == "refuted"
+    assert interp.certify(model, arithmetic="float").status == "refuted"
     result = interp.attack(model, runs=4_000)
     assert result.wrong and result.n_wrong["random"] == 0
     assert_true_of(result, model, model.task)
@@ -169,7 +169,7 @@ def test_rounded_to_bfloat16_the_published_adder_is_broken(checkpoint):
 def test_hand_built_weights_are_not_broken(name, shape):
     model: Any = models.build(name)
     task = model.task.at(*shape)
-    result = interp.attack(model, task, runs=250)
+    result = interp.attack(model, task=task, runs=250)
     assert not result.wrong and result.smallest_margin() > 0
     if name != "parity-hand-built":  # whose problems are text
         assert_true_of(result, model, task)
@@ -178,7 +178,7 @@ def test_hand_built_weights_are_not_broken(name, shape):
 
 def test_a_stock_copy_gives_the_same_attack_as_the_model():
     model = zoo("toygpt-learned-pre")
-    stock = interp.attack(stock_copy(model), model.task, runs=400)
+    stock = interp.attack(stock_copy(model), task=model.task, runs=400)
     own = interp.attack(model, runs=400)
     assert stock.worst["random"] == own.worst["random"] and stock.provenance.n == own.provenance.n
     assert stock.smallest_margin("random") == pytest.approx(own.smallest_margin("random"), abs=1e-3)
@@ -212,7 +212,7 @@ def test_ties_are_failures():
 def test_a_domain_smaller_than_the_runs_is_gone_through_once():
     model: Any = zoo("parity-coupling-1l4h-small")
     task = model.task.at(4)
-    result = interp.attack(model, task, runs=500)
+    result = interp.attack(model, task=task, runs=500)
     assert result.provenance.n == 16 == int(result.margins["tried"].sel(search="random").sum())
     assert result.runs < 500 and result.smallest_margin() == result.smallest_margin("random")
 
