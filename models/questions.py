@@ -104,9 +104,9 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
         return _whole(name, value, *WHOLE[name])
     if name in REAL and _is_number(value):
         return _real(name, value, *REAL[name])
-    if name in SEVERAL_MODELS and "Any" in str(hint):  # of models, and not of what was measured on them
-        return _models(name, value)
-    if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well
+    if name in SEVERAL_MODELS and ("Any" in str(hint) or "HookedModel" in str(hint)):  # of models, and not of what was
+    measured on them return _models(name, value) if name in MODELS and not (isinstance(value, str) and str in
+    get_args(hint)):  # some take names as well
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)

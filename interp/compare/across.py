@@ -18,6 +18,7 @@ from interp.compare.answers import Question, find_questions
 from interp.compare.subject import CARRY_HEAVY, Subject, subject
 from interp.compare.table import ModelRow, ModelTable
 from interp.core.answers import Answer, DoesNotApply
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from models.errors import UserError
@@ -29,7 +30,7 @@ PROBLEMS = 1000
 
 @probe("Models of any formats, asked the same questions")
 def compare_models(
-    models: Sequence[Any],
+    models: Sequence[HookedModel],
     *,
     tasks: Task | Sequence[Any] | None = None,
     questions: Sequence[str] | None = None,
@@ -104,7 +105,7 @@ def _described(task: Task) -> str:
     return f"{task.name}, {shape}" if shape else task.name
 
 
-def _made(model: Any) -> str:
+def _made(model: HookedModel) -> str:
     name = str(getattr(model, "name_or_path", ""))
     if name not in models.names(sweeps=True):
         return ""

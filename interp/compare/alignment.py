@@ -25,6 +25,7 @@ from torch import Tensor
 
 from interp.compare.symmetries import Parameters, symmetries_of
 from interp.compare.symmetries.base import tensor_weight
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
@@ -69,7 +70,7 @@ class Alignment:
         return pd.DataFrame(rows, columns=["component", "numbers", "before", "after"])
 
 
-def parametrised(model: Any, task: Any = None) -> Any:
+def parametrised(model: HookedModel, task: Any = None) -> Any:
     """The model, or for a stock TransformerLens one a copy whose parameters are its weights.
 
     Raises:
@@ -81,7 +82,7 @@ def parametrised(model: Any, task: Any = None) -> Any:
 
 
 @probe("How far apart are two models' parameters, symmetries taken out?")
-def align(a: Any, b: Any, *, task: Any = None) -> Alignment:
+def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 
     ``task`` is for stock TransformerLens models, which do not say what theirs is.
@@ -99,7 +100,7 @@ def align(a: Any, b: Any, *, task: Any = None) -> Alignment:
     return Alignment(_names(a, b), symmetries.words, (stored[0], stored[1]), (first, symmetries.align(second, first)))
 
 
-def require_one_architecture(a: Any, b: Any) -> None:
+def require_one_architecture(a: HookedModel, b: HookedModel) -> None:
     """Raises UserError unless both have parameters of the same names and shapes, and one configuration."""
     first, second = (getattr(model, "weight_map", None) for model in (a, b))
     if first is None or second is None or _architecture(first) != _architecture(second):
@@ -114,11 +115,11 @@ def _architecture(weight_map: Any) -> tuple[Any, ...]:
     return shapes, weight_map.config, getattr(weight_map, "options", None)
 
 
-def _parameters(model: Any) -> Parameters:
+def _parameters(model: HookedModel) -> Parameters:
     return {name: value.detach().cpu().double().clone() for name, value in model.weight_map.named_parameters()}
 
 
-def _names(a: Any, b: Any) -> tuple[str, str]:
+def _names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
     first, second = model_name(a), model_name(b)
     return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
 
@@ -144,7 +145,7 @@ def component_distances(a: Parameters, b: Parameters) -> dict[str, float]:
     return {name: math.sqrt(sum(found) / len(found)) if found else math.nan for name, found in squares.items()}
 
 
-def flat(parameters: Parameters, model: Any) -> Float[Tensor, " parameter"]:
+def flat(parameters: Parameters, model: HookedModel) -> Float[Tensor, " parameter"]:
     """In one row, in the order and the precision of the model's parameters."""
     named = dict(model.weight_map.named_parameters())
     return torch.cat([parameters[name].to(value.dtype).reshape(-1) for name, value in named.items()])

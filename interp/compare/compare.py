@@ -38,6 +38,7 @@ from interp.compare.readings import Frame, Readings, frame, read
 from interp.compare.result import Comparison
 from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
 from interp.core.controls import copies_to_draw
+from interp.core.model import HookedModel
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_tokens, draw, resolve_task
@@ -71,14 +72,14 @@ class _Side:
 
 @probe("Two models of one format: what is alike, part by part?")
 def compare(
-    a: Any,
-    b: Any,
+    a: HookedModel,
+    b: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
     n: int = 128,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> Comparison:
     """Two models of one format beside each other; see the module.
 
@@ -146,7 +147,7 @@ def compare(
 # ---- which models
 
 
-def pair_names(a: Any, b: Any) -> tuple[str, str]:
+def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
     """What results call the two, told apart where both have one name."""
     first, second = model_name(a), model_name(b)
     return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
@@ -174,7 +175,9 @@ def same_format(task: Task, other: Task) -> bool:
     return labels[0] == labels[1] and list(task.query_positions) == list(other.query_positions)
 
 
-def _controls(a: Any, b: Any, untrained: Sequence[Any] | None, seed: int) -> tuple[list[Any], bool]:
+def _controls(
+    a: HookedModel, b: HookedModel, untrained: Sequence[HookedModel] | None, seed: int
+) -> tuple[list[Any], bool]:
     """Control models, and whether they stand for ``a``."""
     if untrained is not None:
         return list(untrained), True
@@ -185,7 +188,7 @@ def _controls(a: Any, b: Any, untrained: Sequence[Any] | None, seed: int) -> tup
 # ---- one pair
 
 
-def _side(model: Any, at: Frame) -> _Side:
+def _side(model: HookedModel, at: Frame) -> _Side:
     reading = read(from_transformer_lens(model, at.task), at)
     return _Side(reading, head_tables(reading, at), model_tables(reading))
 

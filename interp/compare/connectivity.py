@@ -30,6 +30,7 @@ from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -118,8 +119,8 @@ class ModeConnectivity(Result):
 
 @probe("Does the loss stay low on the line between two models?")
 def mode_connectivity(
-    a: Any,
-    b: Any,
+    a: HookedModel,
+    b: HookedModel,
     *,
     task: Any = None,
     points: int = 11,
@@ -155,7 +156,8 @@ def mode_connectivity(
     paths = {STORED: alignment.stored, ALIGNED: alignment.aligned}
     if controls:
         paths |= _control_paths(a, alignment, seed)
-    model = type(a)(a.weight_map, task, name=a.name_or_path)
+    of_class: Any = type(a)
+    model = of_class(a.weight_map, task, name=a.name_or_path)
     shares = torch.linspace(0, 1, points, dtype=torch.float64)
     theta = torch.cat(
         [

@@ -27,6 +27,7 @@ from interp.compare.subject import PLACES, Subject
 from interp.compare.unit_signals import unit_signals
 from interp.core.answers import Answer, Part
 from interp.core.components import Head
+from interp.core.model import HookedModel
 from interp.core.problems import draw
 from interp.core.results import Rung
 from interp.core.sites import require_hook, with_writable_stream
@@ -154,7 +155,7 @@ def all_inputs(subject: Subject) -> Answer:
     return Answer(1.0, rung=certificate.provenance.rung, note="proved now")
 
 
-def _stored_rung(model: Any) -> Any:
+def _stored_rung(model: HookedModel) -> Any:
     """Of the zoo entry with these very parameters; None where there is none, or none with a certificate, and for a
     model that computes something else than its parameters say."""
     from interp.proofs.stored import all_pairs
@@ -225,7 +226,7 @@ def main_head(subject: Subject) -> Answer:
     return Answer(worst.value, worst.low, worst.high, worst.n, "sampled", blank, UNTRAINED, note, tuple(noted))
 
 
-def _head_losses(subject: Subject, model: Any) -> list[Part]:
+def _head_losses(subject: Subject, model: HookedModel) -> list[Part]:
     """Per head: right digits of the inner columns lost, mean over problems."""
     count = min(HEAD_PROBLEMS, len(subject.sample.tokens))
     rows = torch.linspace(0, len(subject.sample.tokens) - 1, count).long()  # of both halves of the sample

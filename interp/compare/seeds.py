@@ -27,6 +27,7 @@ from torch import Tensor
 from interp.compare.alignment import align, parametrised
 from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -114,7 +115,7 @@ def _range(values: pd.Series) -> str:
 
 @probe("How far apart are seeds, in parameters and in answers?")
 def seed_distances(
-    models: Sequence[Any],
+    models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
     task: Any = None,
@@ -196,7 +197,9 @@ def _null_columns(null: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def _functions(models: Sequence[Any], names: Sequence[str], task: Any, tokens: Tensor, seed: int) -> pd.DataFrame:
+def _functions(
+    models: Sequence[HookedModel], names: Sequence[str], task: Any, tokens: Tensor, seed: int
+) -> pd.DataFrame:
     queries = list(task.query_positions)
     logits = [
         torch.cat([model(batch)[:, queries].double().cpu() for batch in chunks(tokens, model)]) for model in models

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import Sample, chunks, draw, resolve_task
 from interp.core.random_draws import untrained_twin
 from interp.core.sites import model_name, require_evaluation_mode
@@ -51,7 +52,7 @@ class ColumnReadings:
 class Subject:
     """A model with the task it is asked about. ``n`` problems a question; ``seed`` draws them and the controls."""
 
-    model: Any
+    model: HookedModel
     task: Task
     name: str
     n: int
@@ -112,7 +113,7 @@ class Subject:
         return self.task.targets(self.sample.problems)[:, [self.layout.targets[k] for k in self.inner]]
 
     @torch.no_grad()
-    def read(self, model: Any) -> ColumnReadings:
+    def read(self, model: HookedModel) -> ColumnReadings:
         """One forward pass of the sample. Raises UserError for a model that diverged."""
         queries = [self.layout.queries[k] for k in self.inner]
         layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
@@ -144,7 +145,7 @@ class Subject:
         return ColumnReadings(found, np.concatenate(units) if units else empty, np.concatenate(right))
 
 
-def subject(model: Any, task: Any, name: str | None, n: int, seed: int) -> Subject:
+def subject(model: HookedModel, task: Any, name: str | None, n: int, seed: int) -> Subject:
     """A subject; without a ``task`` the model's own, sums of many operands with two.
 
     Raises:

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.sites import require_hook, require_layer
 from models.errors import UserError
 
@@ -36,7 +37,7 @@ class Component(ABC):
     @abstractmethod
     def parts(self) -> tuple[Part, ...]: ...
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         """Raises UserError where this model has no such component, or its runs of ``length`` tokens no such place."""
         for part in self.parts:
             part.check(model, length)
@@ -81,7 +82,7 @@ class Part(Component):
         return self.settle(x, new)
 
     @abstractmethod
-    def check(self, model: Any, length: int) -> None: ...
+    def check(self, model: HookedModel, length: int) -> None: ...
 
 
 def position_mask(positions: tuple[int, ...] | None, x: Tensor, trailing: int) -> Tensor | None:
@@ -140,7 +141,7 @@ class Head(Part):
         at = position_mask(self.positions, x, 2)
         return x * (mask if at is None else mask * at)
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         _not_negative(self.layer, model)
         _index("head", self.head, model.cfg.n_heads)
         check_positions(self.positions, length)
@@ -168,7 +169,7 @@ class Neuron(Part):
         at = position_mask(self.positions, x, 1)
         return x * (mask if at is None else mask * at)
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         _not_negative(self.layer, model)
         if not has_mlp(model):
             raise UserError("This model has no MLP, so it has no neurons to ablate.")
@@ -197,7 +198,7 @@ class Sublayer(Part):
         at = position_mask(self.positions, x, 1)
         return x if at is None else x * at
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         if self.kind not in ("attention", "mlp"):
             raise UserError(f"A sublayer is 'attention' or 'mlp', not {self.kind!r}.")
         _not_negative(self.layer, model)
@@ -255,7 +256,7 @@ class Direction(Part):
     def feature_axes(self) -> int:
         return 2 if self.at.rsplit(".", 1)[-1] in _PER_HEAD else 1
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         require_hook(model, self.at)
         check_positions(self.positions, length)
 
@@ -284,37 +285,37 @@ class Together(Component):
         return tuple(part for component in self.components for part in component.parts)
 
 
-def has_mlp(model: Any) -> bool:
+def has_mlp(model: HookedModel) -> bool:
     """Whether the model's layers have an MLP."""
     return bool(model.cfg.d_mlp) and not getattr(model.cfg, "attn_only", False)
 
 
-def _layers(model: Any, layer: int | None) -> range:
+def _layers(model: HookedModel, layer: int | None) -> range:
     if layer is None:
         return range(model.cfg.n_layers)
     layer = require_layer(model, layer)
     return range(layer, layer + 1)
 
 
-def _not_negative(layer: int, model: Any) -> None:
+def _not_negative(layer: int, model: HookedModel) -> None:
     """A component's layer is part of its name, so that it counts from the front only."""
     if layer < 0:
         raise UserError(f"A component's layer counts from 0; there is no layer {layer}.")
     require_layer(model, layer)
 
 
-def heads(model: Any, layer: int | None = None) -> list[Head]:
+def heads(model: HookedModel, layer: int | None = None) -> list[Head]:
     """Every head, or those of one layer (negative layers count from the end)."""
     return [Head(index, head) for index in _layers(model, layer) for head in range(model.cfg.n_heads)]
 
 
-def neurons(model: Any, layer: int | None = None) -> list[Neuron]:
+def neurons(model: HookedModel, layer: int | None = None) -> list[Neuron]:
     """Every MLP unit, or those of one layer; none where the model has no MLP."""
     units = range(model.cfg.d_mlp if has_mlp(model) else 0)
     return [Neuron(index, unit) for index in _layers(model, layer) for unit in units]
 
 
-def sublayers(model: Any) -> list[Sublayer]:
+def sublayers(model: HookedModel) -> list[Sublayer]:
     """The attention and, where there is one, the MLP of every layer."""
     kinds = ("attention", "mlp") if has_mlp(model) else ("attention",)
     return [Sublayer(layer, kind) for layer in range(model.cfg.n_layers) for kind in kinds]
@@ -325,7 +326,7 @@ def hooks_of(components: Sequence[Component]) -> list[str]:
     return sorted({part.hook for component in components for part in component.parts})
 
 
-def check_components(model: Any, components: Any, length: int) -> list[Component]:
+def check_components(model: HookedModel, components: Any, length: int) -> list[Component]:
     """The components, checked. Raises UserError for none, two of one label, or one that the model does not have."""
     found: list[Component] = [components] if isinstance(components, Component) else list(components)
     if not found:

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from models.errors import UserError, unknown_name
 from models.tasks.pairs import ProblemPairs
 
@@ -151,7 +152,7 @@ FACTORIES: Mapping[str, Callable[..., Metric]] = {
 
 
 def resolve_metrics(
-    model: Any, pairs: ProblemPairs, metrics: str | Metric | Sequence[str | Metric], target: int | None = None
+    model: HookedModel, pairs: ProblemPairs, metrics: str | Metric | Sequence[str | Metric], target: int | None = None
 ) -> list[Metric]:
     """Metrics by name or as they are, bound to the pairs. "kl" costs a run of the model on the clean problems.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
+from interp.core.model import HookedModel
 
-def parameter_table(model: Any) -> pd.DataFrame:
+
+def parameter_table(model: HookedModel) -> pd.DataFrame:
     """Every free parameter: name, index within its tensor, value."""
     rows = []
     for name, tensor in model.weight_map.named_parameters():
@@ -19,7 +19,7 @@ def parameter_table(model: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def parameters_beside(a: Any, b: Any) -> pd.DataFrame | None:
+def parameters_beside(a: HookedModel, b: HookedModel) -> pd.DataFrame | None:
     """Two models' free parameters beside each other: parameter, index, a, b, difference (a minus b).
 
     None unless both have parameters of the same names and shapes. Numbers may differ where the models do not: weight

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from interp.core.answers import Answer
+from interp.core.model import HookedModel
 from models.errors import UserError, unknown_name
 from models.questions import question as checked
 
@@ -85,7 +86,7 @@ class Probe:
     def call(self) -> str:
         return f"interp.{self.name}({', '.join(self.subjects)})"
 
-    def why_not(self, model: Any, task: Any = None) -> str:
+    def why_not(self, model: HookedModel, task: Any = None) -> str:
         """Why this model cannot be asked, in a few words; empty where nothing speaks against it."""
         task = getattr(model, "task", None) if task is None else task
         if task is None:
@@ -149,14 +150,14 @@ def find_probe(name: str) -> Probe:
     return known[name]
 
 
-def applying(model: Any, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
+def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
     """The probes that need no more than ``subjects`` and that this model can be asked."""
     for each in registered().values():
         if each.subjects == subjects and not each.why_not(model, task):
             yield each
 
 
-def probes(model: Any = None, task: Any = None) -> pd.DataFrame:
+def probes(model: HookedModel | None = None, task: Any = None) -> pd.DataFrame:
     """What can be asked: a row per probe with its name, its question and the call; of a model, what applies to it.
 
     Args:
@@ -174,13 +175,13 @@ def probes(model: Any = None, task: Any = None) -> pd.DataFrame:
 # ---- what probes need of a model and its task
 
 
-def columns(model: Any, task: Any) -> str:
+def columns(model: HookedModel, task: Any) -> str:
     """An answer digit has operand digits of its own column."""
     targets = range(len(task.target_roles))
     return "" if any(task.relative_roles(t).get("own operands") for t in targets) else "its task has no columns"
 
 
-def neurons(model: Any, task: Any) -> str:
+def neurons(model: HookedModel, task: Any) -> str:
     """There is an MLP."""
     return "" if getattr(model.cfg, "d_mlp", 0) else "it has no MLP"
 
@@ -188,7 +189,7 @@ def neurons(model: Any, task: Any) -> str:
 def task_variables(*names: str) -> Need:
     """The task computes these variables of a problem."""
 
-    def need(model: Any, task: Any) -> str:
+    def need(model: HookedModel, task: Any) -> str:
         missing = [name for name in names if name not in _variables(task)]
         return f"its task does not compute {missing[0]}" if missing else ""
 
@@ -198,13 +199,13 @@ def task_variables(*names: str) -> Need:
 def task_of(*kinds: type) -> Need:
     """The task is one of these."""
 
-    def need(model: Any, task: Any) -> str:
+    def need(model: HookedModel, task: Any) -> str:
         return "" if isinstance(task, kinds) else f"its task is no {kinds[0].__name__}"
 
     return need
 
 
-def parameters(model: Any, task: Any) -> str:
+def parameters(model: HookedModel, task: Any) -> str:
     """There are free parameters."""
     return "" if any(True for _ in model.parameters()) else "it has no free parameters"
 

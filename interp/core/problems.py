@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from models.errors import UserError
 from models.tasks.base import Task
@@ -38,7 +39,7 @@ def digit_tokens(task: Task) -> int:
         return task.d_vocab
 
 
-def resolve_task(model: Any, task: Any) -> Task:
+def resolve_task(model: HookedModel, task: Any) -> Task:
     """The task to ask about: the one given, else the model's own.
 
     Raises:
@@ -183,7 +184,7 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
 
 
-def chunks(tokens: Int[Tensor, "n pos"], model: Any, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
+def chunks(tokens: Int[Tensor, "n pos"], model: HookedModel, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
     """Tokens in batches on the model's device."""
     device = getattr(model.cfg, "device", None)
     for batch in tokens.split(size):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from interp.core.model import HookedModel
 from models.importers.stock import from_transformer_lens
 from models.parts.weights import weight_shapes
 from models.tasks.base import Task
@@ -14,7 +15,7 @@ from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 
 
-def untrained_twin(model: Any, task: Task, seed: int) -> ArithmeticTransformer:
+def untrained_twin(model: HookedModel, task: Task, seed: int) -> ArithmeticTransformer:
     """The same architecture with fresh parameters, drawn as its recipe draws them.
 
     A model with nothing to draw (without parameters, or with numbers set by hand) gets Gaussian weights instead, every

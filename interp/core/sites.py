@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
 
 
-def require_hook(model: Any, name: str) -> str:
+def require_hook(model: HookedModel, name: str) -> str:
     """``name``, if the model has such a hook point.
 
     Raises:
@@ -26,7 +27,7 @@ def require_hook(model: Any, name: str) -> str:
     return name
 
 
-def require_layer(model: Any, layer: int) -> int:
+def require_layer(model: HookedModel, layer: int) -> int:
     """A layer counted from 0; negative ones count from the end. Raises UserError where there is none."""
     n = model.cfg.n_layers
     if not -n <= layer < n:
@@ -34,13 +35,13 @@ def require_layer(model: Any, layer: int) -> int:
     return layer % n
 
 
-def require_evaluation_mode(model: Any) -> None:
+def require_evaluation_mode(model: HookedModel) -> None:
     """Raises UserError for a model in training mode: dropout would change what is not patched."""
     if model.training:
         raise UserError("The model is in training mode; call model.eval() first.")
 
 
-def require_sums(model: Any, what: str) -> None:
+def require_sums(model: HookedModel, what: str) -> None:
     """Raises UserError where the residual stream is not the sum of what is written to it (post-norm)."""
     config = getattr(model, "config", None)
     after = getattr(model.cfg, "use_normalization_before_and_after", False)
@@ -51,13 +52,13 @@ def require_sums(model: Any, what: str) -> None:
         )
 
 
-def model_name(model: Any) -> str:
+def model_name(model: HookedModel) -> str:
     """What a result calls the model: its registered name, else its class."""
     return str(getattr(model, "name_or_path", None) or type(model).__name__)
 
 
 @torch.no_grad()
-def stream_is_written(model: Any, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> bool:
+def stream_is_written(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> bool:
     """Whether what is written at these hooks reaches the residual stream, in a run of the tokens.
 
     In transformer_lens 4's ``TransformerBridge``, ``hook_resid_mid`` is the MLP's input: what is written there reaches
@@ -79,7 +80,7 @@ def stream_is_written(model: Any, tokens: Int[Tensor, "n pos"], hooks: Sequence[
     return float((stream[1] - stream[0]).abs().mean()) > 0.5
 
 
-def with_writable_stream(model: Any, task: Task, hooks: Sequence[str]) -> Any:
+def with_writable_stream(model: HookedModel, task: Task, hooks: Sequence[str]) -> Any:
     """The model, or a copy with equal logits where writing at one of the hooks would be lost.
 
     Raises:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.causal.ablation.dissociation import DoubleDissociation
-from interp.causal.ablation.parameters import HARMLESS, ParameterAblation
+from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
 from interp.causal.ablation.sweep import VERB, ComponentAblation
 from interp.core.signal_measures import signal_name
 from interp.core.strata import ALL

@@ -7,11 +7,11 @@ cases where adders fail. This probe draws the same number of problems for every 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_variables
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -54,7 +54,7 @@ class AccuracyByChain(Result):
 
 @probe("How often is it right, by the length of the carry chain?", needs=[task_variables("carry_in")])
 def accuracy_by_chain(
-    model: Any, *, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
+    model: HookedModel, *, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
 ) -> AccuracyByChain:
     """Score a ten-digit adder on its test set and on ``n_per_length`` problems of every carry-chain length.
 

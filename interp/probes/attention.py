@@ -35,6 +35,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
 from interp.core.problems import chunks, digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -389,7 +390,7 @@ def with_rows(
 
 @probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))
 def attention_by_role(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,

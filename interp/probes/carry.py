@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
+from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -267,7 +268,7 @@ def compute_carry_units(
     page=OnPage(pictures=("", "ablation"), control=True, most=1_000),
 )
 def carry_units(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
@@ -309,7 +310,7 @@ def carry_units(
 
 
 def _activations(
-    model: Any, sample: Sample, queries: list[int], right: torch.Tensor
+    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Units before and after the nonlinearity [n, column, layer, unit], and which digits are right [n, column]."""
     kept: dict[tuple[int, str], list[np.ndarray]] = {}
@@ -325,7 +326,7 @@ def _activations(
 
 
 def _correct(
-    model: Any,
+    model: HookedModel,
     sample: Sample,
     queries: list[int],
     right: torch.Tensor,

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result, Rung
@@ -171,7 +171,7 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
 
 
 @probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
-def stress_suites(model: Any, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
+def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
     """Score a ten-digit adder on every suite.
 
     Args:

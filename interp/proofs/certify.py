@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.sites import model_name
 from interp.proofs.balls import REAL
@@ -35,7 +36,7 @@ _ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
 
 
 def certify_one_layer(
-    model: Any,
+    model: HookedModel,
     arithmetic: ArithmeticName = "float32",
     task: Any = None,
     width: float | None = WIDTH,
@@ -78,7 +79,9 @@ def certify_one_layer(
         return _certify(model, arithmetic, task, width, targets)
 
 
-def _certify(model: Any, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets) -> Certificate:
+def _certify(
+    model: HookedModel, arithmetic: ArithmeticName, task: Any, width: float | None, targets: Targets
+) -> Certificate:
     start = time.perf_counter()
     adder = read_adder(model, task, targets)
     rung = rung_of(arithmetic, model, adder)
@@ -273,7 +276,7 @@ def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]
     )
 
 
-def check_certificate(certificate: Certificate, model: Any, task: Any = None) -> Certificate:
+def check_certificate(certificate: Certificate, model: HookedModel, task: Any = None) -> Certificate:
     """Verify a certificate against a model, without searching; returns it as it was derived again.
 
     Nothing in the file is believed. The method's terms and errors, and the classes with their ranges, are read from the

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs.one_layer import fingerprint, require_plain
 from models.errors import UserError
@@ -38,7 +39,7 @@ class WrongAnswer:
         return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
 
 
-def wrong_answer(model: Any, task: Task, problem: Tensor) -> WrongAnswer | None:
+def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
     """How the model gets one problem wrong when it decodes it alone, or None."""
     predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
     if torch.equal(predicted, expected):
@@ -63,7 +64,7 @@ def shape_of(task: Task) -> tuple[int, ...]:
     return task.shape if isinstance(task, SequenceTask) else ()
 
 
-def identify(model: Any, task: Task) -> str:
+def identify(model: HookedModel, task: Task) -> str:
     """The fingerprint of a model that computes what its weights say. Raises UserError for others."""
     if not isinstance(model, ArithmeticTransformer):
         return fingerprint(from_transformer_lens(model, task))

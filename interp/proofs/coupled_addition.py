@@ -39,6 +39,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.operand_problems import grid_problems
 from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
@@ -125,7 +126,7 @@ class Reading:
 
 
 def certify_shape(
-    model: Any, operands: int, digits: int, arithmetic: Arithmetic = "real", search: int = 64
+    model: HookedModel, operands: int, digits: int, arithmetic: Arithmetic = "real", search: int = 64
 ) -> CoupledAdditionCertificate:
     """Prove the hand-built transformer right on all problems of a shape, or find one that it gets wrong.
 
@@ -139,7 +140,7 @@ def certify_shape(
 
 
 def certify_shapes(
-    model: Any, shapes: list[tuple[int, int]], arithmetic: Arithmetic = "real", search: int = 64
+    model: HookedModel, shapes: list[tuple[int, int]], arithmetic: Arithmetic = "real", search: int = 64
 ) -> list[CoupledAdditionCertificate]:
     """:func:`certify` for several shapes of one model; the weights are read once."""
     if not isinstance(getattr(getattr(model, "weight_map", None), "options", None), HandBuiltOptions):
@@ -157,7 +158,7 @@ def certify_shapes(
 
 
 def _certify_shape(
-    model: Any, weights: Any, readings: list[Reading], m: int, n: int, arithmetic: Arithmetic, search: int
+    model: HookedModel, weights: Any, readings: list[Reading], m: int, n: int, arithmetic: Arithmetic, search: int
 ) -> CoupledAdditionCertificate:
     task = model.task.at(m, n)
     ids = task.position_ids(task.encode(torch.zeros(1, m, n, dtype=torch.long)))[0].numpy()
@@ -289,7 +290,7 @@ def find_counterexample(model: Any, operands: int, digits: int, n: int = 64, see
 
 
 def _failed(
-    model: Any,
+    model: HookedModel,
     m: int,
     n: int,
     arithmetic: Arithmetic,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import models
+from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.stored_data import DATA
 from interp.proofs.coupled_addition import CoupledAdditionCertificate, certify_shapes
@@ -42,7 +43,7 @@ class CertifiedGrid:
 
 
 def certify_grid(
-    model: Any, max_operands: int, max_digits: int, arithmetic: Any = "rounded", progress: bool = False
+    model: HookedModel, max_operands: int, max_digits: int, arithmetic: Any = "rounded", progress: bool = False
 ) -> CertifiedGrid | CoupledAdditionCertificate:
     """Certificates for all shapes up to a size; the first certificate that fails, if one does."""
     from tqdm import tqdm

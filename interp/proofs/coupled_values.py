@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from interp.core.model import HookedModel
 from models.tasks.multi_addition import ARROW, DOLLAR
 
 LARGEST_VALUE = 27.0  # 3 NUM
@@ -44,7 +45,7 @@ class Perturbation:
 
     @classmethod
     def of(
-        cls, model: Any, n_keys: int, leakage: np.ndarray, tie: np.ndarray, rounded: bool, slack: float
+        cls, model: HookedModel, n_keys: int, leakage: np.ndarray, tie: np.ndarray, rounded: bool, slack: float
     ) -> Perturbation:
         """For a sequence of ``n_keys``. With rounding: the scores' sums, exp, softmax' sum, the sum of values, the MLP.
 

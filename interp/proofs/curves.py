@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import REAL
@@ -62,7 +63,7 @@ class DecisionCurves(Result):
         return self.reached
 
 
-def decision_curves(model: Any, target: int, token: int, task: Any = None) -> DecisionCurves:
+def decision_curves(model: HookedModel, target: int, token: int, task: Any = None) -> DecisionCurves:
     """The decision function behind a query's token, and what all 10^20 problems reach of it.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.sites import model_name
 from interp.proofs import constant_attention
@@ -42,7 +43,7 @@ ENOUGH = 0.9
 
 @probe("On what share of all inputs is it right, between two exact numbers?", needs=[task_of(FixedWidthAddition)])
 def accuracy_bounds(
-    model: Any, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
+    model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
 ) -> AccuracyBounds:
     """Bound the share of all 10^20 pairs that a one-layer adder answers rightly, rigorously from both sides.
 

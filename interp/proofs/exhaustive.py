@@ -24,6 +24,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
@@ -156,7 +157,7 @@ def problem_space(task: Task) -> ProblemSpace:
     return space
 
 
-def certify_exhaustively(model: Any, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:
+def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int = BATCH_SIZE) -> ExhaustiveCertificate:
     """Run all problems of a small domain through a model: right on each, or wrong on which.
 
     Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
@@ -204,7 +205,7 @@ def certify_exhaustively(model: Any, task: Any = None, batch_size: int = BATCH_S
 class _Run:
     """One pass over a problem space. What it finds stands in its attributes."""
 
-    def __init__(self, model: Any, task: Task, space: ProblemSpace, batch_size: int):
+    def __init__(self, model: HookedModel, task: Task, space: ProblemSpace, batch_size: int):
         self.model, self.task, self.space = model, task, space
         self.rows = rows_at_once(model, task, batch_size)
         self.tally, self.near_ties, self.open = Tally(task), 0, 0
@@ -333,7 +334,7 @@ def _table_of(rows: Iterable[dict[str, Any]], targets: list[str], tokens: list[s
     return xr.Dataset(data, coords={"target": targets, "token": tokens})
 
 
-def check_exhaustive(certificate: ExhaustiveCertificate, model: Any, task: Any = None) -> ExhaustiveCertificate:
+def check_exhaustive(certificate: ExhaustiveCertificate, model: HookedModel, task: Any = None) -> ExhaustiveCertificate:
     """Hold a certificate against the model: everything is run again in other batches; returns what was found.
 
     Raises:

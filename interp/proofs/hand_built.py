@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
@@ -156,7 +157,7 @@ class Proof:
 
 
 def certify_hand_built(
-    model: Any, arithmetic: ArithmeticName | None = None, task: Task | None = None
+    model: HookedModel, arithmetic: ArithmeticName | None = None, task: Task | None = None
 ) -> HandBuiltCertificate:
     """Prove a hand-built model right on every problem up to its limits, or find one that it gets wrong.
 
@@ -201,16 +202,16 @@ def certify_hand_built(
     )
 
 
-def is_hand_built(model: Any) -> bool:
+def is_hand_built(model: HookedModel) -> bool:
     """Whether a proof is known for this model's weight map."""
     return isinstance(_options(model), tuple(_PROOFS))
 
 
-def _options(model: Any) -> Any:
+def _options(model: HookedModel) -> Any:
     return getattr(getattr(model, "weight_map", None), "options", None)
 
 
-def _proof_of(model: Any) -> Callable[[Any, tuple[int, ...], ArithmeticName], Proof]:
+def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticName], Proof]:
     try:
         return next(proof for kind, proof in _PROOFS.items() if isinstance(_options(model), kind))
     except StopIteration:
@@ -220,7 +221,7 @@ def _proof_of(model: Any) -> Callable[[Any, tuple[int, ...], ArithmeticName], Pr
 # ---- addition
 
 
-def _addition(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
+def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
     options = model.weight_map.options
     most = options.max_operands, options.max_digits
     shapes = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
@@ -254,7 +255,7 @@ def _addition(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) ->
 # ---- parity
 
 
-def _parity(model: Any, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
+def _parity(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
     longest = shape[0] if shape else model.weight_map.options.max_bits
     if arithmetic == "float32" and model.dtype != torch.float32:
         raise UserError(f"Rounding is bounded for float32 models, and this one is in {model.dtype}; try 'interval'.")
@@ -287,7 +288,7 @@ def _strings(bits: int) -> torch.Tensor:
     return torch.cat((torch.stack((0 * place, 0 * place + 1, place % 2, 1 - place % 2))[:, None], drawn))
 
 
-def _first_wrong(model: Any, task: Any, problems: torch.Tensor) -> WrongAnswer | None:
+def _first_wrong(model: HookedModel, task: Any, problems: torch.Tensor) -> WrongAnswer | None:
     """The first of these problems that the model gets wrong when it decodes it alone."""
     bad = (predict(model, problems, task=task).cpu() != task.targets(problems).cpu()).any(1)
     for row in bad.nonzero().flatten().tolist():
@@ -333,7 +334,9 @@ def load_hand_built(path: str | Path) -> HandBuiltCertificate:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 
-def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task | None = None) -> HandBuiltCertificate:
+def check_hand_built(
+    certificate: HandBuiltCertificate, model: HookedModel, task: Task | None = None
+) -> HandBuiltCertificate:
     """Prove it again (there is nothing to search for); returns what was found, with the counterexample of the file.
 
     Raises:

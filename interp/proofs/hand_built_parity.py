@@ -21,12 +21,12 @@ the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from flint import arb
 
+from interp.core.model import HookedModel
 from interp.proofs.balls import Arithmetic, Ball
 from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
 from interp.proofs.watch import watched
@@ -58,7 +58,7 @@ class ParityProof:
         NotSeparated: weights that the proof does not cover.
     """
 
-    def __init__(self, model: Any, longest: int, arithmetic: Arithmetic):
+    def __init__(self, model: HookedModel, longest: int, arithmetic: Arithmetic):
         weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
         known = {f"blocks.0.{name}" for name in ("attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O")}
         known |= {f"blocks.0.mlp.{name}" for name in ("W_in", "b_in", "W_out")}

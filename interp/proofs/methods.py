@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.sites import model_name
 from interp.proofs import branching, constant_attention
 from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
@@ -170,7 +171,7 @@ def _branch_and_bound(adder: OneLayerAdder, arithmetic: Arithmetic) -> Case:
     return Case(found.classes, found.margins, branches.prove, branches.verify, reason, grid=False)
 
 
-def rung_of(name: str, model: Any, adder: OneLayerAdder) -> Arithmetic:
+def rung_of(name: str, model: HookedModel, adder: OneLayerAdder) -> Arithmetic:
     """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
 
     Raises:

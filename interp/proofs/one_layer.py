@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
@@ -138,7 +139,7 @@ def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] |
     return digest.hexdigest()
 
 
-def require_plain(model: Any) -> None:
+def require_plain(model: HookedModel) -> None:
     """Raise UserError unless the model computes what its effective weights say: what a fingerprint is worth."""
     if isinstance(model, ArithmeticTransformer) and type(model).forward is not ArithmeticTransformer.forward:
         raise UserError(f"The certifier knows the forward pass of this project, and {model_name(model)} has its own.")
@@ -165,7 +166,7 @@ def require_unchanged(adder: OneLayerAdder) -> None:
         raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
 
 
-def read_adder(model: Any, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
+def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -> OneLayerAdder:
     """The weights and the layout of a one-layer adder of two ten-digit numbers.
 
     ``targets``: "all" tokens that the task asks for, or the eleven "digits" of the sum alone. The weights are made

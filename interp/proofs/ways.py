@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
@@ -64,11 +65,11 @@ class Way:
     load: Callable[[Path], Verdict]
 
 
-def _no_ten_digits(model: Any, task: Task) -> str | None:
+def _no_ten_digits(model: HookedModel, task: Task) -> str | None:
     return None if isinstance(task, FixedWidthAddition) else f"{task.name} is no addition of ten-digit numbers"
 
 
-def _too_many(model: Any, task: Task) -> str | None:
+def _too_many(model: HookedModel, task: Task) -> str | None:
     try:
         problem_space(task)
     except UserError as error:
@@ -76,7 +77,7 @@ def _too_many(model: Any, task: Task) -> str | None:
     return None
 
 
-def _run_all(model: Any, task: Task, asked: Asked) -> Verdict:
+def _run_all(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     _all_targets(task, asked)
     if asked.arithmetic not in (None, "float32"):
         raise UserError(
@@ -93,16 +94,16 @@ def _all_targets(task: Task, asked: Asked) -> None:
         )
 
 
-def _hand_built(model: Any, task: Task, asked: Asked) -> Verdict:
+def _hand_built(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     _all_targets(task, asked)
     return certify_hand_built(model, asked.arithmetic, task)
 
 
-def _one_layer(model: Any, task: Task, asked: Asked) -> Verdict:
+def _one_layer(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     return certify_one_layer(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
 
 
-def _not_built(model: Any, task: Task) -> str | None:
+def _not_built(model: HookedModel, task: Task) -> str | None:
     return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
 
 
@@ -129,7 +130,7 @@ WAYS = (
 
 @probe("Is it right on all inputs: a proof, or one that is wrong?")
 def certify(
-    model: Any,
+    model: HookedModel,
     *,
     arithmetic: ArithmeticName | None = None,
     task: Any = None,
@@ -165,7 +166,7 @@ def certify(
             raise UserError(f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}.") from None
 
 
-def _require_short(model: Any, task: Any) -> None:
+def _require_short(model: HookedModel, task: Any) -> None:
     """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
     if isinstance(task, SequenceTask) and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
         raise UserError(
@@ -174,7 +175,7 @@ def _require_short(model: Any, task: Any) -> None:
         )
 
 
-def way_for(model: Any, task: Task) -> Way:
+def way_for(model: HookedModel, task: Task) -> Way:
     """The way that judges such a model. Raises UserError if there is none."""
     for way in WAYS:
         if (reason := way.obstacle(model, task)) is None:
@@ -190,7 +191,7 @@ def load_verdict(path: str | Path) -> Any:
     return _way_of(read_verdict(path).get("method")).load(Path(path))
 
 
-def check_verdict(verdict: Verdict, model: Any, task: Any = None) -> Any:
+def check_verdict(verdict: Verdict, model: HookedModel, task: Any = None) -> Any:
     """Verify a certificate against a model, without believing what the file says; see the way's own check.
 
     Returns:
@@ -207,7 +208,7 @@ def _way_of(method: Any) -> Way:
     return named[0] if named else next(way for way in WAYS if way.method is None)
 
 
-def certified_at_best(model: Any, task: Any = None) -> Certificate:
+def certified_at_best(model: HookedModel, task: Any = None) -> Certificate:
     """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
     found = certify(model, arithmetic="float32", task=task)
     return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

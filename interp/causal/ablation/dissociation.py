@@ -35,6 +35,7 @@ from interp.causal.ablation.runs import check_methods, run_ablations
 from interp.causal.ablation.sweep import VERB, default_components
 from interp.core import signal_measures as measures
 from interp.core.components import Component, check_components, hooks_of
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
@@ -223,7 +224,7 @@ def _permutations(
 
 @probe("Which neuron is needed for which signal?")
 def double_dissociation(
-    model: Any,
+    model: HookedModel,
     *,
     units: Component | Sequence[Component] | None = None,
     signals: str | Sequence[str] | None = None,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.core.components import Part, check_positions
+from interp.core.model import HookedModel
 from interp.core.sites import require_hook, require_layer
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
@@ -65,7 +65,7 @@ class AttentionEdges(Part):
         changed = (self.part(torch.ones_like(old)).sum(-1, keepdim=True) > 0) & (after > 0)
         return new * torch.where(changed, before / torch.where(after > 0, after, 1.0), 1.0)
 
-    def check(self, model: Any, length: int) -> None:
+    def check(self, model: HookedModel, length: int) -> None:
         if self.layer < 0:
             raise UserError(f"A component's layer counts from 0; there is no layer {self.layer}.")
         require_layer(model, self.layer)
@@ -121,7 +121,7 @@ def _text(group: int | str | Sequence[int | str]) -> str:
 
 
 def role_edges(
-    model: Any,
+    model: HookedModel,
     task: Task,
     roles: Sequence[str] | None = None,
     targets: Sequence[int] | None = None,

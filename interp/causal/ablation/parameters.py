@@ -34,6 +34,7 @@ from torch import Tensor
 
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.core.model import HookedModel
 from interp.core.probe import parameters, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -234,7 +235,7 @@ def _square(values: np.ndarray, i: np.ndarray, j: np.ndarray, p: int) -> np.ndar
 
 @probe("What breaks without a parameter, or two?", needs=[parameters])
 def parameter_ablation(
-    model: Any,
+    model: HookedModel,
     *,
     replacement: str | Float[Tensor, " parameter"] = "zero",
     task: Any = None,

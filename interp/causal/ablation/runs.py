@@ -26,6 +26,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.components import Component, Part
+from interp.core.model import HookedModel
 from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode
 from models.errors import UserError, unknown_name
@@ -72,7 +73,7 @@ class _Watch:
 
 
 @torch.no_grad()
-def mean_activations(model: Any, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> dict[str, Tensor]:
+def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> dict[str, Tensor]:
     """Mean over examples of each hook's activation, in its shape without batch, summed in float64. Cost: one run."""
     totals: dict[str, Tensor] = {}
     for batch in tokens.split(ROWS_AT_ONCE):
@@ -82,7 +83,7 @@ def mean_activations(model: Any, tokens: Int[Tensor, "n pos"], hooks: Sequence[s
     return {name: total / len(tokens) for name, total in totals.items()}
 
 
-def _cached(model: Any, tokens: Tensor, hooks: Sequence[str]) -> dict[str, Tensor]:
+def _cached(model: HookedModel, tokens: Tensor, hooks: Sequence[str]) -> dict[str, Tensor]:
     wanted = set(hooks)
     _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=lambda name: name in wanted)
     for name in hooks:
@@ -100,7 +101,7 @@ def _require_fired(hook: str, fired: bool) -> None:
 
 @torch.no_grad()
 def run_ablations(
-    model: Any,
+    model: HookedModel,
     tokens: Int[Tensor, "n pos"],
     components: Sequence[Component],
     methods: Sequence[str],

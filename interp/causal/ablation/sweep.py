@@ -30,6 +30,7 @@ from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.runs import METHODS, check_methods, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.metrics import Metric, resolve_metrics
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
@@ -200,7 +201,7 @@ def _averages(seed: int) -> Any:
 
 @probe("What breaks without a head, a neuron, an attention edge?")
 def component_ablation(
-    model: Any,
+    model: HookedModel,
     *,
     components: Component | Sequence[Component] | None = None,
     methods: str | Sequence[str] = METHODS,
@@ -270,7 +271,7 @@ def component_ablation(
     )
 
 
-def default_components(model: Any, most_neurons: int = 64) -> list[Component]:
+def default_components(model: HookedModel, most_neurons: int = 64) -> list[Component]:
     """Sublayers and heads, and the neurons where there are at most ``most_neurons``."""
     units = neurons(model)
     return [*sublayers(model), *heads(model), *(units if len(units) <= most_neurons else ())]
@@ -286,7 +287,7 @@ def _targets(task: Any, targets: Sequence[int] | None) -> list[int]:
     return found
 
 
-def _resolve(model: Any, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:
+def _resolve(model: HookedModel, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:
     """Metrics to take; accuracy is a marker without a function of its own, since it reads several tokens."""
     if metrics is None:
         metrics = ACCURACY if pairs is None else "logit_diff"

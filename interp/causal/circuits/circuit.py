@@ -32,6 +32,7 @@ from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
 from interp.core.metrics import Metric
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able
 from interp.core.results import Provenance, Result
@@ -157,7 +158,7 @@ class Circuit(Result):
 
 @probe("Which edges are enough?")
 def smallest_circuit(
-    model: Any,
+    model: HookedModel,
     pairs: ProblemPairs,
     *,
     metrics: Metrics | Sequence[Metrics] = ("logit_diff", "exact_match"),

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +40,7 @@ from interp.causal.edges.masked import EXAMPLES_AT_ONCE, slices
 from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -156,7 +156,7 @@ class EdgeAttribution(Result):
 
 @probe("Which edges would matter, by gradients?")
 def edge_attribution(
-    model: Any,
+    model: HookedModel,
     pairs: ProblemPairs,
     *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",

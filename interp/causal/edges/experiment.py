@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +16,7 @@ from torch import Tensor
 from interp.causal.edges.graph import EdgeGraph
 from interp.causal.edges.masked import Addition, MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
+from interp.core.model import HookedModel
 from models.errors import UserError, unknown_name
 from models.tasks.pairs import ProblemPairs
 
@@ -42,7 +42,7 @@ class EdgeExperiment:
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         pairs: ProblemPairs,
         metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
         alternative: str = "corrupted",

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
+from interp.core.model import HookedModel
 from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, unknown_name
@@ -78,7 +79,7 @@ class MaskedModel:
 
     def __init__(
         self,
-        model: Any,
+        model: HookedModel,
         read: Sequence[int] | None = None,
         groups: Mapping[str, Sequence[int]] | None = None,
         task: Task | None = None,

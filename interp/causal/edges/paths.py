@@ -25,6 +25,7 @@ from torch import Tensor
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs, slices
 from interp.core.metrics import Metric
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -96,7 +97,7 @@ class PathPatching(Result):
 
 @probe("Along which edge does the difference go?")
 def path_patching(
-    model: Any,
+    model: HookedModel,
     pairs: ProblemPairs,
     *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",

@@ -50,6 +50,7 @@ from interp.causal.interchange.subspaces import (
     project,
     random_basis,
 )
+from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
@@ -167,7 +168,7 @@ def compute_interchange(
 class _Experiment:
     """One hypothesis on one model: fit on training pairs, interchange on test pairs."""
 
-    model: Any
+    model: HookedModel
     place: Place
     queries: Sequence[int]
     read: Sequence[int]
@@ -234,7 +235,7 @@ class _Experiment:
 
 
 def interchange(
-    model: Any,
+    model: HookedModel,
     variable: str,
     site: Site | str,
     column: int,

@@ -45,6 +45,7 @@ from interp.causal.interchange.sites import (
     patched_logits,
     read_places,
 )
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
@@ -174,7 +175,7 @@ def partners(
 
 @probe("Does a hypothesis about the algorithm keep the loss?")
 def causal_scrubbing(
-    model: Any,
+    model: HookedModel,
     claims: Claim | Sequence[Claim],
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
@@ -256,7 +257,7 @@ def causal_scrubbing(
 
 
 def _column(
-    model: Any,
+    model: HookedModel,
     layout: ColumnLayout,
     claims: Sequence[Claim],
     tokens: Int[Tensor, "n pos"],
@@ -290,7 +291,9 @@ def _column(
     return torch.stack((clean, runs[0], runs[1], scrambled)), float(np.mean(alone)), moved
 
 
-def _present(model: Any, layout: ColumnLayout, claims: Sequence[Claim], column: int) -> tuple[list[Place], list[Claim]]:
+def _present(
+    model: HookedModel, layout: ColumnLayout, claims: Sequence[Claim], column: int
+) -> tuple[list[Place], list[Claim]]:
     """The claims that have positions in this column (the last has no operands), with their places."""
     found = []
     for claim in claims:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import chunks
 from interp.core.sites import require_hook
 from models.errors import UserError, unknown_name
@@ -94,7 +95,7 @@ def column_places(layout: ColumnLayout, column: int) -> dict[str, list[int]]:
     return {QUERY: [query], OWN: own, BELOW: below, ELSEWHERE: [at for at in range(query) if at not in taken]}
 
 
-def find_place(model: Any, layout: ColumnLayout, site: Site, column: int) -> Place:
+def find_place(model: HookedModel, layout: ColumnLayout, site: Site, column: int) -> Place:
     """The site for one column of a model's task.
 
     Raises:
@@ -137,7 +138,7 @@ def find_place(model: Any, layout: ColumnLayout, site: Site, column: int) -> Pla
 
 @torch.no_grad()
 def read_places(
-    model: Any, tokens: Int[Tensor, "n pos"], places: Sequence[Place], queries: Sequence[int]
+    model: HookedModel, tokens: Int[Tensor, "n pos"], places: Sequence[Place], queries: Sequence[int]
 ) -> tuple[list[Float[Tensor, "n width"]], Float[Tensor, "n query d_vocab"]]:
     """What each place holds, and the logits at some queries, from one run.
 
@@ -164,7 +165,7 @@ def read_places(
 
 
 def patched_logits(
-    model: Any,
+    model: HookedModel,
     tokens: Int[Tensor, "n pos"],
     changes: Sequence[tuple[Place, Callable[[Tensor, slice], Tensor]]],
     queries: Sequence[int],

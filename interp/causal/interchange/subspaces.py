@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.interchange.sites import Place, patched_logits
+from interp.core.model import HookedModel
 from models.errors import UserError
 
 METHODS = ("das", "least squares", "means", "random")
@@ -97,7 +97,7 @@ def _leading(matrix: Float[Tensor, "width value"], k: int, values: Int[Tensor, "
 
 
 def das_basis(
-    model: Any,
+    model: HookedModel,
     place: Place,
     tokens: Int[Tensor, "n pos"],
     source: Float[Tensor, "n width"],

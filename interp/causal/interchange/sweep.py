@@ -19,6 +19,7 @@ import xarray as xr
 from interp.causal.interchange.accuracy import counted, proportion
 from interp.causal.interchange.pairs import draw_pairs
 from interp.causal.interchange.sites import Site, find_place, patched_logits, read_places
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -77,7 +78,7 @@ def _where(place: str) -> int | str:
     return int(place) if place.removeprefix("-").isdigit() else place
 
 
-def residual_hooks(model: Any) -> list[str]:
+def residual_hooks(model: HookedModel) -> list[str]:
     """The residual stream before the first layer and after every sublayer."""
     names = ["blocks.0.hook_resid_pre"]
     for layer in range(model.cfg.n_layers):
@@ -87,7 +88,7 @@ def residual_hooks(model: Any) -> list[str]:
 
 @probe("Where does a variable of the algorithm live?")
 def interchange_sweep(
-    model: Any,
+    model: HookedModel,
     variable: str,
     column: int,
     *,

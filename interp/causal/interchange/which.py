@@ -43,6 +43,7 @@ from torch import Tensor
 from interp.causal.interchange.accuracy import proportion
 from interp.causal.interchange.pairs import distinct_problems
 from interp.causal.interchange.sites import patched_logits
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.random_draws import untrained_twin
@@ -233,7 +234,7 @@ class WhichAlgorithm(Result):
 
 @probe("Which symbolic algorithm do its answers follow?")
 def which_algorithm(
-    model: Any,
+    model: HookedModel,
     *,
     n: int = 1000,
     seed: int = 0,
@@ -325,8 +326,8 @@ def _corrupt(
 
 
 def _examples(
-    model: Any,
-    twin: Any,
+    model: HookedModel,
+    twin: HookedModel,
     layout: ColumnLayout,
     algorithms: Sequence[Algorithm],
     tokens: Tensor,

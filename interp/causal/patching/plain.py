@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.causal.patching.sites import Site
+from interp.core.model import HookedModel
 from interp.core.sites import require_hook
 from models.errors import UserError
 
@@ -25,7 +26,7 @@ class Variant(NamedTuple):
 class PlainPatcher:
     """Runs ``base`` through the model with one activation taken from ``source`` (hook name -> activation)."""
 
-    def __init__(self, model: Any, base: Int[Tensor, "batch pos"], source: Mapping[str, Tensor] | Any):
+    def __init__(self, model: HookedModel, base: Int[Tensor, "batch pos"], source: Mapping[str, Tensor] | Any):
         self.model, self.base, self.source = model, base, source
 
     def logits(self) -> Float[Tensor, "batch pos d_vocab"]:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.sites import require_layer
 from models.errors import UserError, unknown_name
 
@@ -127,7 +128,7 @@ def _of_roles(roles: dict[str, list[int]], n_pos: int) -> Groups:
     return Groups("role", tuple(roles), mask)
 
 
-def check_layers(layers: Sequence[int] | int | None, model: Any) -> list[int]:
+def check_layers(layers: Sequence[int] | int | None, model: HookedModel) -> list[int]:
     """Layers to sweep over, counted from 0, each once; all unless given. Raises UserError where there is none."""
     given: Any = range(model.cfg.n_layers) if layers is None else layers
     try:

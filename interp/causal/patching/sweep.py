@@ -40,6 +40,7 @@ from interp.causal.patching.values import (
     plain_values,
 )
 from interp.core.metrics import Metric, require_metrics, resolve_metrics
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
@@ -178,7 +179,7 @@ class RawSweep:
 
 @probe("Which activation carries it, for tokens and metrics of one's own?")
 def patch_sweep(
-    model: Any,
+    model: HookedModel,
     base_tokens: Int[Tensor, "n pos"],
     source: Any,
     metrics: Metric | Sequence[Metric],
@@ -225,7 +226,7 @@ def patch_sweep(
 
 @probe("Which activation carries the difference between two problems?")
 def activation_patching(
-    model: Any,
+    model: HookedModel,
     pairs: ProblemPairs,
     *,
     site: str = "resid_pre",
@@ -279,7 +280,7 @@ def activation_patching(
 
 
 def _sweep(
-    model: Any,
+    model: HookedModel,
     base: Tensor,
     source: Any,
     metrics: list[Metric],
@@ -333,7 +334,7 @@ def _sweep(
     return RawSweep(found, asked, copy is not None)
 
 
-def _copy(model: Any, task: Task | None) -> ArithmeticTransformer | None:
+def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
     """The model for the fast path; None where it has hooks or the like, or parts that only it knows."""
     if alterations(model):
         return None

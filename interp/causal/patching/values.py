@@ -15,6 +15,7 @@ from interp.causal.patching.plain import PlainPatcher, Variant
 from interp.causal.patching.run import CachedActivations, Frame, Run
 from interp.causal.patching.sites import SITES, Groups, Site, parts_of
 from interp.core.metrics import Metric
+from interp.core.model import HookedModel
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
@@ -68,7 +69,7 @@ class Question:
         n = len(self.groups)
         return (len(self.layers), parts_of(self.site, cfg), n, *([n] if self.site.by_source else []))
 
-    def source_cache(self, model: Any) -> Any:
+    def source_cache(self, model: HookedModel) -> Any:
         """What is patched in, by hook name."""
         if not isinstance(self.source, Tensor):
             return self.source
@@ -130,7 +131,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
 
 
 @torch.no_grad()
-def plain_values(model: Any, asked: Question) -> SweepValues:
+def plain_values(model: HookedModel, asked: Question) -> SweepValues:
     """The same through the model's own hooks: for models that have no fast path.
 
     Small batches' variants are stacked in one run, unless the model has hooks of its own, which may know the batch.
@@ -153,7 +154,7 @@ def plain_values(model: Any, asked: Question) -> SweepValues:
 
 
 @torch.no_grad()
-def differs(model: Any, asked: Question) -> bool:
+def differs(model: HookedModel, asked: Question) -> bool:
     """Whether the two runs' activations differ at the site by more than rounding."""
     other, own = asked.source_cache(model), model.run_with_cache(asked.base, names_filter=asked.hooks)[1]
     largest = max(float(own[name].abs().max()) for name in asked.hooks)
@@ -161,7 +162,7 @@ def differs(model: Any, asked: Question) -> bool:
 
 
 @torch.no_grad()
-def check_values(model: Any, asked: Question, found: SweepValues, seed: int = 0) -> float:
+def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: int = 0) -> float:
     """The largest relative difference of some cells, among them the one with the largest effect, from hooked runs.
 
     Raises:

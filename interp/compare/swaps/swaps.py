@@ -58,6 +58,7 @@ from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, l
 from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
 from interp.compare.swaps.stitch import Forward, stitched
 from interp.core.controls import copies_to_draw
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import derangement, draw, resolve_task
 from interp.core.results import Provenance
@@ -74,15 +75,15 @@ _MARGIN = 8.0  # nats by which the right token leads on average, at least, where
 
 @probe("What survives when one model's parts replace the other's?")
 def swap_components(
-    a: Any,
-    b: Any,
+    a: HookedModel,
+    b: HookedModel,
     *,
     task: Any = None,
     components: Sequence[str] | None = None,
     n: int = 256,
     n_fit: int = 256,
     seed: int = 0,
-    untrained: int | Sequence[Any] = 9,
+    untrained: int | Sequence[HookedModel] = 9,
     stitch: Sequence[str] = (),
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
@@ -177,7 +178,7 @@ def _two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Ten
 class _Other:
     """Whatever a's parts come from: a model, its counterparts of a's parts, and the maps."""
 
-    def __init__(self, left: Readings, other: Any, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
+    def __init__(self, left: Readings, other: HookedModel, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
         self.model = from_transformer_lens(other, at.task)
         found = parts_beside(left, read(self.model, at))
         alone = {name: replace(part, source=None, other=None) for name, part in parts_beside(left, left).items()}

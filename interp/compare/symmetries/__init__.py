@@ -5,9 +5,8 @@ symmetries_of(model)     the group of its weight map; UserError where nobody has
 
 from __future__ import annotations
 
-from typing import Any
-
 from interp.compare.symmetries.base import Parameters, Symmetries
+from interp.core.model import HookedModel
 from models.errors import UserError
 from models.low_rank_adder import LowRankAdderWeights
 from models.microadder import MicroAdderWeights
@@ -17,7 +16,7 @@ from models.weight_maps.tied_decoder import TiedDecoderWeights
 __all__ = ["Parameters", "Symmetries", "symmetries_of"]
 
 
-def symmetries_of(model: Any) -> Symmetries:
+def symmetries_of(model: HookedModel) -> Symmetries:
     """The symmetries of a model's parameters.
 
     Raises:

@@ -27,6 +27,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.model import HookedModel
 from interp.core.problems import chunks, draw
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -113,7 +114,7 @@ def _fit(signal: Float[np.ndarray, " n"], terms: Float[np.ndarray, "n term"]) ->
     return found[1:], 1 - float(np.square(signal - design @ found).sum() / np.square(signal - signal.mean()).sum())
 
 
-def attention_signal(model: Any, task: Any = None, n: int = 2048, seed: int = 0) -> AttentionSignal:
+def attention_signal(model: HookedModel, task: Any = None, n: int = 2048, seed: int = 0) -> AttentionSignal:
     """What the attention of a one-layer ten-digit adder writes at the queries of s1 to s9, on ``n`` uniform problems.
 
     Raises:

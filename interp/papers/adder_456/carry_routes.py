@@ -42,6 +42,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.papers.adder_456.columns import adder_task, only_layer
@@ -104,7 +105,7 @@ def route_pairs(task: FixedWidthAddition, kind: str, column: int, n: int, seed: 
     return carry_pairs(task, column, n, seed, made=kind != "passed", flipped=kind != "control")
 
 
-def carry_routes(model: Any, task: Any = None, n_per_column: int = 300, seed: int = 0) -> CarryRoutes:
+def carry_routes(model: HookedModel, task: Any = None, n_per_column: int = 300, seed: int = 0) -> CarryRoutes:
     """Interchange by route for the carry into columns 1 to 9 of a one-layer ten-digit adder.
 
     Cost: two runs and one a route for each pair; pairs that the model answers wrong on either side are left out.
@@ -131,7 +132,7 @@ def carry_routes(model: Any, task: Any = None, n_per_column: int = 300, seed: in
 
 @torch.no_grad()
 def _column(
-    model: Any, task: FixedWidthAddition, column: int, pairs: ProblemPairs, control: bool
+    model: HookedModel, task: FixedWidthAddition, column: int, pairs: ProblemPairs, control: bool
 ) -> dict[str, tuple[int, int]]:
     """Flips and pairs of one column by route."""
     query = task.query_positions[column]

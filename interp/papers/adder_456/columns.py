@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import chunks, resolve_task
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 
 
-def adder_task(model: Any, task: Any = None) -> FixedWidthAddition:
+def adder_task(model: HookedModel, task: Any = None) -> FixedWidthAddition:
     """The model's task, if it adds two ten-digit numbers.
 
     Raises:
@@ -26,7 +27,7 @@ def adder_task(model: Any, task: Any = None) -> FixedWidthAddition:
     return task
 
 
-def only_layer(model: Any) -> None:
+def only_layer(model: HookedModel) -> None:
     """Raises UserError unless the model has a single layer."""
     if model.cfg.n_layers != 1:
         raise UserError(f"This probe follows the carry through one layer; this model has {model.cfg.n_layers}.")
@@ -34,7 +35,7 @@ def only_layer(model: Any) -> None:
 
 @torch.no_grad()
 def query_patterns(
-    model: Any, tokens: Int[Tensor, "n pos"], queries: list[int]
+    model: HookedModel, tokens: Int[Tensor, "n pos"], queries: list[int]
 ) -> Float[np.ndarray, "n layer head query key"]:
     """Attention rows of some queries, float64."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
@@ -47,7 +48,7 @@ def query_patterns(
 
 @torch.no_grad()
 def predictions(
-    model: Any, tokens: Int[Tensor, "n pos"], queries: list[int], hooks: list[tuple[str, Any]]
+    model: HookedModel, tokens: Int[Tensor, "n pos"], queries: list[int], hooks: list[tuple[str, Any]]
 ) -> Int[Tensor, "n query"]:
     """The most likely token at some queries, under hooks that treat every batch alike."""
     found = []

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.papers.adder_456.columns import adder_task, predictions, query_patterns
@@ -87,7 +88,7 @@ def compute_pattern_ablation(
     return PatternAblation(model, rates, provenance)
 
 
-def pattern_ablation(model: Any, task: Any = None, n_per_length: int = 500, seed: int = 0) -> PatternAblation:
+def pattern_ablation(model: HookedModel, task: Any = None, n_per_length: int = 500, seed: int = 0) -> PatternAblation:
     """Score a ten-digit adder with fixed attention patterns.
 
     ``n_per_length`` problems of every carry-chain length 0 to 10; the mean pattern is taken over 2,048 uniform ones.

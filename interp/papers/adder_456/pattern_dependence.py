@@ -27,6 +27,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.problems import draw
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -158,7 +159,7 @@ def _adjusted(
 
 
 def pattern_dependence(
-    model: Any, task: Any = None, problems: Any = None, n: int = 4096, seed: int = 0, carry_heavy: float = 0.5
+    model: HookedModel, task: Any = None, problems: Any = None, n: int = 4096, seed: int = 0, carry_heavy: float = 0.5
 ) -> PatternDependence:
     """How far the attention of a ten-digit adder depends on the problem, and on what.
 

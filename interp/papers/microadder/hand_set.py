@@ -20,6 +20,7 @@ from torch import Tensor
 
 import models
 from interp.compare.symmetries.base import closest_unitary
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result, Rung
 from interp.core.sites import model_name
 from interp.proofs import Certificate, certify
@@ -133,7 +134,7 @@ def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] |
     return DiscoverabilityGap(table, Provenance(len(table), None, "models; the weakest's rung", weakest))
 
 
-def _judged(model: Any, judge: Judge) -> Certificate | None:
+def _judged(model: HookedModel, judge: Judge) -> Certificate | None:
     try:
         return judge(model)
     except UserError:  # no method of the certifier applies
@@ -185,11 +186,13 @@ def significant(values: Tensor, digits: int) -> Tensor:
     return torch.from_numpy(text(values.detach().double().numpy())).to(values.dtype).reshape(values.shape)
 
 
-def over_the_reals(model: Any) -> Certificate:
+def over_the_reals(model: HookedModel) -> Certificate:
     return certify(model, arithmetic="interval")
 
 
-def digits_kept(model: Any, digits: Iterable[int] = (1, 2, 3, 4, 5), judge: Judge = over_the_reals) -> DigitsKept:
+def digits_kept(
+    model: HookedModel, digits: Iterable[int] = (1, 2, 3, 4, 5), judge: Judge = over_the_reals
+) -> DigitsKept:
     """Round every free number, angles in the unit that the model holds them in, and judge what is left."""
     rows = []
     for kept in digits:
@@ -251,7 +254,7 @@ class NumberComparison(Result):
         return self.table
 
 
-def compare_numbers(trained: Any, by_hand: Any, n: int = 2_000, seed: int = 0) -> NumberComparison:
+def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, seed: int = 0) -> NumberComparison:
     """Two MicroAdders of one parametrisation, number by number; ``n`` uniform pairs for what the units do.
 
     Raises:
@@ -328,7 +331,7 @@ def as_read(numbers: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def amounts(model: Any, n: int, seed: int) -> dict[str, float]:
+def amounts(model: HookedModel, n: int, seed: int) -> dict[str, float]:
     """What a MicroAdder's numbers amount to: arc, attention, value gain, and the units' ranges by carry-out.
 
     The pattern is read on one problem: it is the same on all. Unit ranges are over n uniform problems and columns 0-9.

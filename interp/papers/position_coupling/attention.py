@@ -35,6 +35,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
@@ -258,7 +259,7 @@ def _shuffled(
     }
 
 
-def mean_shares(model: Any, tokens: Any, keys: KeySets) -> Float[np.ndarray, "layer head role"]:
+def mean_shares(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndarray, "layer head role"]:
     """Mean share on the "sum" and "carry" tokens, for control models."""
     kept = [measure_rows(rows, keys)["share"] for rows in read_patterns(model, tokens, keys.queries)]
     share = np.concatenate(kept)[..., :2]
@@ -271,13 +272,13 @@ def mean_shares(model: Any, tokens: Any, keys: KeySets) -> Float[np.ndarray, "la
     page=OnPage({"n": 64}, ("", "shares")),
 )
 def needed_attention(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
     n: int = 1_000,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> NeededAttention:
     """The attention picture of a hooked model on multi-operand addition; see the module.
 

@@ -39,6 +39,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
@@ -153,7 +154,7 @@ def compute_pattern_substitution(
 
 @probe("Is the ideal attention pattern enough?", needs=[task_of(MultiOperandAddition)])
 def pattern_substitution(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
@@ -212,7 +213,7 @@ def _ideal_rows(keys: KeySets, role: str, bos: bool) -> tuple[Tensor, Tensor]:
     return ideal, torch.from_numpy(keys.defined[keys.index(role)])
 
 
-def _mean_rows(model: Any, tokens: Int[Tensor, "n pos"], keys: KeySets) -> dict[tuple[int, int], Tensor]:
+def _mean_rows(model: HookedModel, tokens: Int[Tensor, "n pos"], keys: KeySets) -> dict[tuple[int, int], Tensor]:
     total: np.ndarray | float = 0.0
     for rows in read_patterns(model, tokens, keys.queries):
         total = total + rows.sum(0, dtype=np.float64)
@@ -236,7 +237,7 @@ def _substitute(
 
 
 def _right(
-    model: Any,
+    model: HookedModel,
     tokens: Int[Tensor, "n pos"],
     targets: Int[Tensor, "n target"],
     queries: list[int],

@@ -42,6 +42,7 @@ from jaxtyping import Bool, Float
 import models
 from interp.compare.matching import match
 from interp.core.controls import untrained_models
+from interp.core.model import HookedModel
 from interp.core.probe import OnPage, parameters, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
@@ -132,7 +133,7 @@ def role_groups(keys: KeySets) -> tuple[Bool[np.ndarray, "group target key"], Bo
     return groups, np.all(keys.defined, axis=0)
 
 
-def role_masses(model: Any, tokens: Any, keys: KeySets) -> tuple[Masses, Float[np.ndarray, " head"]]:
+def role_masses(model: HookedModel, tokens: Any, keys: KeySets) -> tuple[Masses, Float[np.ndarray, " head"]]:
     """(masses off BOS by group, mean weight on BOS) of every head; rows with all weight on BOS are NaN."""
     groups, where = role_groups(keys)
     parts, bos = [], []
@@ -268,14 +269,14 @@ def _random_pairings(distance: Float[np.ndarray, "head reference"], rng: np.rand
     page=OnPage({"n": 64}),
 )
 def coupled_comparison(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
-    reference: Any = None,
+    reference: HookedModel | None = None,
     problems: Any = None,
     n: int = 200,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> CoupledComparison:
     """A trained model beside the hand-built one, head by head; see the module.
 

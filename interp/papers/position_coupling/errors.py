@@ -25,6 +25,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Int
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
@@ -161,7 +162,9 @@ def _confusions(
 
 
 @probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
-def first_errors(model: Any, *, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0) -> FirstErrors:
+def first_errors(
+    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0
+) -> FirstErrors:
     """Where a model of multi-operand addition goes wrong first; see the module.
 
     Args:

@@ -36,6 +36,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from interp.core.controls import untrained_models
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
@@ -150,7 +151,7 @@ def fit_slope(x: Sequence[int], y: Float[np.ndarray, " point"]) -> tuple[float, 
     return slope, slope - half, slope + half, float(y.mean()) - slope * float(np.mean(x))
 
 
-def count_attended(model: Any, tokens: Any, keys: KeySets) -> dict[str, Float[np.ndarray, "n unit"]]:
+def count_attended(model: HookedModel, tokens: Any, keys: KeySets) -> dict[str, Float[np.ndarray, "n unit"]]:
     """Tokens attended to in each problem, mean over the "sum" targets: all heads in order, then any head."""
     where = keys.defined[keys.index(NEEDED[0])]
     rows_at = tuple(np.array(keys.queries)[where].tolist())
@@ -173,14 +174,14 @@ def count_attended(model: Any, tokens: Any, keys: KeySets) -> dict[str, Float[np
 
 @probe("Does the number of tokens attended to grow with the operands?", needs=[task_of(MultiOperandAddition)])
 def attended_growth(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     operands: Sequence[int] = (2, 3, 4, 5, 6),
     digits: int | None = None,
     n: int = 64,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> AttendedGrowth:
     """How the number of tokens that a hooked model attends to grows with the number of operands; see the module.
 

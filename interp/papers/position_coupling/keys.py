@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, resolve_task
 from models.errors import UserError
 from models.tasks.multi_addition import EQUALS, MultiOperandAddition
@@ -149,7 +150,7 @@ def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -
     return replace(sample, provenance=replace(sample.provenance, source=source))
 
 
-def resolve_coupled_task(model: Any, task: Any) -> MultiOperandAddition:
+def resolve_coupled_task(model: HookedModel, task: Any) -> MultiOperandAddition:
     """The multi-operand addition to ask about; the model's own, in its own shape, unless given.
 
     Raises:

@@ -25,6 +25,7 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -170,7 +171,7 @@ def named_stream(
     )
 
 
-def _position_ids(model: Any, tokens: Tensor, offsets: Sequence[int] | None) -> Tensor | None:
+def _position_ids(model: HookedModel, tokens: Tensor, offsets: Sequence[int] | None) -> Tensor | None:
     """The task's ids, moved to begin at ``offsets``; None for a model without ids."""
     if model.config.positional_embedding_type != "coupled":
         if offsets is not None:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import chunks
 from interp.papers.position_coupling.keys import KeySets
 from models.errors import UserError
@@ -33,7 +34,7 @@ Patterns = Float[np.ndarray, "_ layer head query key"]
 
 
 def read_patterns(
-    model: Any, tokens: Int[Tensor, "n pos"], rows: tuple[int, ...] | None = None
+    model: HookedModel, tokens: Int[Tensor, "n pos"], rows: tuple[int, ...] | None = None
 ) -> Iterator[Float[np.ndarray, "chunk layer head query key"]]:
     """The patterns of every layer, chunk by chunk, of all query positions or only of ``rows``.
 

@@ -32,6 +32,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.controls import untrained_models
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval, permutation_p
@@ -207,13 +208,13 @@ def _shuffled_overlaps(
 
 @probe("Which constructed head does each head play?", needs=[task_of(MultiOperandAddition)])
 def head_roles(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
     n: int = 256,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> HeadRoles:
     """Which constructed role every head of a hooked model plays; see the module.
 

@@ -32,6 +32,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.controls import untrained_models
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
@@ -130,7 +131,9 @@ def linear_share(
     return ((digit @ rows / 10) ** 2).sum(-1) / ((rows**2).sum() / 10)
 
 
-def digit_effects(model: Any, tokens: Int[torch.Tensor, "n pos"]) -> Float[np.ndarray, "layer head ten d_model"]:
+def digit_effects(
+    model: HookedModel, tokens: Int[torch.Tensor, "n pos"]
+) -> Float[np.ndarray, "layer head ten d_model"]:
     """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
     cfg = model.cfg
     names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
@@ -158,13 +161,13 @@ def digit_effects(model: Any, tokens: Int[torch.Tensor, "n pos"]) -> Float[np.nd
 
 @probe("Do heads write the digit sum linearly?", needs=[task_of(MultiOperandAddition)])
 def head_writes(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,
     n: int = 512,
     seed: int = 0,
-    untrained: Sequence[Any] | None = None,
+    untrained: Sequence[HookedModel] | None = None,
 ) -> HeadWrites:
     """What every head of a hooked model writes about the digit it attends to; see the module.
 

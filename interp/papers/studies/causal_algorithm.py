@@ -21,6 +21,7 @@ from interp.causal.interchange import (
 )
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS, proportion
 from interp.causal.interchange.which import CORRUPTIONS
+from interp.core.model import HookedModel
 from interp.core.sections import Section
 from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, interval, share, shown, unbroken
 
@@ -131,7 +132,7 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
     return Answer(sections, sentences, tables, facts)
 
 
-def _hypotheses(subject: Subject, model: Any, n: int, seed: int) -> Sequence[InterchangeAccuracy]:
+def _hypotheses(subject: Subject, model: HookedModel, n: int, seed: int) -> Sequence[InterchangeAccuracy]:
     """Whole sites for what the input holds, one direction for what is computed: where the stream enters the last MLP
     of a one-layer model, and before the last layer of a deeper one."""
     n_layers = model.cfg.n_layers

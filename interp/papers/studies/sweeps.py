@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import models
+from interp.core.model import HookedModel
 from interp.core.sections import Page, Section
 from interp.figures.seed_sweeps import seeds_by_variant
 from interp.papers.studies import Settings, shows
@@ -146,7 +147,7 @@ def read_arm(folder: Path, arm: Arm) -> SeedSweep:
 
 def _sweep(
     label: str,
-    model: Any,
+    model: HookedModel,
     step: int,
     planned: int,
     seeds: Sequence[dict[str, Any]],

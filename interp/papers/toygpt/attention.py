@@ -24,6 +24,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.papers.toygpt.problems import EVERY_PAIR, LABELS, ROWS_AT_ONCE, resolve_two_digit_task
@@ -113,7 +114,9 @@ def compute_attention_maps(
     )
 
 
-def attention_maps(model: Any, task: Any = None, examples: Sequence[tuple[int, int]] = EXAMPLES) -> AttentionMaps:
+def attention_maps(
+    model: HookedModel, task: Any = None, examples: Sequence[tuple[int, int]] = EXAMPLES
+) -> AttentionMaps:
     """Maps of every head of a two-digit adder; see the module. Cost: 10,000 forward passes of six tokens.
 
     Raises:
@@ -136,7 +139,7 @@ def attention_maps(model: Any, task: Any = None, examples: Sequence[tuple[int, i
     )
 
 
-def _patterns(model: Any, tokens: torch.Tensor) -> Float[np.ndarray, "n layer head query key"]:
+def _patterns(model: HookedModel, tokens: torch.Tensor) -> Float[np.ndarray, "n layer head query key"]:
     with torch.no_grad():
         _, cache = model.run_with_cache(
             tokens.to(model.cfg.device), names_filter=lambda name: name.endswith("hook_pattern")

@@ -42,6 +42,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
@@ -191,7 +192,7 @@ def sites(layers: int, heads: int) -> list[Site]:
     return found
 
 
-def carry_path(model: Any, task: Any = None, seed: int = 0, bases: int | None = None) -> CarryPath:
+def carry_path(model: HookedModel, task: Any = None, seed: int = 0, bases: int | None = None) -> CarryPath:
     """Trace the carry through a two-digit adder; see the module.
 
     ``bases``: look at so many bases, and written digits of so many sums, drawn with ``seed``, in place of all.
@@ -267,19 +268,19 @@ def _some(n: int, count: int, seed: int) -> Int[Tensor, " count"]:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:count]
 
 
-def _right(model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+def _right(model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
     """Whether units and tens are right."""
     predicted = teacher_forced_logits(model, task, problems).argmax(-1)
     return (predicted == task.targets(problems))[:, :2].all(1)
 
 
-def _inputs(model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Int[Tensor, "n pos"]:
+def _inputs(model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"]) -> Int[Tensor, "n pos"]:
     """Tokens up to s0, at which the tens are predicted."""
     return task.encode(problems)[:, : S0 + 1].to(model.cfg.device)
 
 
 def _replace(
-    model: Any,
+    model: HookedModel,
     task: TwoDigitAddition,
     base: Int[Tensor, "n 2"],
     other: Int[Tensor, "n 2"],
@@ -338,7 +339,7 @@ def written_digits(problems: Int[Tensor, "n 2"], opposite: bool, generator: torc
 
 
 def _emitted(
-    model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"], opposite: bool, seed: int
+    model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"], opposite: bool, seed: int
 ) -> dict[str, int]:
     """Tens digits that keep the operands' carry, and that flip to the other, with another units digit written."""
     digit = written_digits(problems, opposite, torch.Generator().manual_seed(seed + 1))

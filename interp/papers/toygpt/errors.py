@@ -29,6 +29,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.papers.toygpt.problems import EVERY_PAIR, resolve_two_digit_task, teacher_forced_logits
@@ -168,7 +169,7 @@ def _by_sum(units_sum: Int[np.ndarray, " n"], margin: Float[np.ndarray, " n"], c
     )
 
 
-def carry_errors(model: Any, task: Any = None) -> CarryErrors:
+def carry_errors(model: HookedModel, task: Any = None) -> CarryErrors:
     """Errors of a two-digit adder on all 10,000 pairs; see the module. Cost: 10,000 forward passes of six tokens.
 
     Raises:

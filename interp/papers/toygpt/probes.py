@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -76,7 +77,7 @@ class CarryProbes(Result):
         return self.table.copy()
 
 
-def carry_probes(model: Any, task: Any = None, seed: int = 0) -> CarryProbes:
+def carry_probes(model: HookedModel, task: Any = None, seed: int = 0) -> CarryProbes:
     """Probe a two-digit adder for the carry out of the units; see the module. ``seed`` deals folds and control labels.
 
     Cost: one pass of 10,000 sums a layer and five fits for each of some hundred places, of the model and of the copy; a
@@ -116,7 +117,7 @@ def carry_probes(model: Any, task: Any = None, seed: int = 0) -> CarryProbes:
 
 
 def _activations(
-    model: Any, tokens: Int[Tensor, "n pos"]
+    model: HookedModel, tokens: Int[Tensor, "n pos"]
 ) -> Iterator[tuple[str, str, int, Float[Tensor, "n pos d_model"]]]:
     """(kind, site, layer, activations) of the whole domain, a layer at a time to bound the memory."""
     for layer in range(model.cfg.n_layers):

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from models.errors import UserError
@@ -25,7 +26,7 @@ EVERY_PAIR = Provenance(10_000, None, "pairs of numbers below 100", "exhaustive"
 ROWS_AT_ONCE = 1_000
 
 
-def resolve_two_digit_task(model: Any, task: Any = None) -> TwoDigitAddition:
+def resolve_two_digit_task(model: HookedModel, task: Any = None) -> TwoDigitAddition:
     """The task of a two-digit adder. Raises UserError for any other task, or a model without hooks."""
     task = resolve_task(model, task)
     if not isinstance(task, TwoDigitAddition):
@@ -34,7 +35,7 @@ def resolve_two_digit_task(model: Any, task: Any = None) -> TwoDigitAddition:
 
 
 def teacher_forced_logits(
-    model: Any, task: TwoDigitAddition, problems: Int[Tensor, "n 2"] | None = None
+    model: HookedModel, task: TwoDigitAddition, problems: Int[Tensor, "n 2"] | None = None
 ) -> Float[Tensor, "n target d_vocab"]:
     """Logits of the three digits of the sum, each given the right digits before it; of all problems unless given."""
     tokens = task.encode(all_problems() if problems is None else problems)

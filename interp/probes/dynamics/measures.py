@@ -33,6 +33,7 @@ from torch import Tensor
 
 from interp.core import probe
 from interp.core import signal_measures as carry_measures
+from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, right_tokens
 from interp.core.stats import clopper_pearson, mean_interval
 from interp.probes.attention import attention_by_role
@@ -131,7 +132,7 @@ def _from_probe(each: probe.Probe) -> Measure:
     scalar = each.scalar
     assert scalar is not None
 
-    def compute(model: Any, questions: Questions) -> dict[str, Reading]:
+    def compute(model: HookedModel, questions: Questions) -> dict[str, Reading]:
         if why := each.why_not(model, questions.task):
             raise UserError(f"{each.name} does not apply: {why}.")
         found = scalar.of(each.ask(model, task=questions.task, n=questions.n, seed=questions.seed))
@@ -149,7 +150,7 @@ def find_measure(name: str) -> Measure:
 
 
 def measure_snapshot(
-    model: Any, questions: Questions, measures: Iterable[str] | None = None
+    model: HookedModel, questions: Questions, measures: Iterable[str] | None = None
 ) -> dict[tuple[str, str], Reading]:
     """(measure, which of its readings) -> reading, of one model.
 
@@ -166,7 +167,9 @@ def measure_snapshot(
 # ---- the measures
 
 
-def _scored(model: Any, task: Task, problems: Any) -> tuple[Float[np.ndarray, "n target"], Bool[np.ndarray, " n"]]:
+def _scored(
+    model: HookedModel, task: Task, problems: Any
+) -> tuple[Float[np.ndarray, "n target"], Bool[np.ndarray, " n"]]:
     """(loss of every target, whether the whole answer is right), the right answer in place: an answer is right as a
     whole then exactly if greedy decoding gives it."""
     right = task.targets(problems)
@@ -175,7 +178,7 @@ def _scored(model: Any, task: Task, problems: Any) -> tuple[Float[np.ndarray, "n
     return loss.numpy(), right_tokens(logits, right).all(-1).numpy()
 
 
-def _loss(model: Any, questions: Questions) -> dict[str, Reading]:
+def _loss(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     loss, _ = _scored(model, questions.task, questions.uniform.problems)
     return {"": Reading(*mean_interval(loss.mean(1)))}
 
@@ -184,11 +187,11 @@ def _rate(hits: Bool[np.ndarray, " n"]) -> Reading:
     return Reading(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
 
 
-def _exact(model: Any, questions: Questions) -> dict[str, Reading]:
+def _exact(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     return {"": _rate(_scored(model, questions.task, questions.uniform.problems)[1])}
 
 
-def _chain(model: Any, questions: Questions) -> dict[str, Reading]:
+def _chain(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     lengths = questions.by_chain
     if not lengths:
         raise UserError("There are too few problems of any chain length; draw more.")
@@ -197,7 +200,7 @@ def _chain(model: Any, questions: Questions) -> dict[str, Reading]:
     return {str(k): _rate(part) for k, part in zip(lengths, np.split(hits, ends), strict=True)}
 
 
-def _attention_gap(model: Any, questions: Questions) -> dict[str, Reading]:
+def _attention_gap(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     sample = questions.uniform
     found = attention_by_role(model, task=questions.task, problems=sample.problems[:256])
     value, low, high = found.mean_gap()
@@ -206,20 +209,20 @@ def _attention_gap(model: Any, questions: Questions) -> dict[str, Reading]:
     return {"": Reading(value, low, high)}
 
 
-def _circle(model: Any, questions: Questions) -> Any:
+def _circle(model: HookedModel, questions: Questions) -> Any:
     return circle_fit(model.W_E[: base_of(questions.task)], permutations=0)
 
 
-def _arc_residual(model: Any, questions: Questions) -> dict[str, Reading]:
+def _arc_residual(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     fit = _circle(model, questions)
     return {"": Reading(math.hypot(fit.residual, fit.off_plane) / fit.radius)}
 
 
-def _arc_radius(model: Any, questions: Questions) -> dict[str, Reading]:
+def _arc_radius(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     return {"": Reading(_circle(model, questions).radius)}
 
 
-def _unit_separation(model: Any, questions: Questions) -> dict[str, Reading]:
+def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     if not model.cfg.d_mlp:
         raise UserError("This model has no MLP, so it has no units to ask about.")
     task, sample = questions.task, questions.uniform
@@ -255,7 +258,7 @@ def _best_apart(
     return float(np.nanmax(apart[:, list(signals).index(signal)]))
 
 
-def _weight_norm(model: Any, questions: Questions) -> dict[str, Reading]:
+def _weight_norm(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     with torch.no_grad():
         return {"": Reading(float(sum(p.cpu().double().square().sum() for p in model.parameters())) ** 0.5)}
 

@@ -23,6 +23,7 @@ import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -206,7 +207,7 @@ def _size_text(shape: Mapping[Any, int]) -> str:
     return " and ".join(f"{size} {axis}" for axis, size in shape.items())
 
 
-def sequence_task(model: Any, task: SequenceTask | None = None) -> SequenceTask:
+def sequence_task(model: HookedModel, task: SequenceTask | None = None) -> SequenceTask:
     """The task given, else the model's. Raises UserError unless its problems come in many lengths."""
     task = getattr(model, "task", None) if task is None else task
     if not isinstance(task, SequenceTask):
@@ -228,7 +229,7 @@ def rectangle(task: SequenceTask, largest: Sequence[int] | None = None) -> list[
     return list(product(*(range(low, most + 1) for low, most in zip(lowest, largest, strict=True))))
 
 
-def training_range(model: Any) -> dict[str, tuple[int, int]] | None:
+def training_range(model: HookedModel) -> dict[str, tuple[int, int]] | None:
     """The sizes that a registered model's recipe draws from; None if it has no recipe."""
     name = str(getattr(model, "name_or_path", None))
     recipe = get_spec(name).recipe if name in names(sweeps=True) else None
@@ -257,7 +258,7 @@ def format_text(task: SequenceTask) -> str:
 
 @probe("How often is it right, by digits and operands?", needs=[task_of(SequenceTask)])
 def exact_match_grid(
-    model: Any,
+    model: HookedModel,
     *,
     task: SequenceTask | None = None,
     shapes: Iterable[Sequence[int]] | None = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
@@ -62,7 +63,7 @@ class OffsetSweep(Result):
 
 @probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)])
 def offset_sweep(
-    model: Any,
+    model: HookedModel,
     shape: Sequence[int],
     *,
     task: SequenceTask | None = None,
@@ -148,7 +149,7 @@ class GreedyAgreement(Result):
 
 @probe("Does greedy decoding agree with teacher forcing?", needs=[task_of(SequenceTask)])
 def greedy_agreement(
-    model: Any,
+    model: HookedModel,
     shapes: Iterable[Sequence[int]],
     *,
     task: SequenceTask | None = None,

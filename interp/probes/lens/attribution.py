@@ -34,6 +34,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -164,7 +165,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
 
 @probe("Who writes the answer, by role and neuron?")
 def logit_attribution(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     problems: Any = None,

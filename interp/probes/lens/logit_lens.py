@@ -28,6 +28,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
+from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -158,7 +159,7 @@ def _summary(
 
 @probe("What would each stream answer?", page=OnPage({"n": 64, "resamples": 200}))
 def logit_lens(
-    model: Any, *, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
+    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 1024, seed: int = 0, resamples: int = 1000
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 
@@ -190,7 +191,7 @@ def logit_lens(
     return _summary(_Read.joined(parts), right, list(points), labels, model_name(model), sample.provenance, resamples)
 
 
-def _read_out(model: Any, stream: torch.Tensor) -> torch.Tensor:
+def _read_out(model: HookedModel, stream: torch.Tensor) -> torch.Tensor:
     """Logits [n, target, d_vocab] of streams [n, target, d_model]."""
     norm = getattr(model, "ln_final", None)
     return model.unembed(stream if norm is None else norm(stream))

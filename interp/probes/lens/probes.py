@@ -33,6 +33,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
@@ -250,7 +251,7 @@ def positions_at(task: Task, target: int, at: str) -> list[int]:
 
 @probe("What can be read from a stream, and where?")
 def linear_probes(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     sites: str | Sequence[str] | None = None,
@@ -317,11 +318,10 @@ def linear_probes(
     labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    if isinstance(untrained, str) and untrained == DRAWN:
-        untrained = _untrained(model, task, seed)
+    control: Any = _untrained(model, task, seed) if isinstance(untrained, str) and untrained == DRAWN else untrained
     found, blank = (
         None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
-        for one in (model, untrained)
+        for one in (model, control)
     )
     assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"
@@ -330,7 +330,7 @@ def linear_probes(
     return compute_linear_probes(found, labels, columns, model_name(model), at, provenance, folds, blank)
 
 
-def _untrained(model: Any, task: Task, seed: int) -> Any | None:
+def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
     """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
     from interp.core.random_draws import untrained_twin  # which needs the probes' readings
 
@@ -368,7 +368,7 @@ def _column_digits(task: Task, problems: torch.Tensor) -> dict[int, Int[torch.Te
 
 
 def _read_all(
-    model: Any, tokens: torch.Tensor, sites: Mapping[str, str], places: Sequence[Sequence[int]]
+    model: HookedModel, tokens: torch.Tensor, sites: Mapping[str, str], places: Sequence[Sequence[int]]
 ) -> dict[str, Float[np.ndarray, "n column feature"]]:
     """Activations by site, the positions of one column and all further axes flattened."""
     flat = [position for positions in places for position in positions]

@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import chunks
 from interp.core.sites import require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.base import Role, Task
 
 
-def stream_points(model: Any) -> dict[str, str]:
+def stream_points(model: HookedModel) -> dict[str, str]:
     """The residual streams in order of depth: label -> hook. "L0 pre" is the embeddings, "L1 mid" stands behind layer
     1's attention, "L1 post" behind its MLP; the pre of a later layer is the post of the one before."""
     points = {"L0 pre": "blocks.0.hook_resid_pre"}
@@ -86,7 +87,7 @@ def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role,
 
 
 def read(
-    model: Any, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int], size: int = 512
+    model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int], size: int = 512
 ) -> Iterator[tuple[Float[Tensor, "chunk place d_vocab"], dict[str, Float[Tensor, "chunk place *feature"]]]]:
     """(logits, activations by hook) at chosen positions, a chunk of sequences at a time, without gradients.
 

@@ -18,6 +18,7 @@ import torch
 import xarray as xr
 from tqdm import tqdm
 
+from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
@@ -141,7 +142,7 @@ class Attack(Result):
 
 @probe("Where no proof reaches: can a search find a wrong answer?")
 def attack(
-    model: Any,
+    model: HookedModel,
     *,
     task: Any = None,
     runs: int = RUNS,
@@ -217,7 +218,7 @@ def attack(
     )
 
 
-def replay(model: Any, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
+def replay(model: HookedModel, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
     """Those of the kept problems that the model answers wrong when it reads its own tokens."""
     if not kept:
         return ()

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
 from models.tasks.base import Task
@@ -56,7 +57,7 @@ class Gradients:
 class Runner:
     """A model and its task; ``runs`` counts what was spent."""
 
-    def __init__(self, model: Any, task: Task) -> None:
+    def __init__(self, model: HookedModel, task: Task) -> None:
         self.model, self.task, self.runs = model, task, 0
         self.queries = list(task.query_positions)
         fitting = PATTERN_ENTRIES // (getattr(model.cfg, "n_heads", 1) * task.input_length**2)

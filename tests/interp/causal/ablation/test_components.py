@@ -449,12 +449,20 @@ BAD = {
     "counts from 0; there is no layer -1": lambda m: component_ablation(m, components=Neuron(-1, 0)),
     "There is no unit 10": lambda m: component_ablation(m, components=Neuron(1, 10)),
     "at position 6": lambda m: component_ablation(m, components=Head(0, 0, (6,))),
-    "Did you mean 'blocks.0.hook_resid_mid'": lambda m: component_ablation(m, components=along("blocks.0.hook_residmid")),
-    "has 3 entries and the activation": lambda m: component_ablation(m, components=Direction("hook_embed", torch.ones(3))),
+    "Did you mean 'blocks.0.hook_resid_mid'": lambda m: (
+        component_ablation(m, components=along("blocks.0.hook_residmid"))
+    ),
+    "has 3 entries and the activation": lambda m: (
+        component_ablation(m, components=Direction("hook_embed", torch.ones(3)))
+    ),
     "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
     "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
-    "never fires in this model": lambda m: component_ablation(m, components=along("blocks.0.attn.hook_result"), methods="zero"),
-    "cannot attend to the later position 4": lambda m: component_ablation(m, components=AttentionEdges(0, 0, ((3, 4),))),
+    "never fires in this model": lambda m: (
+        component_ablation(m, components=along("blocks.0.attn.hook_result"), methods="zero")
+    ),
+    "cannot attend to the later position 4": lambda m: (
+        component_ablation(m, components=AttentionEdges(0, 0, ((3, 4),)))
+    ),
     "Did you mean 'own operands'": lambda m: role_edges(m, TOY, ["own operand"]),
     "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
     "There is no role 'a7'": lambda m: edges_between(TOY, "a7", 0),

@@ -1,0 +1,29 @@
+"""What a probe may use of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class HookedModel(Protocol):
+    """A model with TransformerLens' hooks: this project's, a HookedTransformer, a TransformerBridge.
+
+    Its other attributes (``W_E`` and the like, ``blocks``) are TransformerLens' too and are not listed one by one.
+    """
+
+    cfg: Any
+
+    @property
+    def hook_dict(self) -> Mapping[str, Any]:
+        """Hook points by name."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def run_with_cache(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __getattr__(self, name: str) -> Any: ...
