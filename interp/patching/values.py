@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.metrics import Metric
 from interp.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
 from interp.patching.plain import PlainPatcher, Variant
-from interp.patching.run import CachedActivations, Frame, Run
+from interp.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.patching.sites import SITES, Groups, Site, parts_of
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -91,7 +91,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
     read = read_positions([metric.positions for metric in metrics], length)
     cached = not isinstance(source, Tensor)
     frame = Frame(model, read, length if cached and site.pattern else None)
-    places = [[read.index(p % length) for p in m.positions] if m.positions is not None else None for m in metrics]
+    places = [None if m.positions is None else as_slice([read.index(p % length) for p in m.positions]) for m in metrics]
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
     flat = out.reshape(len(metrics), len(asked.layers), -1, len(groups), n) if not site.by_source else None
@@ -118,7 +118,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
             def emit(chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows) -> None:
                 values = judge(logits).cpu().double().numpy()
                 if flat is not None:
-                    flat[:, i, chosen, :, rows][:, :, which] = values
+                    flat[:, i][:, chosen, as_slice(which), rows] = values
                 else:  # a part is (head, source group)
                     for k, part in enumerate(range(chosen.start, chosen.stop)):
                         head, origin = divmod(part, len(groups))
