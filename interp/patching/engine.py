@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.patching.run import CachedActivations, Frame, Run, as_slice
@@ -44,9 +44,10 @@ Emit = Callable[[slice, list[int], Tensor], None]
 class Chunk:
     """Groups of positions whose variants are run together.
 
-    ``place``: the positions of the groups, where each has just one and they follow one another. Rows from ``start``, the first changed position, are
-    computed: ``rows`` of the sequence, without the first ``skip`` of the layer. ``touched``: those of the groups with
-    a position among the rows, whose own queries change. ``numbers`` are in the widest activation.
+    ``place``: the positions of the groups, where each has just one and they follow one another. Rows from ``start``,
+    the first changed position, are computed: ``rows`` of the sequence, without the first ``skip`` of the layer.
+    ``touched``: those of the groups with a position among the rows, whose own queries change. ``numbers`` are in the
+    widest activation.
     """
 
     groups: list[int]

@@ -21,8 +21,8 @@ from models.transformer import ArithmeticTransformer
 
 def as_slice(places: list[int]) -> slice | list[int]:
     """Places that follow one another as a slice, which needs no index tensor and no copy; others as they are."""
-    first, n = places[0], len(places)
-    return slice(first, first + n) if places == list(range(first, first + n)) else places
+    whole = slice(places[0], places[0] + len(places)) if places else slice(0)
+    return whole if places == list(range(whole.start or 0, whole.stop)) else places
 
 
 class Frame:
