@@ -244,8 +244,8 @@ def compute_carry_units(
     signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
     if not rivals:
         raise UserError(
-            f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems; name a "
-            "signal such as signals='s=0'."
+            f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems; name "
+            "a signal such as signals='s=0'."
         )
     labels = np.stack([values.ravel() for values in signals.values()], 1)
     problem = np.repeat(np.arange(n), columns)

@@ -195,12 +195,17 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-def _models(name: str, value: Any) -> Any:
+def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:
+    """A list, of which every entry passes the check."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be a list of models, not {_shown(value)}.")
+        raise UserError(f"{name} must be {what}, not {_shown(value)}.")
     for entry in value:
-        _hooked(f"Every one of {name}", entry)
+        check(f"Every one of {name}", entry)
     return value
+
+
+def _models(name: str, value: Any) -> Any:
+    return _each(name, value, "a list of models", _hooked)
 
 
 def _task(name: str, value: Any) -> Any:
@@ -216,12 +221,8 @@ def _tasks(name: str, value: Any) -> Any:
 
     if isinstance(value, Task):  # one for all models
         return value
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be a task or a list of tasks, one a model, not {_shown(value)}.")
-    for entry in value:
-        if entry is not None:
-            _task(f"Every one of {name}", entry)
-    return value
+    check = lambda name, entry: entry if entry is None else _task(name, entry)  # noqa: E731
+    return _each(name, value, "a task or a list of tasks, one a model", check)
 
 
 def _pairs(name: str, value: Any) -> Any:

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attacks.runs import Gradients, Runner
-from interp.attacks.space import Digits, ProblemSpace
+from interp.attacks.space import Digits, OtherDigits, ProblemSpace
 from interp.certificates.columns import all_classes
 from interp.certificates.one_layer import Layout, read_layout
 from interp.problems import DIGIT_TOKENS
@@ -70,7 +70,7 @@ class Programme:
         digits: Digits,
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
-    ) -> Digits:
+    ) -> OtherDigits:
         """For the first problem of each target: what attains the ends of the classes with its answer.
 
         Both ends of the classes that share the token it reads (its other rival may wait at the far one), and the lower

@@ -27,17 +27,7 @@ from interp.certificates.hand_built_parity import ParityProof
 from interp.certificates.numerals import shown
 from interp.certificates.rungs import RUNGS, ArithmeticName
 from interp.certificates.sink_heads import NotSeparated
-from interp.certificates.verdict import (
-    FORMAT,
-    STATUSES,
-    Status,
-    Verdict,
-    is_count,
-    is_number,
-    read_verdict,
-    require_claim,
-    versions,
-)
+from interp.certificates.verdict import FORMAT, Status, Verdict, is_count, is_number, loaded, require_claim, versions
 from interp.problems import resolve_task
 from interp.results import Provenance
 from interp.sites import model_name
@@ -314,29 +304,25 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 
 def load_hand_built(path: str | Path) -> HandBuiltCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = read_verdict(path)
-    try:
-        if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
-            raise ValueError("another format, method or status")
-        if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
-            raise ValueError("unknown arithmetic, or no parts")
-        found = value["counterexample"]
-        if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
-            raise ValueError("a domain that is none")
-        for part in value["parts"]:
-            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
-                raise ValueError("a part that is none")
-        if (value["status"] == "refuted") != (found is not None):
-            raise ValueError("a refutation and its counterexample belong together")
-        names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
-        return HandBuiltCertificate(
-            **{name: value[name] for name in names},
-            shape=tuple(value["shape"]),
-            parts=tuple(Part(**part) for part in value["parts"]),
-            counterexample=None if found is None else WrongAnswer.from_dict(found),
-        )
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+    return loaded(path, METHOD, _of_fields)
+
+
+def _of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
+    if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
+        raise ValueError("unknown arithmetic, or no parts")
+    found = value["counterexample"]
+    if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
+        raise ValueError("a domain that is none")
+    for part in value["parts"]:
+        if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
+            raise ValueError("a part that is none")
+    names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
+    return HandBuiltCertificate(
+        **{name: value[name] for name in names},
+        shape=tuple(value["shape"]),
+        parts=tuple(Part(**part) for part in value["parts"]),
+        counterexample=None if found is None else WrongAnswer.from_dict(found),
+    )
 
 
 def check_hand_built(certificate: HandBuiltCertificate, model: Any, task: Task | None = None) -> HandBuiltCertificate:
