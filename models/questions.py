@@ -104,9 +104,10 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
         return _whole(name, value, *WHOLE[name])
     if name in REAL and _is_number(value):
         return _real(name, value, *REAL[name])
-    if name in SEVERAL_MODELS and ("Any" in str(hint) or "HookedModel" in str(hint)):  # of models, and not of what was
-    measured on them return _models(name, value) if name in MODELS and not (isinstance(value, str) and str in
-    get_args(hint)):  # some take names as well
+    of_models = "Any" in str(hint) or "HookedModel" in str(hint)  # and not of what was measured on them
+    if name in SEVERAL_MODELS and of_models:
+        return _models(name, value)
+    if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well
         return _hooked(name, value)
     check = _OTHERS.get(name)
     return value if check is None else check(name, value)
@@ -195,12 +196,17 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {_shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-def _models(name: str, value: Any) -> Any:
+def _each(name: str, value: Any, what: str, check: Callable[[str, Any], Any]) -> Any:
+    """A list, of which every entry passes the check."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be a list of models, not {_shown(value)}.")
+        raise UserError(f"{name} must be {what}, not {_shown(value)}.")
     for entry in value:
-        _hooked(f"Every one of {name}", entry)
+        check(f"Every one of {name}", entry)
     return value
+
+
+def _models(name: str, value: Any) -> Any:
+    return _each(name, value, "a list of models", _hooked)
 
 
 def _task(name: str, value: Any) -> Any:
@@ -216,12 +222,8 @@ def _tasks(name: str, value: Any) -> Any:
 
     if isinstance(value, Task):  # one for all models
         return value
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UserError(f"{name} must be a task or a list of tasks, one a model, not {_shown(value)}.")
-    for entry in value:
-        if entry is not None:
-            _task(f"Every one of {name}", entry)
-    return value
+    check = lambda name, entry: entry if entry is None else _task(name, entry)  # noqa: E731
+    return _each(name, value, "a task or a list of tasks, one a model", check)
 
 
 def _pairs(name: str, value: Any) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from interp.cli.training import ModelName, one_thread
+from interp.core.model import HookedModel
 from models.errors import UserError
 from models.zoo import load
 
@@ -39,7 +40,7 @@ class Ask:
         from interp.site.pages import write_page
 
         one_thread()
-        model: Any = load(self.model)
+        model: HookedModel = load(self.model)
         task = model.task.at(*self.shape) if self.shape and hasattr(model.task, "at") else model.task
         if self.probe is None:
             for name, row in probes(model, task).iterrows():

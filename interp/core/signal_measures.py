@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from interp.core.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
+from models.errors import unknown_name
 
 CAUSAL = 0.1  # effect_apart from which a detector is called causal
 #: What earns a unit the name of a switch, beside ranges of its input that do not overlap. Its two states can be read
@@ -75,6 +76,36 @@ def variable_signals(
     return found
 
 
+#: Variables of a task that adds column by column, from which :func:`column_signals` are made.
+OF_COLUMNS = ("carry_in", "carry_out", "digit_sum", "s")
+
+
+def candidate_signals(
+    variables: Mapping[str, Int[np.ndarray, "n column"]],
+    seed: int,
+    base: int = 10,
+    wanted: Sequence[str] = (),
+) -> tuple[dict[str, Bool[np.ndarray, "n column"]], tuple[str, ...]]:
+    """The signals that a unit may carry, and which of them are rivals of one another.
+
+    :func:`column_signals` and :data:`RIVALS` for a task that adds column by column; for any other
+    :func:`variable_signals`, all of which are rivals, or none at all. ``wanted``: more of the variables, "name=value".
+
+    Raises:
+        UserError: a wanted signal that is neither a signal nor a value of a variable.
+    """
+    by_column = all(name in variables for name in OF_COLUMNS)
+    of_variables = variable_signals(variables, seed, wanted)
+    found = of_variables
+    if by_column:
+        found = column_signals(variables, seed, base)
+        found |= {name: of_variables[name] for name in wanted if name not in found and name in of_variables}
+    for name in wanted:
+        if name not in found:
+            raise unknown_name("signal", name, [*found, *(f"{variable}=0" for variable in variables)])
+    return found, RIVALS if by_column else tuple(name for name in found if name != "shuffled")
+
+
 def _apart(
     marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str], rivals: Sequence[str] = RIVALS
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -82,20 +113,23 @@ def _apart(
 
     A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is passed over.
     """
-    own = np.array([[name == rival for name in names] for rival in rivals])[:, None]
-    stack = np.concatenate((marginal[None], np.where(own, np.nan, np.stack(list(held)))))
+    values = [np.where([name == rival for name in names], np.nan, one) for rival, one in zip(rivals, held, strict=True)]
+    stack = np.stack((marginal, *values))
     worst = np.where(np.isnan(stack), np.inf, stack).argmin(0)
     return np.take_along_axis(stack, worst[None], 0)[0], np.array(["none", *rivals])[worst]
 
 
 def separation(
-    x: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], names: Sequence[str]
+    x: Float[np.ndarray, "row unit"],
+    labels: Bool[np.ndarray, "row signal"],
+    names: Sequence[str],
+    rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
     """``auroc``, ``auroc_apart`` (rivals held fixed; at least 0.5 means the same direction) and its ``rival``."""
     marginal = auroc(x, labels)
     sign = np.where(marginal >= 0.5, 1.0, -1.0)
-    held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in RIVALS]
-    apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names)
+    held = [stratified_auroc(x, labels, labels[:, names.index(rival)]) for rival in rivals]
+    apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names, rivals)
     return {"auroc": marginal, "auroc_apart": apart, "rival": rival}
 
 
@@ -230,15 +264,16 @@ def agreement(
     problem: Int[np.ndarray, " row"],
     threshold: Float[np.ndarray, "unit signal"],
     above: Bool[np.ndarray, "unit signal"],
+    rivals: Sequence[str] = RIVALS,
 ) -> tuple[Float[np.ndarray, "unit signal rival 3"], Int[np.ndarray, "signal rival"]]:
     """Where a signal and a rival differ, how often the unit's state (at the signal's threshold) is the signal's.
 
     Share, low and high of its interval; and the number of rows on which the two differ.
     """
-    found = np.full((*threshold.shape, len(RIVALS), 3), np.nan)
-    count = np.zeros((len(names), len(RIVALS)), dtype=int)
+    found = np.full((*threshold.shape, len(rivals), 3), np.nan)
+    count = np.zeros((len(names), len(rivals)), dtype=int)
     for column in range(len(names)):
-        for index, rival in enumerate(RIVALS):
+        for index, rival in enumerate(rivals):
             differ = labels[:, column] != labels[:, names.index(rival)]
             count[column, index] = differ.sum()
             right = ((x[differ] > threshold[:, column]) == above[:, column]) == labels[differ, column, None]

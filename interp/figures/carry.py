@@ -54,7 +54,13 @@ def _summary(result: CarryUnits) -> str:
 
 @drawing(CarryUnits)
 def carry_unit_activations(result: CarryUnits) -> go.Figure:
-    """Input of each unit against the column's digit sum: colour is carry in, filled markers have a carry out."""
+    """Input of each unit against the column's digit sum: colour is carry in, filled markers have a carry out.
+
+    Raises:
+        UserError: a task without digit sums.
+    """
+    if result.by_sum is None:
+        raise UserError("The task has no digit sums to draw against; ablation_figure() and to_dataframe() need none.")
     units = _units(result)
     titles = [_panel_title(result, unit) for unit in units]
     figure = make_subplots(rows=1, cols=len(units), subplot_titles=titles, horizontal_spacing=0.08)
@@ -65,7 +71,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
             cell = cell[cell.sel(stat="n").values > 0]
             sums = cell.digit_sum.values
             low, mean, high, n = (cell.sel(stat=stat).values for stat in ("min", "mean", "max", "n"))
-            out = sums + carry >= 10
+            out = sums + carry >= result.by_sum.attrs.get("base", 10)
             colour = _CARRY_COLOUR[carry]
             figure.add_scatter(
                 x=sums + (0.16 if carry else -0.16),
@@ -104,8 +110,11 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
 
 
 @drawing(CarryUnits, "ablation")
-def carry_unit_ablation(result: CarryUnits, signal: str = "carry_out") -> go.Figure:
-    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal."""
+def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Figure:
+    """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal: the carry
+    out, or the first that there is."""
+    known = result.table.signal.values.tolist()
+    signal = signal or ("carry_out" if "carry_out" in known else known[0])
     table = result.double_dissociation(signal).dropna(subset="ablated")
     if table.empty:
         raise UserError("No unit was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")

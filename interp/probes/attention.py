@@ -11,8 +11,9 @@ For a softmax over scores the gap is the difference between the scores of the tw
 ln B: then ten units in the previous column weigh as much as one in the own.
 
 A mean over the keys of a role says nothing of one key unless they are alike. The statement gives keys apart where the
-strongest has more than ``ALIKE`` times the mean, and names a ratio only between roles whose keys are alike. The
-previous output digit is no operand: it is told apart from the previous operands unless it has the same weight.
+strongest has more than :data:`interp.probes.attention_keys.ALIKE` times the mean, and names a ratio only between roles whose
+keys are alike. The previous output digit is no operand: it is told apart from the previous operands unless it has the
+same weight.
 
 Limits. A mean over inputs hides heads that choose between keys by value: read ``spread``. Where it is zero the
 attention depends on the position only, which the result states from its sample, not as a proof.
@@ -21,7 +22,6 @@ attention depends on the position only, which the result states from its sample,
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,15 +40,13 @@ from interp.core.probe import OnPage, probe
 from interp.core.problems import chunks, digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
+from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from models.errors import UserError
 
 POSITION_ONLY = 1e-5  # largest standard deviation over inputs that float32 rounding of the norms can cause
 ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
 OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
 BELOW, OUTPUT = "previous operands", "previous output"
-# One number for several keys misleads if it is far off for one of them: it may be a quarter off. Below 1/200 of a row a
-# difference is left unsaid: it is little beside the weights of 0.04 to 0.4 that addition in base 10 asks for.
-ALIKE, FAINT = 1.25, 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +156,8 @@ class AttentionByRole(Result):
         targets = row.target.values[both.values].tolist()
         pattern = self.pattern.sel(chosen).sel(target=targets).values
         member = row.member.sel(target=targets).astype(bool)
-        keys = {role: _Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}
-        below = _Keys.of(pattern, member.sel(role=roles[1:]).any("role").values, self.pattern.label.values)
+        keys = {role: Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}
+        below = Keys.of(pattern, member.sel(role=roles[1:]).any("role").values, self.pattern.label.values)
         column = "of the answer's own column"
         own = f"{'each operand digit' if keys[OWN].alike else 'the operand digits'} {column} {keys[OWN]}"
         if below.alike:
@@ -197,48 +195,6 @@ class AttentionByRole(Result):
             frame = frame.merge(extra.to_dataframe().reset_index())
         order = ["layer", "head", "target", "role", "n_keys"]
         return frame[order + [column for column in frame.columns if column not in order]]
-
-
-@dataclass(frozen=True)
-class _Keys:
-    """Weights of the keys of one group, as means over targets: of the mean, strongest and weakest key of a target."""
-
-    mean: float
-    strongest: float
-    weakest: float
-    apart: str  # the keys one by one, by name or by strength
-
-    @classmethod
-    def of(cls, pattern: np.ndarray, member: np.ndarray, labels: np.ndarray) -> _Keys:
-        """From the mean weights [target, key] of targets that all have keys in the group [target, key]."""
-        rows = [weights[has] for weights, has in zip(pattern, member, strict=True)]
-        weakest, mean, strongest = (float(np.mean([f(row) for row in rows])) for f in (np.min, np.mean, np.max))
-        names = {tuple(re.sub(r"\d+$", "", str(label)) for label in labels[has]) for has in member}
-        order = {tuple(np.argsort(-row, kind="stable").tolist()) for row in rows}
-        if len(names) == len(order) == 1 and len(set(*names)) == len(min(names)):  # the same one is ahead everywhere
-            weights = np.mean(rows, 0)
-            apart = " and ".join(f"{weights[i]:.3f} ({min(names)[i]})" for i in min(order))
-        else:
-            apart = f"{strongest:.3f} (the one with most) and {weakest:.3f} (with least)"
-        return cls(mean, strongest, weakest, apart)
-
-    @property
-    def alike(self) -> bool:
-        return self.strongest <= ALIKE * self.mean or self.strongest - self.weakest < FAINT
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}" if self.alike else self.apart
-
-
-def times(gap: float) -> str:
-    """exp(gap) to as many digits as mean something: "9.9", "165,672", "0.0021"."""
-    ratio = math.exp(gap)
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2g}"
-
-
-def gap_interval(low: float, high: float) -> str:
-    """The interval behind a number, with a space before it; nothing where one value gives no interval."""
-    return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def compute_attention_by_role(
@@ -312,7 +268,7 @@ def compute_attention_by_role(
         shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
         covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
         error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
-    p_value = _shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
+    p_value = shuffled_keys(mean["key"], member, permutations, provenance.seed or 0)
     axes = ("layer", "head", "target")
     table = xr.Dataset(
         {
@@ -351,24 +307,6 @@ def _gap_error(
     slope = np.where(has[..., None], np.array([1.0, -1.0]) / np.where(weight > 0, weight, 1.0), 0.0)
     slope = (slope / np.maximum(has.sum(-1), 1)[..., None, None]).reshape(*weight.shape[:2], -1)
     return np.sqrt(np.maximum(np.einsum("lhi,lhij,lhj->lh", slope, covariance, slope), 0.0))
-
-
-def _shuffled_keys(pattern: np.ndarray, member: np.ndarray, permutations: int, seed: int) -> np.ndarray:
-    """Permutation p-value [layer, head, role] of the summed rank of a role's keys within each query."""
-    from scipy.stats import rankdata
-
-    rng = np.random.default_rng(seed)
-    observed = np.zeros((*pattern.shape[:2], member.shape[1]))
-    null = np.zeros((permutations, *observed.shape))
-    for target in range(pattern.shape[2]):
-        visible = member[target].sum(0) > 0
-        groups = member[target][:, visible]
-        ranks = rankdata(pattern[:, :, target, visible], axis=-1)
-        shuffle = np.argsort(rng.random((permutations, int(visible.sum()))), axis=1)
-        observed += np.einsum("lhk,rk->lhr", ranks, groups)
-        null += np.einsum("lhk,rpk->plhr", ranks, groups[:, shuffle])
-    at_least = (null >= observed).sum(0)  # ranks are halves: sums are exact
-    return (1 + at_least) / (permutations + 1)
 
 
 def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:

@@ -14,6 +14,9 @@ Carry in, carry out and digit sum >= 10 go together in most columns, so a margin
 switches on carry *out* predicts carry *in* above chance as well. Holding a rival fixed leaves only the columns where
 the two part. A unit is said to carry the signal that wins on ``auroc_apart``, if the same one wins on ``effect_apart``.
 
+On a task that does not add column by column the signals are its own variables that have two values, and those that
+``signals`` names; each is a rival of every other.
+
 Limits. Everything is *sampled* (ranges too: they are the extremes seen, not bounds). One unit at a time: signals
 spread over several units are missed. The columns of a problem are dependent; intervals allow for it (see
 :mod:`interp.core.stats`).
@@ -22,7 +25,7 @@ spread over several units are missed. The columns of a problem are dependent; in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,12 +68,13 @@ class CarryUnits(Result):
     ``agreement``, over (layer, unit, signal, rival): ``share``, ``low``, ``high``. On the ``n`` [signal, rival] columns
     where the two differ, the share on which the unit's on/off state (at the signal's threshold) is the signal's.
 
-    ``by_sum`` [layer, unit, digit_sum, carry_in, stat]: smallest, mean and largest input, and the count.
+    ``by_sum`` [layer, unit, digit_sum, carry_in, stat]: smallest, mean and largest input, and the count; its attribute
+    ``base`` is that of the digits. None for a task without digit sums; all of carry in 0 for one without carries in.
     """
 
     table: xr.Dataset
     agreement: xr.Dataset
-    by_sum: xr.DataArray
+    by_sum: xr.DataArray | None
     provenance: Provenance
 
     def _unit(self, layer: int, unit: int) -> xr.Dataset:
@@ -155,7 +159,7 @@ class CarryUnits(Result):
         texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
         if len(found) > 4:
             texts.append(f"{len(found) - 4} more in .verdicts()")
-        if "carry_in" not in set(found["signal"]):
+        if "carry_in" in self.table.signal.values and "carry_in" not in set(found["signal"]):
             texts.append(self._as_carry_in(found.iloc[0]))
         return "; ".join(texts) + "."
 
@@ -206,38 +210,45 @@ def compute_carry_units(
     ablated: Mapping[tuple[int, int], Bool[np.ndarray, "n column"]],
     provenance: Provenance,
     base: int = 10,
+    wanted: Sequence[str] = (),
 ) -> CarryUnits:
     """Units against signals from activations at the query of each answer column.
 
     Args:
         pre, post: the units before and after their nonlinearity.
-        variables: ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` of each column.
+        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added.
         clean: whether the whole model predicts the column's digit.
         ablated: the same with (layer, unit) set to zero; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
         base: of the digits.
+        wanted: more signals, as in :func:`interp.core.signal_measures.candidate_signals`.
 
     Raises:
-        UserError: NaN activations.
+        UserError: NaN activations; no variable of two values; an unknown signal.
     """
     if np.isnan(pre).any():
         raise UserError("A unit's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.seed or 0
-    signals = measures.column_signals(variables, seed, base)
+    signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
+    if not rivals:
+        raise UserError(
+            f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems; name "
+            "a signal such as signals='s=0'."
+        )
     labels = np.stack([values.ravel() for values in signals.values()], 1)
     problem = np.repeat(np.arange(n), columns)
     x, y = (part.reshape(n * columns, layers * units).astype(np.float64) for part in (pre, post))
     outcomes = {layer * units + unit: value.ravel() for (layer, unit), value in ablated.items()}
 
-    parts = measures.separation(x, labels, list(signals))
+    parts = measures.separation(x, labels, list(signals), rivals)
     parts |= measures.thresholds(x, labels, problem)
     parts |= measures.ranges(x, y, labels)
-    parts |= measures.ablations(clean.ravel(), outcomes, labels, list(signals), problem, layers * units)
-    share, differ = measures.agreement(x, labels, list(signals), problem, parts["threshold"], parts["above"])
+    parts |= measures.ablations(clean.ravel(), outcomes, labels, list(signals), problem, layers * units, rivals)
+    share, differ = measures.agreement(x, labels, list(signals), problem, parts["threshold"], parts["above"], rivals)
 
     coords: dict[str, Any] = {"layer": np.arange(layers), "unit": np.arange(units), "signal": list(signals)}
-    coords |= {"present": [False, True], "rival": list(measures.RIVALS)}
+    coords |= {"present": [False, True], "rival": list(rivals)}
 
     def unfold(array: np.ndarray) -> np.ndarray:
         return array.reshape(layers, units, *array.shape[1:])
@@ -245,19 +256,24 @@ def compute_carry_units(
     axes = ("layer", "unit", "signal", "present")
     data = {name: (axes[: array.ndim + 1], unfold(array)) for name, array in parts.items()}
     data |= {name: (axes[2:], array) for name, array in measures.whole_model(clean.ravel(), labels, problem).items()}
-    by_sum, sums = measures.activation_by_sum(x, variables["digit_sum"].ravel(), signals["carry_in"].ravel())
+    by_sum = None
+    if "digit_sum" in variables:
+        carried = signals["carry_in"] if "carry_in" in signals else np.zeros((n, columns), dtype=bool)
+        cells, sums = measures.activation_by_sum(x, variables["digit_sum"].ravel(), carried.ravel())
+        by_sum = xr.DataArray(
+            unfold(cells),
+            dims=("layer", "unit", "digit_sum", "carry_in", "stat"),
+            coords={axis: coords[axis] for axis in axes[:2]}
+            | {"digit_sum": sums, "carry_in": [0, 1], "stat": ["min", "mean", "max", "n"]},
+            attrs={"base": base},
+        )
     main = {axis: coords[axis] for axis in axes[:3]}
     rivals = (*axes[:3], "rival")
     agreement = {name: (rivals, unfold(share[..., i])) for i, name in enumerate(("share", "low", "high"))}
     return CarryUnits(
         xr.Dataset(data, coords=main | {"present": coords["present"]}),
         xr.Dataset(agreement | {"n": (rivals[2:], differ)}, coords=main | {"rival": coords["rival"]}),
-        xr.DataArray(
-            unfold(by_sum),
-            dims=("layer", "unit", "digit_sum", "carry_in", "stat"),
-            coords={axis: coords[axis] for axis in axes[:2]}
-            | {"digit_sum": sums, "carry_in": [0, 1], "stat": ["min", "mean", "max", "n"]},
-        ),
+        by_sum,
         provenance,
     )
 
@@ -276,37 +292,44 @@ def carry_units(
     seed: int = 0,
     carry_heavy: float = 0.5,
     max_ablated: int = 32,
+    signals: str | Sequence[str] = (),
 ) -> CarryUnits:
     """What every MLP unit of a hooked model detects, and what breaks without it.
 
     Args:
         model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
-        task: what its tokens mean; ``model.task`` unless given. Its ``variables`` must name carries and digit sums.
+        task: what its tokens mean; ``model.task`` unless given. Signals are made of its ``variables``.
         problems: problems to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
             carry chains (:func:`interp.core.problems.carry_rich`), the rest uniform.
         max_ablated: ablate at most this many units, those that separate some signal best.
+        signals: more signals to ask about, such as "s=0": where a variable of the task has that value.
 
     The right answer is in place (teacher forcing); a column counts if operands have a digit there. Ablation sets the
     unit's output to zero at every position.
 
     Raises:
-        UserError: a model without MLP or for another task, a task without carries, fewer than 2 problems.
+        UserError: a model without MLP or for another task, a task whose answers have no columns or whose variables
+            never have two values, an unknown signal, fewer than 2 problems.
     """
     task = resolve_task(model, task)
     if not model.cfg.d_mlp:
         raise UserError("This model has no MLP, so it has no units to ask about.")
     sample = draw(task, problems, n, seed, carry_heavy)
     places = answer_columns(task)
-    found = column_variables(
-        task, sample.problems, places.columns, ("carry_in", "carry_out", "digit_sum", "s"), "carry_units"
-    )
+    if not places.columns:
+        places = answer_columns(task, with_operands=False)
+    if not places.columns:
+        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
+    wanted = [signals] if isinstance(signals, str) else list(signals)
+    found = column_variables(task, sample.problems, places.columns, (), "carry_units")
     variables, queries = {name: values.numpy() for name, values in found.items()}, places.queries
     right = task.targets(sample.problems)[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)
-    chosen = _most_separating(pre, variables, seed, max_ablated, base_of(task))
+    base = base_of(task)
+    chosen = _most_separating(pre, *measures.candidate_signals(variables, seed, base, wanted), max_ablated)
     ablated = {unit: _correct(model, sample, queries, right, unit) for unit in chosen}
-    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base_of(task))
+    return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base, wanted)
 
 
 def _activations(
@@ -347,14 +370,13 @@ def _correct(
 
 
 def _most_separating(
-    pre: np.ndarray, variables: Mapping[str, np.ndarray], seed: int, count: int, base: int
+    pre: np.ndarray, signals: Mapping[str, np.ndarray], rivals: Sequence[str], count: int
 ) -> list[tuple[int, int]]:
-    """The (layer, unit) pairs that separate some carry signal best, at most ``count``."""
+    """The (layer, unit) pairs that separate some rival signal best, at most ``count``."""
     layers, units = pre.shape[2:]
     pairs = [(layer, unit) for layer in range(layers) for unit in range(units)]
-    if len(pairs) <= count:
-        return pairs
-    signals = measures.column_signals(variables, seed, base)
-    labels = np.stack([signals[name].ravel() for name in measures.RIVALS], 1)
+    if len(pairs) <= count or not rivals:
+        return pairs[:count]
+    labels = np.stack([signals[name].ravel() for name in rivals], 1)
     areas = measures.auroc(pre.reshape(-1, layers * units), labels)
     return [pairs[i] for i in np.argsort(-np.nanmax(np.abs(areas - 0.5), 1))[:count]]

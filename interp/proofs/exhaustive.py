@@ -32,12 +32,11 @@ from interp.core.sites import model_name
 from interp.proofs.counterexamples import WrongAnswer, identify, shape_of, wrong_answer
 from interp.proofs.verdict import (
     FORMAT,
-    STATUSES,
     Status,
     Verdict,
     is_count,
     is_number,
-    read_verdict,
+    loaded,
     require_claim,
     versions,
 )
@@ -297,29 +296,27 @@ class _Run:
 
 def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = read_verdict(path)
-    try:
-        if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
-            raise ValueError("another format, method or status")
-        found = value["counterexample"]
-        names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
-        score = Score.from_dict(value["score"])
-        numbers = all(is_number(value[name]) for name in ("noise", "near"))
-        if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
-            raise ValueError("numbers that are none")
-        if not isinstance(value["what"], str) or not all(is_count(size) for size in value["shape"]):
-            raise ValueError("a shape that is none")
-        if score.n < 1 or (value["status"] == "refuted") != (found is not None):
-            raise ValueError("no problems, or no counterexample")
-        return ExhaustiveCertificate(
-            **{name: value[name] for name in (*names, "versions")},
-            shape=tuple(value["shape"]),
-            score=score,
-            smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
-            counterexample=None if found is None else WrongAnswer.from_dict(found),
-        )
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+    return loaded(path, METHOD, _of_fields)
+
+
+def _of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
+    found = value["counterexample"]
+    names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
+    score = Score.from_dict(value["score"])
+    numbers = all(is_number(value[name]) for name in ("noise", "near"))
+    if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
+        raise ValueError("numbers that are none")
+    if not isinstance(value["what"], str) or not all(is_count(size) for size in value["shape"]):
+        raise ValueError("a shape that is none")
+    if score.n < 1:
+        raise ValueError("no problems")
+    return ExhaustiveCertificate(
+        **{name: value[name] for name in (*names, "versions")},
+        shape=tuple(value["shape"]),
+        score=score,
+        smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
+        counterexample=None if found is None else WrongAnswer.from_dict(found),
+    )
 
 
 def _table_of(rows: Iterable[dict[str, Any]], targets: list[str], tokens: list[str]) -> xr.Dataset:

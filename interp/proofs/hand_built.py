@@ -33,12 +33,11 @@ from interp.proofs.rungs import RUNGS, ArithmeticName
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.verdict import (
     FORMAT,
-    STATUSES,
     Status,
     Verdict,
     is_count,
     is_number,
-    read_verdict,
+    loaded,
     require_claim,
     versions,
 )
@@ -309,29 +308,25 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 
 def load_hand_built(path: str | Path) -> HandBuiltCertificate:
     """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    value = read_verdict(path)
-    try:
-        if value["format"] != FORMAT or value["method"] != METHOD or value["status"] not in STATUSES:
-            raise ValueError("another format, method or status")
-        if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
-            raise ValueError("unknown arithmetic, or no parts")
-        found = value["counterexample"]
-        if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
-            raise ValueError("a domain that is none")
-        for part in value["parts"]:
-            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
-                raise ValueError("a part that is none")
-        if (value["status"] == "refuted") != (found is not None):
-            raise ValueError("a refutation and its counterexample belong together")
-        names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
-        return HandBuiltCertificate(
-            **{name: value[name] for name in names},
-            shape=tuple(value["shape"]),
-            parts=tuple(Part(**part) for part in value["parts"]),
-            counterexample=None if found is None else WrongAnswer.from_dict(found),
-        )
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+    return loaded(path, METHOD, _of_fields)
+
+
+def _of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
+    if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
+        raise ValueError("unknown arithmetic, or no parts")
+    found = value["counterexample"]
+    if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
+        raise ValueError("a domain that is none")
+    for part in value["parts"]:
+        if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
+            raise ValueError("a part that is none")
+    names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
+    return HandBuiltCertificate(
+        **{name: value[name] for name in names},
+        shape=tuple(value["shape"]),
+        parts=tuple(Part(**part) for part in value["parts"]),
+        counterexample=None if found is None else WrongAnswer.from_dict(found),
+    )
 
 
 def check_hand_built(

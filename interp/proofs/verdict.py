@@ -10,13 +10,16 @@ import math
 import platform
 import zlib
 from abc import abstractmethod
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from interp.core.results import Result
 from models.checkpoint import parse_json, read_bytes, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
+
+Loaded = TypeVar("Loaded")
 
 FORMAT = 1
 #: "sampled": nothing is wrong among the inputs that were looked at, and nothing is proved.
@@ -103,6 +106,24 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
     ):
         raise UserError(f"{path} is not a complete certificate: a field has another type than a certificate's.")
     return value
+
+
+def loaded(path: str | Path, method: str, make: Callable[[dict[str, Any]], Loaded]) -> Loaded:
+    """The certificate of this method that a file holds, as ``make`` builds it of the file's fields.
+
+    Raises:
+        UserError: as :func:`read_verdict`; another format, method or status; a refutation without a counterexample or
+            the reverse; fields that are missing, or that ``make`` finds wrong.
+    """
+    value = read_verdict(path)
+    try:
+        if value["format"] != FORMAT or value["method"] != method or value["status"] not in STATUSES:
+            raise ValueError("another format, method or status")
+        if (value["status"] == "refuted") != (value["counterexample"] is not None):
+            raise ValueError("a refutation and its counterexample belong together")
+        return make(value)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
 
 def is_number(value: Any) -> bool:

@@ -201,9 +201,10 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
 
 def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):
     model = adders("residues modulo 113")[0]
-    for question in (interp.which_algorithm, interp.carry_units):
-        with pytest.raises(UserError):
-            question(model)
+    with pytest.raises(UserError):
+        interp.which_algorithm(model)
+    with pytest.raises(UserError):
+        interp.carry_units(model, n=N, signals="s=0.5")
     with pytest.raises(UserError):
         interp.interchange_sweep(model, "carries", 0)
 
@@ -273,3 +274,79 @@ def test_two_units_of_which_each_half_needs_one_are_a_double_dissociation():
     (row,) = found.dissociations().to_dict("records")
     assert (row["signal"], row["unit"], row["other"]) == ("carry_out", "with", "without")
     assert row["contrast"] == pytest.approx(2.0)
+
+
+def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):
+    model = adders("residues modulo 12")[0]
+    result = interp.carry_units(model, n=1000, max_ablated=26, signals=("s=0", "digit_sum=3"))
+    assert result.table.signal.values.tolist() == ["carry_out", "s=0", "digit_sum=3", "shuffled"]
+    assert result.agreement.rival.values.tolist() == ["carry_out", "s=0", "digit_sum=3"]
+    total = interp.core.problems.draw(model.task, None, 1000, 0, 0.5).problems.sum(1).numpy()
+    assert result.table.n.sel(present=True).values.tolist()[:3] == [
+        int((total >= 12).sum()),
+        int((total % 12 == 0).sum()),
+        int((total == 3).sum()),
+    ]
+    # Unit i of this adder is on above the sum i - 2, by one more for each (tests/other_tasks.py).
+    edge = result.table.sel(layer=0, unit=12)
+    assert float(edge.auroc.sel(signal="carry_out")) == 1.0
+    with_carry = edge.sel(signal="carry_out")
+    assert with_carry.pre_min.values[1] == pytest.approx(total[total >= 12].min() - 11)
+    assert with_carry.pre_max.values[0] == pytest.approx(total[total < 12].max() - 11)
+    # Without the unit that begins to tell 11 from 12 every sum above is answered wrongly.
+    assert float(with_carry.ablated.sel(present=False)) == 1.0
+    assert float(with_carry.effect) == pytest.approx(float((total[total >= 12] > 11).mean()), abs=0.2)
+    assert result.by_sum is not None and result.by_sum.attrs["base"] == 12
+    assert result.by_sum.sel(layer=0, unit=0, stat="n").sum("digit_sum").values.tolist() == [1000, 0]
+    assert result.figure().data and result.ablation_figure().data and len(result.to_dataframe()) == 26 * 4
+
+
+class Unary(ColumnAddition):
+    """The sum's columns and nothing about them that has two values."""
+
+    def variables(self, problems: Any) -> dict[str, torch.Tensor]:
+        found = super().variables(problems)
+        return {"s": found["s"]}
+
+
+def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
+    task = Unary(7)
+    model = exact_adder(task)
+    with pytest.raises(UserError):
+        interp.carry_units(model, n=N)
+    result = interp.carry_units(model, n=300, max_ablated=1, signals="s=3")
+    assert result.by_sum is None and result.table.signal.values.tolist() == ["s=3", "shuffled"]
+    problems = interp.core.problems.draw(task, None, 300, 0, 0.5).problems
+    expected = task.variables(problems)["s"][:, :2] == 3
+    assert int(result.table.n.sel(signal="s=3", present=True)) == int(expected.sum())
+    assert np.allclose(  # with no other signal there is no rival to hold fixed
+        result.table.auroc_apart.sel(signal="s=3"), abs(result.table.auroc.sel(signal="s=3") - 0.5) + 0.5
+    )
+    assert set(result.table.rival.sel(signal="s=3").values.ravel()) == {"none"}
+    with pytest.raises(UserError):
+        result.figure()
+    assert result.ablation_figure().data
+
+
+@pytest.mark.parametrize(("name", "n_problems", "n_fit"), [("residues modulo 12", 144, 72), ("base 7", 2401, 256)])
+def test_swaps_of_a_small_task_take_all_its_problems(adders: Any, name: str, n_problems: int, n_fit: int):
+    a, b = adders(name)
+    result = interp.swap_components(a, b, components=["L0 MLP", "L0H0 output"], untrained=[])
+    small = n_problems < 512
+    assert result.n_fit == n_fit and result.provenance.n == (n_problems - n_fit if small else 256)
+    assert (str(n_problems) in result.provenance.source) == small
+    exact = result.to_dataframe().set_index(["source", "component"]).exact
+    for part in ("L0 MLP", "L0H0 output"):
+        right = exact.loc["swapped", part] * result.provenance.n
+        assert right == pytest.approx(round(right)) and exact.loc["itself", part] == 1.0
+        assert exact.loc["ablated", part] < exact.loc["swapped", part]
+    uneven = interp.swap_components(a, b, components=["L0 MLP"], n=300, n_fit=100, untrained=[])
+    assert (uneven.n_fit, uneven.provenance.n) == ((36, 108) if small else (100, 300))
+
+
+def test_swaps_need_two_problems_to_fit_on_and_two_to_measure_on():
+    model = exact_adder(modular_addition(2))
+    with pytest.raises(UserError):
+        interp.swap_components(model, model, n=4, n_fit=1)
+    four = interp.swap_components(model, model, untrained=[], components=["L0 MLP"])
+    assert (four.n_fit, four.provenance.n) == (2, 2)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.causal.patching.run import as_slice
 from interp.causal.patching.sites import Site
 from interp.core.model import HookedModel
 from interp.core.sites import require_hook
@@ -21,6 +22,9 @@ class Variant(NamedTuple):
     part: int
     positions: Bool[Tensor, " pos"]
     sources: Bool[Tensor, " pos"] | None = None
+
+
+UNPATCHED = Variant(0, torch.zeros(0, dtype=torch.bool))
 
 
 class PlainPatcher:
@@ -42,22 +46,26 @@ class PlainPatcher:
             UserError: there is no such hook, or it does not fire.
         """
         fired: list[str] = []
+        places = [as_slice(positions.nonzero()[:, 0].tolist()) for _, positions, _ in variants]
 
         def patch(value: Tensor, hook: Any) -> Tensor:
             fired.append(hook.name)
             stacked, other = value.clone(), self.source[name]
-            for new, (part, positions, sources) in zip(stacked.split(len(self.base)), variants, strict=True):
+            for new, where, (part, _, sources) in zip(stacked.split(len(self.base)), places, variants, strict=True):
                 if site.pattern:
-                    where = positions[:, None] if sources is None else positions[:, None] & sources
-                    new[:, part] = torch.where(where.to(value.device), other[:, part], new[:, part])
+                    rows = other[:, part, where]
+                    if sources is not None:
+                        rows = torch.where(sources.to(value.device), rows, new[:, part, where])
+                    new[:, part, where] = rows
                 elif site.part is not None:
-                    new[:, positions, part] = other[:, positions, part]
+                    new[:, where, part] = other[:, where, part]
                 else:
-                    new[:, positions] = other[:, positions]
+                    new[:, where] = other[:, where]
             return stacked
 
         name = require_hook(self.model, site.hook_name(layer))
-        logits = self.model.run_with_hooks(self.base.repeat(len(variants), 1), fwd_hooks=[(name, patch)])
+        many = self.base.repeat(len(variants), 1) if len(variants) > 1 else self.base
+        logits = self.model.run_with_hooks(many, fwd_hooks=[(name, patch)])
         if not fired:
             raise UserError(f"The hook {name} did not fire, so that a patch there changes nothing.")
         return logits.unflatten(0, (len(variants), -1))

@@ -19,6 +19,12 @@ from models.parts.positions import rotate
 from models.transformer import ArithmeticTransformer
 
 
+def as_slice(places: list[int]) -> slice | list[int]:
+    """Places that follow one another as a slice, which needs no index tensor and no copy; others as they are."""
+    whole = slice(places[0], places[0] + len(places)) if places else slice(0)
+    return whole if places == list(range(whole.start or 0, whole.stop)) else places
+
+
 class Frame:
     """A model, how many positions are looked at and the rows of its last layer that are read.
 
@@ -30,7 +36,8 @@ class Frame:
         self.model, self.config, self.read = model, model.config, read
         self.first, self.last = min(read), max(read)
         self.n_pos = self.last + 1 if n_pos is None else n_pos
-        self.weights = {key: value.detach() for key, value in model.kept_weights().items()}
+        self.read_rows = as_slice([p - self.first for p in read])  # within the last layer's rows
+        self.weights = model.kept_weights()
         self.blocks: list[Any] = list(model.blocks)
         self._future: dict[tuple[int, int], Tensor] = {}
 
@@ -81,6 +88,8 @@ class Frame:
         scores = self.block(layer).attn.raw_scores(q, k)
         if self.fire is not None:
             scores = scores + self.fire[:, rows]
+        if rows.start + 1 >= self.n_pos:
+            return scores  # of the last position, which no key is behind
         bounds = rows.start, rows.stop
         if bounds not in self._future:
             keys = torch.arange(self.n_pos, device=q.device)
@@ -181,7 +190,7 @@ class Run:
 
     def _logits(self, layer: int) -> Tensor:
         frame = self.frame
-        return frame.logits(self.get("resid_post", layer)[:, [p - frame.first for p in frame.read]])
+        return frame.logits(self.get("resid_post", layer)[:, frame.read_rows])
 
 
 class CachedActivations:

@@ -192,6 +192,7 @@ def patch_sweep(
     check: bool = False,
     seed: int = 0,
     allow_equal: bool = False,
+    unpatched: bool = True,
 ) -> RawSweep:
     """A sweep over tokens rather than problems: the metric of every variant and example.
 
@@ -208,6 +209,9 @@ def patch_sweep(
         check: run some cells of a fast sweep through the model's own hooks too, which ``seed`` draws; PatchMismatch if
             they differ.
         allow_equal: return unchanged values where base and source have the same activations, in place of an error.
+        unpatched: run the unpatched tokens as well (``found.base``), which ``check`` and the error for equal
+            activations need. False spares a model without the fast path that run, as ``transformer_lens.patching``
+            does: half of the work where a sweep is one patch of a large batch.
 
     Returns:
         Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes.
@@ -221,7 +225,11 @@ def patch_sweep(
     if base_tokens.ndim != 2:
         raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base_tokens.shape)}.")
     found = require_metrics(metrics, base_tokens.shape[1])
-    return _sweep(model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal)
+    if check and not unpatched:
+        raise UserError("check=True compares with the unpatched run, and unpatched=False leaves it out.")
+    return _sweep(
+        model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal, unpatched=unpatched
+    )
 
 
 @probe("Which activation carries the difference between two problems?")
@@ -293,6 +301,7 @@ def _sweep(
     seed: int,
     allow_equal: bool,
     what: str = "what was given",
+    unpatched: bool = True,
 ) -> RawSweep:
     require_evaluation_mode(model)
     if isinstance(source, Tensor) and source.shape != base.shape:
@@ -309,7 +318,7 @@ def _sweep(
         source = checked_cache(source, [kind.hook_name(layer) for layer in chosen], kind, base)
     task = getattr(model, "task", None) if task is None else task
     asked = Question(
-        base, source, kind, tuple(chosen), position_groups(base.shape[1], by, task, target), tuple(metrics)
+        base, source, kind, tuple(chosen), position_groups(base.shape[1], by, task, target), tuple(metrics), unpatched
     )
     copy = _copy(model, task)
     plain = model if stream_is_written(model, base[:2], asked.hooks) else copy
@@ -319,7 +328,7 @@ def _sweep(
             + ("; give task=, and a copy where it does is patched." if task is None else ".")
         )
     found = plain_values(model, asked) if copy is None else fast_values(copy, asked)
-    for metric, values in zip(metrics, found.base, strict=True):
+    for metric, values in zip(metrics, () if found.base is None else found.base, strict=found.base is not None):
         if n_nan := int(np.isnan(values).sum()):
             raise UserError(
                 f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."

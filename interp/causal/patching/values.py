@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
-from interp.causal.patching.plain import PlainPatcher, Variant
-from interp.causal.patching.run import CachedActivations, Frame, Run
+from interp.causal.patching.plain import UNPATCHED, PlainPatcher, Variant
+from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import SITES, Groups, Site, parts_of
 from interp.core.metrics import Metric
 from interp.core.model import HookedModel
@@ -22,7 +23,8 @@ from models.unaltered import alterations
 
 #: Examples a batch, so that one variant's widest activation stays in the processor's cache.
 ROWS_AT_ONCE = 2**19
-PLAIN_AT_ONCE = 2**13  # tokens a run through hooks; more at once is no faster
+#: Numbers in the widest activation of variants that are stacked in one run through hooks.
+PLAIN_AT_ONCE = 2**20
 CHECKED = 8  # cells of a sweep that ``check=True`` runs through the hooks as well
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 _ROUNDING = 1e-5  # relative difference that rounding alone can cause
@@ -32,16 +34,19 @@ _HOOKS = {site.name: site.hook for site in SITES.values()}
 @dataclass(frozen=True, eq=False)
 class SweepValues:
     """``patched`` [metric, layer, part, group, (source group,) n], ``base`` and ``source`` [metric, n]: the metric of
-    the patched runs, of the unpatched run and (None for a user's cache) of the run that activations are taken from.
+    the patched runs, of the unpatched run (None where it was not asked for) and (None for a user's cache) of the run
+    that activations are taken from.
     """
 
     patched: Float[np.ndarray, "metric layer part group *source n"]
-    base: Float[np.ndarray, "metric n"]
+    base: Float[np.ndarray, "metric n"] | None
     source: Float[np.ndarray, "metric n"] | None
 
     @property
     def unchanged(self) -> bool:
-        """Whether no patch changed any metric by more than rounding."""
+        """Whether no patch changed any metric by more than rounding; False where it is not known."""
+        if self.base is None:
+            return False
         base = self.base.reshape(len(self.base), *[1] * (self.patched.ndim - 2), -1)
         return bool(np.abs(self.patched - base).max() <= _ROUNDING * max(np.abs(base).max(), 1.0))
 
@@ -50,7 +55,8 @@ class SweepValues:
 class Question:
     """What a sweep asks: ``base`` is run, with one layer's ``site`` at one group of positions taken from ``source``.
 
-    ``source`` is tokens of base's shape or what a cache has at the hooks.
+    ``source`` is tokens of base's shape or what a cache has at the hooks. ``unpatched``: whether the unpatched run is
+    asked for, which costs models without a fast path a run.
     """
 
     base: Int[Tensor, "n pos"]
@@ -59,6 +65,7 @@ class Question:
     layers: tuple[int, ...]
     groups: Groups
     metrics: tuple[Metric, ...]
+    unpatched: bool = True
 
     @property
     def hooks(self) -> list[str]:
@@ -92,7 +99,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
     read = read_positions([metric.positions for metric in metrics], length)
     cached = not isinstance(source, Tensor)
     frame = Frame(model, read, length if cached and site.pattern else None)
-    places = [[read.index(p % length) for p in m.positions] if m.positions is not None else None for m in metrics]
+    places = [None if m.positions is None else as_slice([read.index(p % length) for p in m.positions]) for m in metrics]
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
     flat = out.reshape(len(metrics), len(asked.layers), -1, len(groups), n) if not site.by_source else None
@@ -119,7 +126,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
             def emit(chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows) -> None:
                 values = judge(logits).cpu().double().numpy()
                 if flat is not None:
-                    flat[:, i, chosen, :, rows][:, :, which] = values
+                    flat[:, i][:, chosen, as_slice(which), rows] = values
                 else:  # a part is (head, source group)
                     for k, part in enumerate(range(chosen.start, chosen.stop)):
                         head, origin = divmod(part, len(groups))
@@ -134,23 +141,31 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
 def plain_values(model: HookedModel, asked: Question) -> SweepValues:
     """The same through the model's own hooks: for models that have no fast path.
 
-    Small batches' variants are stacked in one run, unless the model has hooks of its own, which may know the batch.
+    Small batches' variants are stacked in one run, the unpatched one among them where there is room, unless the model
+    has hooks of its own, which may know the batch.
     """
     of_source, cache = None, asked.source
     if isinstance(asked.source, Tensor):
         logits, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
         of_source = asked.judged(logits)
     patcher = PlainPatcher(model, asked.base, cache)
-    shape = asked.shape(model.cfg)
+    shape, at_once, unpatched = asked.shape(model.cfg), 1, None
     out = np.empty((len(asked.metrics), *shape, len(asked.base)))
-    at_once = 1 if alterations(model) else max(1, PLAIN_AT_ONCE // asked.base.numel())
+    if not alterations(model):
+        at_once = max(1, PLAIN_AT_ONCE // (asked.base.numel() * _width(model.cfg, asked.base.shape[1])))
     for layer in range(shape[0]):
         cells = list(np.ndindex(*shape[1:]))
         for start in range(0, len(cells), at_once):
             some = cells[start : start + at_once]
-            for cell, logits in zip(some, _plain_cells(patcher, asked, layer, some), strict=True):
-                out[(slice(None), layer, *cell)] = asked.judged(logits)
-    return SweepValues(out, asked.judged(patcher.logits()), of_source)
+            room = asked.unpatched and unpatched is None and len(some) < at_once
+            logits = _plain_cells(patcher, asked, layer, some, [UNPATCHED] if room else [])
+            if room:
+                unpatched = asked.judged(logits[-1])
+            for cell, of_cell in zip(some, logits, strict=False):
+                out[(slice(None), layer, *cell)] = asked.judged(of_cell)
+    if asked.unpatched and unpatched is None:
+        unpatched = asked.judged(patcher.logits())
+    return SweepValues(out, unpatched, of_source)
 
 
 @torch.no_grad()
@@ -168,6 +183,7 @@ def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: 
     Raises:
         PatchMismatch: it is more than rounding.
     """
+    assert found.base is not None  # asked for
     patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
     shape = found.patched.shape[1:-1]
     effect = np.abs(found.patched - found.base.reshape(len(found.base), *[1] * len(shape), -1)).mean((0, -1))
@@ -197,19 +213,24 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
-def _plain_cells(patcher: PlainPatcher, asked: Question, layer: int, cells: Any) -> Tensor:
-    """Logits [cell, n, pos, d_vocab] of cells (part, group, (source group)) of one of the layers that are asked for."""
+def _plain_cells(
+    patcher: PlainPatcher, asked: Question, layer: int, cells: Any, more: Sequence[Variant] = ()
+) -> Float[Tensor, "cell n pos d_vocab"]:
+    """Logits of cells (part, group, (source group)) of one of the layers that are asked for, and of ``more``."""
     mask = asked.groups.mask
     variants = [
         Variant(int(part), mask[int(group)], mask[int(origin[0])] if origin else None) for part, group, *origin in cells
     ]
-    return patcher.patched(asked.site, asked.layers[layer], variants)
+    return patcher.patched(asked.site, asked.layers[layer], [*variants, *more])
+
+
+def _width(cfg: Any, length: int) -> int:
+    """Numbers a token in the widest activation."""
+    return max(cfg.d_model, cfg.d_mlp or 0, cfg.n_heads * length)
 
 
 def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
-    cfg = model.config
-    width = length * max(cfg.d_model, cfg.d_mlp, cfg.n_heads * length)
-    size = max(1, ROWS_AT_ONCE // width)
+    size = max(1, ROWS_AT_ONCE // (length * _width(model.config, length)))
     size = -(-n // -(-n // size))  # even
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 

@@ -67,6 +67,7 @@ from models.errors import UserError
 from models.evaluation import margins
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
+from models.tasks.domain import NoDomain, domain_of
 from models.transformer import ArithmeticTransformer
 
 _STITCHED_COPIES = 3
@@ -93,7 +94,8 @@ def swap_components(
             and layers may differ.
         task: what their tokens mean, in the shape to look at; ``a.task`` unless given.
         components: names such as "L0H0 pattern" or "L0U0 + L0U1"; all kinds of them unless given.
-        n, n_fit: problems to measure on, and others to match and fit on; half of both rich in carry chains.
+        n, n_fit: problems to measure on, and others to match and fit on; half of both rich in carry chains. A task that
+            has fewer is split in this proportion, and the result says into how many.
         untrained: control models in place of b, or how many copies of b to draw (of a, where b's numbers are set by
             hand; none where both are).
         stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
@@ -104,7 +106,7 @@ def swap_components(
 
     Raises:
         UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer
-            than 2 problems, or more than the task has.
+            than 2 problems, or more than a task draws that does not say which it has.
     """
     task = resolve_task(a, task)
     names = pair_names(a, b)
@@ -141,8 +143,8 @@ def swap_components(
         task.chain_length(held_out).numpy(),
         names,
         ("" if of is None else model_name((b, a)[of]), len(copies)),
-        n_fit,
-        Provenance(n, seed, source),
+        len(fit),
+        Provenance(len(held_out), seed, source),
     )
 
 
@@ -158,10 +160,20 @@ def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -
 
 
 def _two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
-    """Different problems, in a random order, to fit and to measure on, and what they are."""
+    """Different problems, in a random order, to fit and to measure on, and what they are.
+
+    All there are, in the same proportion, where the task's domain has fewer.
+    """
     if min(n_fit, n) < 2:
         raise UserError(f"Swaps need at least 2 problems to fit on and 2 to measure on, not {n_fit} and {n}.")
     total, problems = n_fit + n, None
+    if (every := _every_problem(task, total)) is not None:
+        if len(every) < 4:
+            raise UserError(f"Swaps need 2 problems to fit on and 2 to measure on; {task.name} has {len(every)}.")
+        every = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))]
+        kept = min(max(round(len(every) * n_fit / total), 2), len(every) - 2)
+        which = f"{len(every):,} problems of the task, maps fitted on the {kept:,} others"
+        return every[:kept], every[kept:], f"held-out problems of all {which}"
     for extra in range(8):  # a small domain gives the same problem more than once
         drawn = draw(task, None, total, seed + 7_919 * extra, carry_heavy=0.5).problems
         order = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(seed + extra))
@@ -173,6 +185,18 @@ def _two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Ten
             source = f"held-out problems (half rich in carry chains), maps fitted on {n_fit:,} others"
             return problems[:n_fit], problems[n_fit:total], source
     raise UserError(f"{task.name} gave {len(problems) if problems is not None else 0} different problems, not {total}.")
+
+
+def _every_problem(task: Task, at_most: int) -> Tensor | None:
+    """All problems of a task with fewer than ``at_most``; None where it has more, or does not say."""
+    try:
+        domain = domain_of(task)
+    except NoDomain:
+        return None
+    if domain.size >= at_most:
+        return None
+    digits = [torch.tensor(domain.digits(cell)) for cell in range(len(domain))]
+    return domain.problems(torch.cartesian_prod(*digits).view(-1, len(domain)))
 
 
 class _Other:

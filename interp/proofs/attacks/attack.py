@@ -115,13 +115,13 @@ class Attack(Result):
         rows = []
         for kind, name in (("target", "by_target"), ("chain_length", "by_chain")):
             values = self.margins[name]
-            for label in values[kind].values.tolist():
+            for i, label in enumerate(values[kind].values.tolist()):  # two targets may have one label
                 row: dict[str, Any] = {"by": kind, "where": str(label)}
                 for search in SEARCHES:
-                    row[search] = float(values.sel({"search": search, kind: label}))
+                    row[search] = float(values.sel(search=search).isel({kind: i}))
                 for search in SEARCHES:
                     counts = self.margins["tried"].sel(search=search)
-                    row[f"tried_{search}"] = int(counts.sum() if kind == "target" else counts.sel(chain_length=label))
+                    row[f"tried_{search}"] = int(counts.sum() if kind == "target" else counts.isel(chain_length=i))
                 rows.append(row)
         return pd.DataFrame(rows)
 

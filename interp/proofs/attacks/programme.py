@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interp.core.problems import DIGIT_TOKENS
 from interp.proofs.attacks.runs import Gradients, Runner
-from interp.proofs.attacks.space import Digits, ProblemSpace
+from interp.proofs.attacks.space import Digits, OtherDigits, ProblemSpace
 from interp.proofs.columns import all_classes
 from interp.proofs.one_layer import Layout, read_layout
 from models.errors import UserError
@@ -70,7 +70,7 @@ class Programme:
         digits: Digits,
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
-    ) -> Digits:
+    ) -> OtherDigits:
         """For the first problem of each target: what attains the ends of the classes with its answer.
 
         Both ends of the classes that share the token it reads (its other rival may wait at the far one), and the lower

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from interp.core.model import HookedModel
 from interp.site.explorer.frames import FEW_UNITS, Frame, describe, frame
 from interp.site.explorer.session import examples
 from interp.site.explorer.subject import METHODS, Subject
@@ -31,7 +32,9 @@ _MOST_KEYS = 40  # objects with more are tables by name
 
 
 def record(
-    models: Sequence[Any], problems: Sequence[str | tuple[str, str]] | None = None, methods: Sequence[str] = METHODS
+    models: Sequence[HookedModel],
+    problems: Sequence[str | tuple[str, str]] | None = None,
+    methods: Sequence[str] = METHODS,
 ) -> dict[str, Any]:
     """Everything that a static view of one or two models shows, for JSON.
 
@@ -148,7 +151,7 @@ def assets() -> Markup:
 
 
 def static_view(
-    models: Sequence[Any],
+    models: Sequence[HookedModel],
     problems: Sequence[str | tuple[str, str]] | None = None,
     methods: Sequence[str] = METHODS,
     with_assets: bool = True,
@@ -174,7 +177,7 @@ def static_view(
 
 def write_explorer(
     path: Path,
-    models: Sequence[Any],
+    models: Sequence[HookedModel],
     problems: Sequence[str | tuple[str, str]] | None = None,
     methods: Sequence[str] = METHODS,
 ) -> None:

@@ -11,6 +11,7 @@ import torch
 import models
 from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, values
 from interp.causal.patching.engine import Engine
+from interp.causal.patching.plain import PlainPatcher
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
 from models.parts.weights import weight_shapes
@@ -299,3 +300,45 @@ def test_divergence_counts_answers_that_have_no_probability_as_nothing():
     logits = TOY(TOY_PAIRS.clean_tokens).detach().clone()
     logits[..., -1] = float("-inf")
     assert kl(TOY_PAIRS, logits).of(logits).abs().max() < 1e-6
+
+
+# ---- through the model's own hooks
+
+
+def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_among_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    few, sizes = TOY_PAIRS.select(slice(0, 4)), []
+    metric, stock = logit_diff(few), stock_copy(TOY)
+    original, whole = PlainPatcher.patched, PlainPatcher.logits
+
+    def patched(self: PlainPatcher, site: Any, layer: int, variants: Any) -> Any:
+        sizes.append(len(variants))
+        return original(self, site, layer, variants)
+
+    def unpatched(self: PlainPatcher) -> Any:
+        sizes.append(0)
+        return whole(self)
+
+    monkeypatch.setattr(PlainPatcher, "patched", patched)
+    monkeypatch.setattr(PlainPatcher, "logits", unpatched)
+    for site in ("resid_pre", "q", "head_out"):
+        source = stock.run_with_cache(few.clean_tokens)[1]
+        asked: Any = (few.corrupted_tokens, source, metric, site, "position", [0, -1])
+        fast, with_base = (patch_sweep(model, *asked).found for model in (TOY, stock))
+        cells = with_base.patched[0, 0, ..., 0].size
+        assert sizes == [cells + 1, cells]
+        assert fast.base is not None and np.allclose(fast.base, with_base.base, atol=1e-3)
+        assert np.allclose(fast.patched, with_base.patched, atol=1e-3)
+        sizes.clear()
+        without = patch_sweep(stock, *asked, unpatched=False)
+        assert sizes == [cells, cells] and not without.fast and without.found.base is None
+        assert np.allclose(without.found.patched, with_base.patched, atol=1e-4)
+        sizes.clear()
+        with monkeypatch.context() as one_by_one:
+            one_by_one.setattr(values, "PLAIN_AT_ONCE", 1)
+            single = patch_sweep(stock, *asked).found
+        assert sizes == [1] * (2 * cells) + [0] and np.allclose(single.patched, with_base.patched, atol=1e-4)
+        sizes.clear()
+    with pytest.raises(UserError):
+        patch_sweep(stock, few.corrupted_tokens, few.clean_tokens, metric, check=True, unpatched=False)

@@ -29,7 +29,6 @@ from tests.interp.conftest import stock_copy
 
 #: Noise and seed of a change to the zoo's 57 after which 1 of 3,442 classes fails, by the certifier.
 RARE = ("microadder-57", 6e-4, "none", 2)
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 @cache
@@ -174,6 +173,21 @@ def test_hand_built_weights_are_not_broken(name, shape):
     if name != "parity-hand-built":  # whose problems are text
         assert_true_of(result, model, task)
     assert task.shape_text in result.task
+
+
+def test_targets_of_one_name_have_a_row_each():
+    model = zoo("position-coupling-1l4h-small")
+    result = interp.attack(model, task=model.task.at(2, 2), runs=60)
+    targets = result.margins.target.values.tolist()
+    assert len(set(targets)) < len(targets)  # arrows
+    table = result.to_dataframe()
+    rows = table[table["by"] == "target"]
+    assert rows["where"].tolist() == targets
+    for search in ("attack", "random"):
+        assert rows[search].tolist() == result.margins.by_target.sel(search=search).values.tolist()
+        chains = table[table["by"] == "chain_length"]
+        assert chains[f"tried_{search}"].sum() == int(result.margins.tried.sel(search=search).sum())
+        assert (rows[f"tried_{search}"] == chains[f"tried_{search}"].sum()).all()
 
 
 def test_a_stock_copy_gives_the_same_attack_as_the_model():

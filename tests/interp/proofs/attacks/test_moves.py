@@ -22,7 +22,6 @@ from models.tasks.base import Task
 from models.tasks.padded_addition import PaddedAddition
 from tests.toy_task import ToyAddition
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
 TASKS: list[Task] = [
     TenDigitAddition(),
     PaddedAddition(),
