@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from interp.cli.training import ModelName, one_thread
-from interp.core.model import HookedModel
 from models.errors import UserError
 from models.zoo import load
 
@@ -40,8 +39,9 @@ class Ask:
         from interp.site.pages import write_page
 
         one_thread()
-        model: HookedModel = load(self.model)
-        task = model.task.at(*self.shape) if self.shape and hasattr(model.task, "at") else model.task
+        model: Any = load(self.model)
+        task: Any = model.task
+        task = task.at(*self.shape) if self.shape and hasattr(task, "at") else task
         if self.probe is None:
             for name, row in probes(model, task).iterrows():
                 print(f"{name:<22} {row.question}\n{'':<22} {row.call}")

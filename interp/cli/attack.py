@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from interp.cli.training import ModelName, one_thread
-from interp.core.model import HookedModel
 from models.errors import UserError
 from models.zoo import load
 
@@ -36,8 +36,8 @@ class AttackModel:
         from interp.proofs.attacks import attack
 
         one_thread()
-        model: HookedModel = load(self.model)
-        task = model.task
+        model: Any = load(self.model)
+        task: Any = model.task
         if self.shape:
             if not hasattr(task, "at") or len(task.shape) != len(self.shape):
                 sizes = f"{len(task.shape)} numbers" if hasattr(task, "at") else "no shape"

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import tyro
 
 from interp.cli.training import ModelName, one_thread
-from interp.core.model import HookedModel
 from models.errors import UserError
 from models.zoo import load
 
@@ -61,7 +60,7 @@ class Compare:
         print(f"wrote {self.out}")
         return 0
 
-    def _matched(self, a: HookedModel, b: HookedModel) -> tuple[str, Sequence[Any], dict[str, Any]]:
+    def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.compare import compare
         from interp.compare.sections import matched_data, matched_sections
 

@@ -245,7 +245,7 @@ def _control_paths(a: Any, alignment: Alignment, seed: int) -> dict[str, tuple[A
 
 
 @torch.no_grad()
-def _logit_change(model: HookedModel, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
+def _logit_change(model: Any, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
     """How far the alignment moved any logit of either model: the ends of the second path against the first's."""
     from torch.func import functional_call
 

@@ -114,14 +114,14 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     """Token accuracy of the whole model and with each unit at zero, on columns with and without a signal: the carry
     out, or the first that there is."""
     known = result.table.signal.values.tolist()
-    signal = signal or ("carry_out" if "carry_out" in known else known[0])
-    table = result.double_dissociation(signal).dropna(subset="ablated")
+    chosen_signal: str = signal or ("carry_out" if "carry_out" in known else known[0])
+    table = result.double_dissociation(chosen_signal).dropna(subset="ablated")
     if table.empty:
         raise UserError("No unit was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
     chosen = list(kept.sort_values(ascending=False).index[:8])
     chosen.sort()
-    name = signal_name(signal)
+    name = signal_name(chosen_signal)
     figure = go.Figure()
     for present, colour, pattern in ((False, theme.BLUE, ""), (True, theme.VERMILION, "/")):
         rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]

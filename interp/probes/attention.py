@@ -11,7 +11,7 @@ For a softmax over scores the gap is the difference between the scores of the tw
 ln B: then ten units in the previous column weigh as much as one in the own.
 
 A mean over the keys of a role says nothing of one key unless they are alike. The statement gives keys apart where the
-strongest has more than :data:`interp.probes.attention_keys.ALIKE` times the mean, and names a ratio only between roles whose
+strongest has more than ``ALIKE`` times the mean, and names a ratio only between roles whose
 keys are alike. The previous output digit is no operand: it is told apart from the previous operands unless it has the
 same weight.
 

@@ -271,9 +271,7 @@ def attended(
     return matched, float(leak * (1 + SLACK)), float(tie + own)
 
 
-def find_counterexample(
-    model: HookedModel, operands: int, digits: int, n: int = 64, seed: int = 0
-) -> Counterexample | None:
+def find_counterexample(model: Any, operands: int, digits: int, n: int = 64, seed: int = 0) -> Counterexample | None:
     """The first of ``n`` problems (carry-heavy, extreme and random) whose response the model gets wrong."""
     task = model.task.at(operands, digits)
     problems = grid_problems(operands, digits, n, seed)

@@ -296,7 +296,7 @@ def parameter_ablation(
     )
 
 
-def _replacement(model: HookedModel, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
+def _replacement(model: Any, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
     """The values and, for sentences, what is done to a parameter."""
     if not list(model.weight_map.parameters()):
         raise UserError("This model has no free parameters: its weights are constants, so there is none to ablate.")

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.core.model import HookedModel
 from models.decoding import greedy
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
@@ -93,9 +92,7 @@ class CellScorer:
     A model with hooks or the like is run as it is, all positions of it, which takes several times as long.
     """
 
-    def __init__(
-        self, model: HookedModel, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"
-    ):
+    def __init__(self, model: Any, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"):
         if not isinstance(task, SequenceTask):
             raise UserError(f"Grids are for tasks with problems of many lengths, not for {task.name}.")
         if not hasattr(model, "effective_weights") or not supports(model):

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.core.model import HookedModel
 from interp.probes.lens.parts import directions, unit_writes
 from interp.probes.lens.reading import target_labels
 from interp.site.explorer.layout import Line, Truth, lines, step_key, truths
@@ -187,7 +186,7 @@ def describe(subject: Subject) -> dict[str, Any]:
 
 
 def frame(
-    model: HookedModel,
+    model: Any,
     problem: str,
     ablated: Sequence[str] = (),
     method: str = "zero",

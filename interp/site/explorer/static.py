@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from interp.core.model import HookedModel
 from interp.site.explorer.frames import FEW_UNITS, Frame, describe, frame
 from interp.site.explorer.session import examples
 from interp.site.explorer.subject import METHODS, Subject
@@ -32,7 +31,7 @@ _MOST_KEYS = 40  # objects with more are tables by name
 
 
 def record(
-    models: Sequence[HookedModel],
+    models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
     methods: Sequence[str] = METHODS,
 ) -> dict[str, Any]:
@@ -151,7 +150,7 @@ def assets() -> Markup:
 
 
 def static_view(
-    models: Sequence[HookedModel],
+    models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
     methods: Sequence[str] = METHODS,
     with_assets: bool = True,
@@ -177,7 +176,7 @@ def static_view(
 
 def write_explorer(
     path: Path,
-    models: Sequence[HookedModel],
+    models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
     methods: Sequence[str] = METHODS,
 ) -> None:

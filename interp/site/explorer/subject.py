@@ -21,7 +21,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.ablation import Head, Neuron, Part, mean_activations
-from interp.core.model import HookedModel
 from interp.core.problems import draw, resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.probes.lens.reading import stream_points
@@ -93,7 +92,7 @@ class Subject:
         UserError: a model without hooks, in training mode, or whose task has no answers (text).
     """
 
-    def __init__(self, model: HookedModel, task: Task | None = None, seed: int = 0):
+    def __init__(self, model: Any, task: Task | None = None, seed: int = 0):
         task = resolve_task(model, task)
         if task.compared_by == "loss":
             raise UserError(

@@ -9,7 +9,6 @@ from typing import Any
 from markupsafe import Markup
 
 import models
-from interp.core.model import HookedModel
 from interp.figures.hand_built import certified_margins
 from interp.papers.position_coupling.hand_built_grid import load_grid
 from interp.probes.dynamics import grokking_curves, run_curves
@@ -103,7 +102,7 @@ def _linked(views: Sequence[Link]) -> Markup:
 Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 
-def _trained(name: str, model: HookedModel, entry: dict[str, Any], row: say.Row) -> Found:
+def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Found:
     certificate = stored_certificate(name)
     rung = certificate.provenance.rung if certificate is not None else ""
     fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
@@ -144,7 +143,7 @@ def _uncertified(entry: dict[str, Any]) -> str:
     return "not known: no certificate"
 
 
-def _accuracy(name: str, model: HookedModel, entry: dict[str, Any]) -> Part:
+def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
     if isinstance(model.task, (FixedWidthAddition, TwoDigitAddition)):
         known = Score.from_dict(entry["score"]) if "by_chain_length" in entry["score"] else None
         return chain_part(model, known)
@@ -181,7 +180,7 @@ def _training(name: str, entry: dict[str, Any]) -> Part:
 # ---- constructed models
 
 
-def _constructed(model: HookedModel, row: say.Row) -> Found:
+def _constructed(model: Any, row: say.Row) -> Found:
     if isinstance(model.task, SequenceTask):
         return _constructed_sequences(model, row)
     found, certificate = score(model), certified_at_best(model)
@@ -198,7 +197,7 @@ def _constructed(model: HookedModel, row: say.Row) -> Found:
     return row, sentence, facts, [chain_part(model, found), Part("certificate", "Certificate", proof)]
 
 
-def _constructed_sequences(model: HookedModel, row: say.Row) -> Found:
+def _constructed_sequences(model: Any, row: say.Row) -> Found:
     name = row.name
     if name == HAND_BUILT:
         grid, proof = load_grid(), load_certified_grids()["rounded"]
@@ -224,7 +223,7 @@ def _constructed_sequences(model: HookedModel, row: say.Row) -> Found:
     return row, f"{sentence} {text}.", [("Right of those tried", text)], []
 
 
-def _rate(model: HookedModel, shape: tuple[int, ...]) -> Rate:
+def _rate(model: Any, shape: tuple[int, ...]) -> Rate:
     import torch
 
     from models.fast_forward import exact_match

@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 import models
 from interp.core.controls import untrained_copy
-from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, applying
 from interp.core.problems import DIGIT_TOKENS
@@ -32,7 +31,7 @@ SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplicat
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems of each carry-chain length, of small models and others
 
 
-def chain_part(model: HookedModel, known: Score | None) -> Part:
+def chain_part(model: Any, known: Score | None) -> Part:
     """Accuracy by the length of the longest carry chain, of ten-digit and of two-digit adders."""
     if isinstance(model.task, TwoDigitAddition):
         return _all_pairs(model)
@@ -40,7 +39,7 @@ def chain_part(model: HookedModel, known: Score | None) -> Part:
     return Part("accuracy", "Is it right?", [figure_data(found.figure()), table(_shares(found.to_dataframe()))])
 
 
-def _all_pairs(model: HookedModel) -> Part:
+def _all_pairs(model: Any) -> Part:
     found = score(model, all_problems())
     rows = found.to_dataframe().drop(columns=["low", "high"]).rename(columns={"chain_length": "longest carry chain"})
     text = f"{found.correct:,} of all {found.n:,} pairs are answered right (exhaustive), by the longest carry chain:"
@@ -67,7 +66,7 @@ def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 
-def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
+def probe_parts(model: Any, learned: bool) -> list[Part]:
     """Every registered probe that says how it stands on a page and that applies; the embeddings of small adders.
 
     Args:
@@ -86,7 +85,7 @@ def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
     return parts
 
 
-def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: bool) -> Part:
+def _part(each: Probe, page: OnPage, model: Any, task: Any, learned: bool) -> Part:
     asked = {"n": N} | dict(page.arguments)
     found = each.ask(model, task=task, **asked)
     items = [paragraph(found.sentence())]
@@ -96,7 +95,7 @@ def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: boo
     return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
 
 
-def _task(model: HookedModel) -> Any:
+def _task(model: Any) -> Any:
     """The model's task, a small one of those that come in many shapes."""
     for kind, shape in SHAPES.items():
         if isinstance(model.task, kind):
@@ -104,7 +103,7 @@ def _task(model: HookedModel) -> Any:
     return model.task
 
 
-def _embeddings(model: HookedModel) -> Part:
+def _embeddings(model: Any) -> Part:
     digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
     items: list[Markup] = []
     fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
@@ -114,7 +113,7 @@ def _embeddings(model: HookedModel) -> Part:
     return Part("embeddings", "What shape are the embeddings?", items)
 
 
-def parameter_part(model: HookedModel) -> Part:
+def parameter_part(model: Any) -> Part:
     """Every free number."""
     frame = parameter_table(model)
     groups = [

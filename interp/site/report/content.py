@@ -14,7 +14,6 @@ from interp.compare.across import PROBLEMS, compare_models
 from interp.compare.compare import compare
 from interp.compare.result import Comparison
 from interp.compare.table import ModelTable
-from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.problems import DIGIT_TOKENS
 from interp.probes.accuracy import AccuracyByChain, accuracy_by_chain
@@ -92,7 +91,7 @@ def gather_beside(names: Sequence[str], n: int = 2048, seed: int = 0) -> Beside:
     )
 
 
-def _depends_on_parameters(model: HookedModel, table: torch.Tensor) -> bool:
+def _depends_on_parameters(model: Any, table: torch.Tensor) -> bool:
     """Whether any entry of an effective weight changes with any free parameter (by its gradient)."""
     if not table.requires_grad:
         return False
