@@ -23,7 +23,7 @@ help:
 	@echo "make lab        open the notebooks in JupyterLab"
 	@echo "make docs       write the API reference to docs/api"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
-	@echo "make lint       ruff and pyright"
+	@echo "make lint       ruff, pyright and the rule of imports"
 
 report: $(VENV)/.runtime
 	$(BIN)/interp report
@@ -52,6 +52,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) $(VENV39)

@@ -20,35 +20,119 @@ Rooms, each of which knows those before it alone: :mod:`interp.core`; :mod:`inte
 :mod:`interp.papers`; :mod:`interp.site`; :mod:`interp.cli`.
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from interp.core import own_models as _own_models  # isort: skip  # noqa: F401  before all that imports models
-from interp.causal.ablation import component_ablation, double_dissociation, parameter_ablation
-from interp.causal.circuits import smallest_circuit
-from interp.causal.edges import edge_attribution, path_patching
-from interp.causal.interchange import causal_scrubbing, chained_claims, interchange_sweep, which_algorithm
-from interp.causal.patching import activation_patching, patch_sweep
-from interp.compare.across import compare_models
-from interp.compare.alignment import align
-from interp.compare.connectivity import mode_connectivity
-from interp.compare.seeds import seed_distances
-from interp.compare.swaps.swaps import swap_components
-from interp.core import probe as _registry
-from interp.core.probe import probe
-from interp.core.results import Provenance, Result
-from interp.probes.accuracy import accuracy_by_chain
-from interp.probes.attention import attention_by_role
-from interp.probes.carry import carry_units
-from interp.probes.dynamics import grokking_curves, training_dynamics
-from interp.probes.embeddings import circle_fit, fourier_spectrum
-from interp.probes.heatmaps.grid import exact_match_grid
-from interp.probes.heatmaps.offset_sweeps import greedy_agreement, offset_sweep
-from interp.probes.helices import helix_fit
-from interp.probes.lens import linear_probes, logit_attribution, logit_lens
-from interp.probes.stress import stress_suites
-from interp.proofs import accuracy_bounds, certify
-from interp.proofs.attacks import attack
-from interp.site.explorer import explore
+from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
+
+if TYPE_CHECKING:
+    from interp.causal.ablation import component_ablation as component_ablation
+    from interp.causal.ablation import double_dissociation as double_dissociation
+    from interp.causal.ablation import parameter_ablation as parameter_ablation
+    from interp.causal.circuits import smallest_circuit as smallest_circuit
+    from interp.causal.edges import edge_attribution as edge_attribution
+    from interp.causal.edges import path_patching as path_patching
+    from interp.causal.interchange import causal_scrubbing as causal_scrubbing
+    from interp.causal.interchange import chained_claims as chained_claims
+    from interp.causal.interchange import interchange_sweep as interchange_sweep
+    from interp.causal.interchange import which_algorithm as which_algorithm
+    from interp.causal.patching import activation_patching as activation_patching
+    from interp.causal.patching import patch_sweep as patch_sweep
+    from interp.compare.across import compare_models as compare_models
+    from interp.compare.alignment import align as align
+    from interp.compare.connectivity import mode_connectivity as mode_connectivity
+    from interp.compare.seeds import seed_distances as seed_distances
+    from interp.compare.swaps.swaps import swap_components as swap_components
+    from interp.core.probe import probe as probe
+    from interp.core.results import Provenance as Provenance
+    from interp.core.results import Result as Result
+    from interp.probes.accuracy import accuracy_by_chain as accuracy_by_chain
+    from interp.probes.attention import attention_by_role as attention_by_role
+    from interp.probes.carry import carry_units as carry_units
+    from interp.probes.dynamics import grokking_curves as grokking_curves
+    from interp.probes.dynamics import training_dynamics as training_dynamics
+    from interp.probes.embeddings import circle_fit as circle_fit
+    from interp.probes.embeddings import fourier_spectrum as fourier_spectrum
+    from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
+    from interp.probes.heatmaps.offset_sweeps import greedy_agreement as greedy_agreement
+    from interp.probes.heatmaps.offset_sweeps import offset_sweep as offset_sweep
+    from interp.probes.helices import helix_fit as helix_fit
+    from interp.probes.lens import linear_probes as linear_probes
+    from interp.probes.lens import logit_attribution as logit_attribution
+    from interp.probes.lens import logit_lens as logit_lens
+    from interp.probes.stress import stress_suites as stress_suites
+    from interp.proofs import accuracy_bounds as accuracy_bounds
+    from interp.proofs import certify as certify
+    from interp.proofs.attacks import attack as attack
+    from interp.site.explorer import explore as explore
+
+_ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
+#: Where the names of this package are; a module is imported when one of its names is asked for.
+_HOME = {
+    name: module
+    for module, names in {
+        "interp.causal.ablation": (
+            "component_ablation",
+            "double_dissociation",
+            "parameter_ablation",
+        ),
+        "interp.causal.circuits": ("smallest_circuit",),
+        "interp.causal.edges": (
+            "edge_attribution",
+            "path_patching",
+        ),
+        "interp.causal.interchange": (
+            "causal_scrubbing",
+            "chained_claims",
+            "interchange_sweep",
+            "which_algorithm",
+        ),
+        "interp.causal.patching": (
+            "activation_patching",
+            "patch_sweep",
+        ),
+        "interp.compare.across": ("compare_models",),
+        "interp.compare.alignment": ("align",),
+        "interp.compare.connectivity": ("mode_connectivity",),
+        "interp.compare.seeds": ("seed_distances",),
+        "interp.compare.swaps.swaps": ("swap_components",),
+        "interp.core.probe": ("probe",),
+        "interp.core.results": (
+            "Provenance",
+            "Result",
+        ),
+        "interp.probes.accuracy": ("accuracy_by_chain",),
+        "interp.probes.attention": ("attention_by_role",),
+        "interp.probes.carry": ("carry_units",),
+        "interp.probes.dynamics": (
+            "grokking_curves",
+            "training_dynamics",
+        ),
+        "interp.probes.embeddings": (
+            "circle_fit",
+            "fourier_spectrum",
+        ),
+        "interp.probes.heatmaps.grid": ("exact_match_grid",),
+        "interp.probes.heatmaps.offset_sweeps": (
+            "greedy_agreement",
+            "offset_sweep",
+        ),
+        "interp.probes.helices": ("helix_fit",),
+        "interp.probes.lens": (
+            "linear_probes",
+            "logit_attribution",
+            "logit_lens",
+        ),
+        "interp.probes.stress": ("stress_suites",),
+        "interp.proofs": (
+            "accuracy_bounds",
+            "certify",
+        ),
+        "interp.proofs.attacks": ("attack",),
+        "interp.site.explorer": ("explore",),
+    }.items()
+    for name in names
+}
 
 __all__ = [
     "probe",
@@ -92,14 +176,21 @@ __all__ = [
     "explore",
 ]
 
-# A probe's arguments are checked where it is asked; modules of this package call each other unchecked.
-globals().update({name: _registry.known(name) for name in __all__ if _registry.known(name) is not None})
-_registry.make_callable("interp.probes", _registry.probes)
-_registry.make_callable("interp.compare", _registry.find_probe("compare").ask)
-
 
 def __getattr__(name: str) -> Any:
-    """A registered probe that is not imported yet."""
-    if not name.startswith("_") and (found := _registry.registered().get(name)) is not None:
-        return found.ask
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """A public name, a room, or any other registered probe; a probe's arguments are checked where it is asked."""
+    if name in _ROOMS:
+        return import_module(f"interp.{name}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from interp.core.probe import known, registered
+
+    found = getattr(import_module(_HOME[name]), name) if name in _HOME else registered().get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = known(name) or found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

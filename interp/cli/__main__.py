@@ -1,3 +1,5 @@
-from interp.cli.main import main
+import sys
 
-main()
+from interp.cli import main
+
+sys.exit(main())

@@ -7,3 +7,7 @@ interp.align(a, b)                two models of one architecture in one gauge: :
 interp.mode_connectivity(a, b)    the straight line between them: :mod:`interp.compare.connectivity`
 interp.seed_distances(models)     how far apart seeds are: :mod:`interp.compare.seeds`
 """
+
+from interp.core.room import call as _call
+
+_call(__name__, "interp.compare.compare", "compare")

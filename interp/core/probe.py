@@ -12,13 +12,11 @@ and, if it says how, on the models' pages (``page``), in :func:`interp.compare_m
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
-from types import ModuleType
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -226,10 +224,3 @@ def known(name: str) -> Callable[..., Any] | None:
     """A probe that is registered by now, its arguments checked."""
     found = _PROBES.get(name)
     return None if found is None else found.ask
-
-
-def make_callable(module: str, function: Callable[..., Any]) -> None:
-    """Let a package be called like the function of its name: ``interp.compare(a, b)``, ``interp.probes(model)``."""
-    room = sys.modules[module]
-    call = staticmethod(function)
-    room.__class__ = type("Room", (ModuleType,), {"__call__": call, "__doc__": room.__doc__})

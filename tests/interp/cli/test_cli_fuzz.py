@@ -188,7 +188,7 @@ def test_a_terminal_without_our_letters_gets_others():
 
 
 def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):
-    import interp.cli as cli
+    import interp.cli.commands as cli
 
     def fails(error: BaseException):
         def run(arguments: list[str]) -> int:
@@ -207,7 +207,7 @@ def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):
 def test_a_warning_is_one_line_without_source(monkeypatch, capsys):
     import warnings
 
-    import interp.cli as cli
+    import interp.cli.commands as cli
 
     def run(arguments: list[str]) -> int:
         warnings.warn("mind this", stacklevel=1)

@@ -10,7 +10,7 @@ import tyro
 
 import interp
 import models
-from interp.cli.main import COMMANDS
+from interp.cli.commands import COMMANDS
 from interp.cli.training import train_class
 from interp.papers.headlines import PAPERS, Store, registered, table
 from interp.papers.headlines.rules import AtLeast, AtMost

@@ -1,0 +1,25 @@
+"""What ``interp`` says of itself. It is said before anything is imported, which takes seconds."""
+
+HELP = """The ``interp`` command.
+
+    interp list                                  models, trained or not
+    interp train microadder-57 --seeds 64        train (or go on with) a run
+    interp train microadder-57 --certify         until a checkpoint is proved right on all 10^20 pairs
+    interp publish runs/microadder-57            make a zoo entry of finished runs
+    interp solve microadder-57 57+48             the model's own answer
+    interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
+    interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
+    interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
+    interp ask microadder-57                     what can be asked of it; with a probe's name, the answer
+    interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
+    interp compare microadder-57 adder-456       models beside each other: matched, or question by question
+    interp report                                report.html on the zoo's ten-digit adders
+    interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
+    interp gallery                               gallery/index.html: a static site on everything that is stored
+    interp fetch-data                            download the text that AddLM is trained on, and check it
+    interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
+    interp headlines                             every headline number of the papers, ours, and how to make it
+
+Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
+undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found.
+"""
