@@ -11,7 +11,6 @@ from torch import Tensor
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, STOCK_CLASS, Row
 
-
 #: Sizes, which the contract does not depend on beyond one layer or more, and an MLP or none.
 SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "n_ctx", "init_range", "eps", "attn_scale")
 
