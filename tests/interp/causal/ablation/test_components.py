@@ -457,7 +457,7 @@ BAD = {
     ),
     "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
     "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
-    "never fires in this model": lambda m: (
+    "blocks.0.attn.hook_result": lambda m: (
         component_ablation(m, components=along("blocks.0.attn.hook_result"), methods="zero")
     ),
     "cannot attend to the later position 4": lambda m: (
@@ -495,13 +495,13 @@ def test_bad_input_is_one_clear_sentence(message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("ablate", [component_ablation, double_dissociation])
-def test_a_diverged_model_is_refused(ablate):
+@pytest.mark.parametrize(("ablate", "what"), [(component_ablation, "components"), (double_dissociation, "units")])
+def test_a_diverged_model_is_refused(ablate, what):
     model = copy.deepcopy(microadder())
     with torch.no_grad():
         next(model.weight_map.parameters()).fill_(float("nan"))
     with pytest.raises(UserError, match="the model has diverged"):
-        ablate(model, Head(0, 0), n=8)
+        ablate(model, n=8, **{what: Head(0, 0)})
 
 
 def test_strata_that_lose_alike_are_not_told_apart():
