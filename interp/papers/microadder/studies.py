@@ -11,14 +11,13 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page, Section
+from interp.core.sections import Page
 from interp.core.stats import clopper_pearson
-from interp.figures.seed_sweeps import seeds_by_variant
 from interp.papers.headlines.read import stated
 from interp.papers.headlines.rules import fisher_p
 from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, store, sweep_page, train_arms
-from interp.probes.seed_sweeps import SeedSweep, seeds_needed, table
+from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, sweep_page, train_arms
+from interp.probes.seed_sweeps import SeedSweep, seeds_needed
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -62,23 +61,14 @@ def ladder(settings: Settings) -> Page | None:
     scores = pd.DataFrame([_entry_row(sweep.model) for sweep in stored])
     steps = ladder_table()
     total = int(steps.parameters.iloc[0] - steps.parameters.iloc[-1])
-    sections = [
-        Section(
-            "The steps",
-            f"Counted from the configurations: twelve steps save {total} of {steps.parameters.iloc[0]} parameters. "
-            "Where the paper's table leaves a rung open, the note says what was chosen.",
-            [steps],
-        ),
-        Section("Scores of stored models", "Rung: sampled, AdderBoard's 10,010 problems.", [scores]),
-        Section(
-            "Seeds",
-            "Grokked: all of AdderBoard. Rungs above 74 in the chosen size, and the runs behind the zoo's entries.",
-            [table(sweeps)],
-            [seeds_by_variant(sweeps, "Rungs of the ladder, trained here")],
-        ),
-    ]
-    data = store("ladder", sweeps) | {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
-    return Page("MicroAdder's ladder", sections, data, f"--size {settings.size}")
+    text = (
+        f"Counted from the configurations: twelve steps save {total} of {steps.parameters.iloc[0]} parameters. Where "
+        "the paper's table leaves a rung open, the note says what was chosen.\n\nSeeds are of rungs above 74 in the "
+        "chosen size, and of the runs behind the zoo's entries; those that grokked answer all of AdderBoard. Scores of "
+        "stored models are sampled: AdderBoard's 10,010 problems."
+    )
+    tables = {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
+    return sweep_page(settings, "ladder", "MicroAdder's ladder", sweeps, text, **tables)
 
 
 def _entry_row(name: str) -> dict[str, Any]:
