@@ -43,15 +43,17 @@ RULES: dict[str, type[Rule]] = {
 
 @cache
 def read_headlines(paper: str) -> tuple[Headline, ...]:
-    """The headlines of a paper by its key, in the order of its file.
+    """The headlines of a paper by its key, in the order of its file; none of a paper without one.
 
     Raises:
         UserError: a column, rule, finder or argument that does not exist, with the row's claim.
     """
     folder = next(name for name, known in papers().items() if known.key == paper)
-    data = tomllib.loads((files("interp.papers") / folder / "headlines.toml").read_text("utf-8"))
+    file = files("interp.papers") / folder / "headlines.toml"
+    if not file.is_file():
+        return ()
     module = import_module(f"interp.papers.{folder}.headlines")
-    return tuple(headline(paper, row, module) for row in rows_of(data))
+    return tuple(headline(paper, row, module) for row in rows_of(tomllib.loads(file.read_text("utf-8"))))
 
 
 def stated(paper: str, claim: str) -> tuple[float, ...]:

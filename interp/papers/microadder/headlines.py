@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -157,7 +157,7 @@ def gain_ratio(w: Numbers) -> float:
 
 
 #: Numbers that are made of several parameters; others are called as their parameter.
-MEASURES: dict[str, Callable[[Numbers], float]] = {
+MEASURES: dict[str, Callable[[Numbers], SupportsFloat]] = {
     "radius": lambda w: abs(float(w["arc_A"])),
     "arc_degrees": arc_degrees,
     "axes_ratio": lambda w: w["arc_A"] / w["arc_B"],

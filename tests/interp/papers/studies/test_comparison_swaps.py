@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import interp
+from interp.core.sections import Page
 from interp.papers.studies import Settings, comparison_swaps, find_study
 from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair
 
@@ -16,7 +17,7 @@ STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-swa
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
-def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Path | None, list[str]]:
+def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Page | None, list[str]]:
     said: list[str] = []
     settings = Settings(out, problems=problems, minutes=minutes, say=said.append)
     return find_study("comparison:swaps").run(settings), said
