@@ -1,7 +1,8 @@
 """What exists because of one paper and nothing else, in a folder each. The rest works without any of them.
 
 A paper's package says in ``PAPER`` what it is called and which of its modules register studies
-(:mod:`interp.papers.studies`); its headline numbers are in its module ``headlines``, if it has one.
+(:mod:`interp.papers.studies`); its headline numbers are in its file ``headlines.toml``, if it has one, with functions
+of its module ``headlines`` that find ours.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import xarray as xr
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Page, Section, records
+from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, study
 from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
 from interp.probes.stress import StressSuites, stress_suites
@@ -142,9 +143,10 @@ def figure_1(settings: Settings) -> GrokkingComparison:
 def fig1(settings: Settings) -> Page:
     result = figure_1(settings)
     settings.say(result.sentence())
+    grokked, n = (round(number) for number in stated(PAPER, "Seeds of 456 parameters that grok."))
     text = (
-        "Exact match on uniform validation problems. The paper shows five seeds of 456, of which two grok (2 of 5: "
-        f"95% interval {_interval(Rate(5, 2))}), and one seed each of 582 and 512, chosen because they did.\n\n"
+        f"Exact match on uniform validation problems. The paper shows {n} seeds of 456, of which {grokked} grok (95% "
+        f"interval {_interval(Rate(n, grokked))}), and one seed each of 582 and 512, chosen because they did.\n\n"
         + result.sentence()
     )
     sections = [Section("Figure 1", text, (result.to_dataframe(),), (result.figure(),))]

@@ -1,4 +1,4 @@
-"""AddLM's tables: ``interp reproduce addlm:table | addlm:ablation | addlm:top-k``; see also :mod:`.addlm_claims`.
+"""AddLM's tables: ``interp reproduce addlm:table | addlm:ablation | addlm:top-k``; see also :mod:`.claims`.
 
 Losses are on the whole validation part of the text (871 windows of 128 characters). ``--size small`` is the paper's
 smallest model at its own budget of 2,000 steps, hours on a CPU core for all variants; ``--size paper`` adds 4.8 and

@@ -4,8 +4,9 @@
     interp.papers.headlines.table("microadder")      one paper's
     interp headlines --markdown               the same from the command line
 
-The numbers of the papers are quotes. Ours come from functions that read the zoo and stored results, or count at once;
-where nothing is stored, a row says "not measured". Verdicts follow from both numbers by the rule that a row names
+The numbers of the papers are quotes, in a file ``headlines.toml`` a paper (:mod:`interp.papers.headlines.read`). Each
+row names the function that finds ours in the zoo and in stored results, or counts at once; where nothing is stored, a
+row says "not measured". Verdicts follow from both numbers by the rule that a row names
 (:mod:`interp.papers.headlines.rules`):
 
     reproduced     as printed or as claimed, beyond the stated uncertainty

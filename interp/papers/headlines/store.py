@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -84,6 +85,14 @@ class Store:
         rate, builds = zoo.all_runs(made), 1 + len(made.get("repeats", ()))
         remark = f"{builds} builds that round differently ran the same seeds" if builds > 1 else ""
         return replace(share(rate.correct, rate.n, f"runs of seeds of {name}", model=name), remark=remark)
+
+
+def pick(rows: Iterable[dict[str, Any]], missing: str, **values: Any) -> dict[str, Any]:
+    """The first row of a stored table with these values. Raises NotStored, which says ``missing``, without one."""
+    for row in rows:
+        if all(row[key] == value for key, value in values.items()):
+            return row
+    raise NotStored(missing)
 
 
 @lru_cache(maxsize=64)

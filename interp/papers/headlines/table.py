@@ -1,13 +1,11 @@
-"""The headline numbers of all papers (a module ``headlines`` in each paper's folder) as one table."""
+"""The headline numbers of all papers (``headlines.toml`` in each paper's folder) as one table."""
 
 from __future__ import annotations
-
-from functools import cache
-from importlib import import_module
 
 from interp.core.results import Provenance
 from interp.papers import papers
 from interp.papers.headlines.headline import Headline
+from interp.papers.headlines.read import read_headlines
 from interp.papers.headlines.result import Headlines
 from interp.papers.headlines.store import Store
 from models.errors import unknown_name
@@ -29,12 +27,6 @@ BESIDE: dict[str, str] = {
 }
 
 
-@cache
-def _of_paper(key: str) -> tuple[Headline, ...]:
-    folder = next(name for name, paper in papers().items() if paper.key == key)
-    return tuple(import_module(f"interp.papers.{folder}.headlines").HEADLINES)
-
-
 def registered(paper: str | None = None) -> tuple[Headline, ...]:
     """All headlines, or one paper's, in the order of the papers.
 
@@ -43,7 +35,7 @@ def registered(paper: str | None = None) -> tuple[Headline, ...]:
     """
     if paper is not None and paper not in PAPERS:
         raise unknown_name("paper", paper, PAPERS)
-    return tuple(headline for key in PAPERS if paper in (None, key) for headline in _of_paper(key))
+    return tuple(headline for key in PAPERS if paper in (None, key) for headline in read_headlines(key))
 
 
 def table(paper: str | None = None, store: Store | None = None) -> Headlines:

@@ -11,15 +11,13 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 import models
-from interp.core.sections import Page, Section, records
-from interp.figures.seed_sweeps import seeds_by_variant
+from interp.core.sections import Page, records
 from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import Arm, folder_of, read_arm, store, train_arm
-from interp.probes.seed_sweeps import SeedSweep, table
+from interp.papers.studies.sweeps import Arm, folder_of, read_arm, sweep_page, train_arm
+from interp.probes.seed_sweeps import SeedSweep
 from interp.probes.stress import stress_suites
 from models.microadder import MicroAdderWeights
 from models.microadder_continued import CONTINUE, CONTINUED, SMALLEST, TRIED, Step
@@ -122,13 +120,5 @@ def continued(settings: Settings) -> Page | None:
     )
     if any(sweep.label == RANDOM_START for sweep in sweeps):
         text += " Random starts of the smallest model are given up below 35% token accuracy at step 10,000."
-    sections = [Section("Step by step", text, [pd.DataFrame(rows)])]
-    if sweeps:
-        picture = seeds_by_variant(sweeps, "Seeds that began at the model before")
-        sections.append(Section("Seeds", "Around each start.", [table(sweeps)], [picture]))
-    data = store("continued", sweeps) | {
-        "steps": rows,
-        "smallest": parameters,
-        "stress": records(stress.to_dataframe()),
-    }
-    return Page("Below 57 parameters, by continuation", sections, data)
+    more = {"steps": rows, "smallest": parameters, "stress": records(stress.to_dataframe())}
+    return sweep_page(settings, "continued", "Below 57 parameters, by continuation", sweeps, text, **more)

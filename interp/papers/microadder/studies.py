@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page, Section
+from interp.core.sections import Page
 from interp.core.stats import clopper_pearson
-from interp.figures.seed_sweeps import seeds_by_variant
+from interp.papers.headlines.read import stated
+from interp.papers.headlines.rules import fisher_p
 from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, store, sweep_page, train_arms
-from interp.probes.seed_sweeps import SeedSweep, seeds_needed, table
+from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, sweep_page, train_arms
+from interp.probes.seed_sweeps import SeedSweep, seeds_needed
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -60,23 +61,14 @@ def ladder(settings: Settings) -> Page | None:
     scores = pd.DataFrame([_entry_row(sweep.model) for sweep in stored])
     steps = ladder_table()
     total = int(steps.parameters.iloc[0] - steps.parameters.iloc[-1])
-    sections = [
-        Section(
-            "The steps",
-            f"Counted from the configurations: twelve steps save {total} of {steps.parameters.iloc[0]} parameters. "
-            "Where the paper's table leaves a rung open, the note says what was chosen.",
-            [steps],
-        ),
-        Section("Scores of stored models", "Rung: sampled, AdderBoard's 10,010 problems.", [scores]),
-        Section(
-            "Seeds",
-            "Grokked: all of AdderBoard. Rungs above 74 in the chosen size, and the runs behind the zoo's entries.",
-            [table(sweeps)],
-            [seeds_by_variant(sweeps, "Rungs of the ladder, trained here")],
-        ),
-    ]
-    data = store("ladder", sweeps) | {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
-    return Page("MicroAdder's ladder", sections, data, f"--size {settings.size}")
+    text = (
+        f"Counted from the configurations: twelve steps save {total} of {steps.parameters.iloc[0]} parameters. Where "
+        "the paper's table leaves a rung open, the note says what was chosen.\n\nSeeds are of rungs above 74 in the "
+        "chosen size, and of the runs behind the zoo's entries; those that grokked answer all of AdderBoard. Scores of "
+        "stored models are sampled: AdderBoard's 10,010 problems."
+    )
+    tables = {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
+    return sweep_page(settings, "ladder", "MicroAdder's ladder", sweeps, text, **tables)
 
 
 def _entry_row(name: str) -> dict[str, Any]:
@@ -118,9 +110,11 @@ def constraints(settings: Settings) -> Page | None:
 def dead_ends(settings: Settings) -> Page | None:
     what = _variants((67,), DEAD_ENDS)
     sweeps = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
+    stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
+    unit, angle, plateau = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in stops)
     text = (
-        "The paper: 60% token accuracy with one MLP unit, 21% without the angle or with rank-1 keys, a plateau near "
-        "74% with two or three key dimensions. Not here: ALiBi, and d_model 4."
+        f"The paper: {unit:.0%} token accuracy with one MLP unit, {angle:.0%} without the angle or with rank-1 keys, a "
+        f"plateau near {plateau:.0%} with two or three key dimensions. Not here: ALiBi, and d_model 4."
     )
     return sweep_page(settings, "dead-ends", "Dead ends", sweeps, text, [("67", label) for label, _ in what[1:]])
 
@@ -137,17 +131,22 @@ STEP_FADE = "80% carries, step fade"
 
 def paper_claim(ours: SeedSweep) -> str:
     """The paper's counts with the intervals that it does not give, beside the same recipe here."""
-    from scipy.stats import fisher_exact
-
-    (step_low, _), (_, metric_high) = clopper_pearson(3, 3), clopper_pearson(1, 10)
-    own = fisher_exact([[3, 0], [1, 9]])[1]
-    against = fisher_exact([[3, 0], [ours.grokked, ours.n - ours.grokked]])[1]
+    by_step, by_metric = (
+        (round(k), round(n))
+        for k, n in (
+            stated("microadder", "Seeds that grok with the carry mix, 74 parameters."),
+            stated("microadder", "Seeds that grok with the older fade by metric."),
+        )
+    )
+    (step_low, _), (_, metric_high) = clopper_pearson(*by_step), clopper_pearson(*by_metric)
+    own, against = fisher_p(*by_step, *by_metric), fisher_p(*by_step, ours.grokked, ours.n)
     low, high = ours.interval
     return (
-        "The paper: faded by steps from 80%, all of 3 seeds grokked (74 parameters); faded by a metric from 30%, 1 in "
-        f"10 (75 parameters). Their 95% intervals begin at {100 * step_low:.0f}% and end at {100 * metric_high:.0f}% "
-        f"(Fisher's test: p = {own:.3f}), and share, fade and model differ at once. Its recipe for 74 parameters here: "
-        f"{ours.grokked} of {ours.n} seeds (95%: {100 * low:.0f}-{100 * high:.0f}%; against 3 of 3, p = {against:.3f})."
+        f"The paper: faded by steps from 80%, {by_step[0]} of {by_step[1]} seeds grokked (74 parameters); faded by a "
+        f"metric from 30%, {by_metric[0]} of {by_metric[1]} (75 parameters). Their 95% intervals begin at "
+        f"{100 * step_low:.0f}% and end at {100 * metric_high:.0f}% (Fisher's test: p = {own:.3f}), and share, fade "
+        f"and model differ at once. Its recipe for 74 parameters here: {ours.grokked} of {ours.n} seeds (95%: "
+        f"{100 * low:.0f}-{100 * high:.0f}%; against {by_step[0]} of {by_step[1]}, p = {against:.3f})."
     )
 
 

@@ -7,7 +7,6 @@ comes with this package (:func:`stored_table`) is what the command wrote.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +79,9 @@ def comparison(settings: Settings) -> Page | None:
         write_json_atomic(kept, table.to_dict())
     assert table is not None
     table = table.select(names)
-    return Page(TITLE, table_sections(table, f"{ABOUT} {LEFT_OUT}"), table.to_dict())
+    return Page(TITLE, show_matrix(table.to_dict()), table.to_dict())
 
 
-@shows("comparison:models")
+@shows(TARGET)
 def show_matrix(data: Any) -> list[Section]:
-    return [replace(section, level=3) for section in table_sections(ModelTable.from_dict(data))]
+    return table_sections(ModelTable.from_dict(data), f"{ABOUT} {LEFT_OUT}")

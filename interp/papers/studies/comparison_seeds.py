@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -261,8 +261,10 @@ def finding(results: Sequence[Measured]) -> str:
     )
 
 
-def sections_of(results: Sequence[Measured]) -> list[Section]:
-    """The page's: both tables, then every family's distances and lines."""
+@shows(TARGET)
+def show_seeds(data: Any) -> list[Section]:
+    """Both tables, then every family's distances and lines."""
+    results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
     sections = [
         Section("Straight lines between models", f"{finding(results)}\n\n{BARRIERS}", [barriers(results)]),
         Section("How far apart", NULLS, [distances(results)], level=3),
@@ -271,6 +273,9 @@ def sections_of(results: Sequence[Measured]) -> list[Section]:
         sections.append(Section(result.name, result.distances.sentence(), (), [result.distances.figure()]))
         used = f"Taken out: {'; '.join(result.distances.symmetries)}."
         sections.append(Section("Lines", used, (), [line.figure() for line in result.lines], level=3))
+    if data["left_out"]:
+        left_out = ", ".join(data["left_out"])
+        sections.append(Section("Left out", f"Nothing to compare with was at hand for {left_out}."))
     return sections
 
 
@@ -287,15 +292,6 @@ def seeds(settings: Settings) -> Page | None:
         results.append(_kept(settings, family, found, n))
     if not results:
         return None
-    sections = sections_of(results)
-    if left_out:
-        sections.append(Section("Left out", f"Nothing to compare with was at hand for {', '.join(left_out)}."))
     data = {"finding": finding(results), "left_out": left_out}
     data |= {"families": {result.name: result.to_dict() for result in results}}
-    return Page(TITLE, sections, data)
-
-
-@shows("comparison:seeds")
-def show_seeds(data: Any) -> list[Section]:
-    results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
-    return [replace(section, level=3) for section in sections_of(results)]
+    return Page(TITLE, show_seeds(data), data)

@@ -180,24 +180,28 @@ def read_entry_sweep(name: str, label: str) -> SeedSweep:
     return _sweep(label, build(name), step, step, rows, exact, token, [row["exact_on_test"] for row in rows])
 
 
-def store(name: str, sweeps: Sequence[SeedSweep]) -> dict[str, Any]:
-    return {"experiment": f"microadder:{name}", "sweeps": [sweep.to_dict() for sweep in sweeps]}
-
-
 def sweep_page(
-    settings: Settings, name: str, title: str, sweeps: Sequence[SeedSweep], text: str, pairs: Sequence[tuple[str, str]]
+    settings: Settings,
+    name: str,
+    title: str,
+    sweeps: Sequence[SeedSweep],
+    text: str,
+    pairs: Sequence[tuple[str, str]] = (),
+    **more: Any,
 ) -> Page | None:
-    """A table, a picture and the comparisons of pairs of labels that were both trained to the end."""
-    if not sweeps:
+    """All variants and the comparisons of pairs of labels that were both trained to the end; ``more`` is data, too."""
+    if not sweeps and not more:
         return None
     by_label = {sweep.label: sweep for sweep in sweeps if sweep.finished}
     compared = [compare(by_label[a], by_label[b]) for a, b in pairs if a in by_label and b in by_label]
-    sections = [Section("Every variant", text, [table(sweeps)], [seeds_by_variant(sweeps, title)])]
-    if compared:
-        note = f"Two-sided tests over the seeds of finished runs, {len(compared)} comparisons, uncorrected."
-        sections.append(Section("Comparisons", note, [pd.DataFrame([one.row() for one in compared])]))
-    data = store(name, sweeps) | {"comparisons": [one.__dict__ for one in compared]}
-    return Page(title, sections, data, f"--size {settings.size}")
+    data = {
+        "experiment": f"microadder:{name}",
+        "text": text,
+        "sweeps": [sweep.to_dict() for sweep in sweeps],
+        "comparisons": [vars(one) for one in compared],
+        **more,
+    }
+    return Page(title, show_sweeps(data), data, f"--size {settings.size}")
 
 
 @shows(
@@ -209,13 +213,16 @@ def sweep_page(
     "microadder:continued",
 )
 def show_sweeps(data: Any) -> list[Section]:
+    """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
     sweeps = [SeedSweep.from_dict(one) for one in data["sweeps"]]
-    grokked = [sweep for sweep in sweeps if sweep.grokked]
-    title = f"{len(grokked)} of {len(sweeps)} variants have a seed that answers the whole test set"
-    sections = [Section("Every variant", "", (table(sweeps),), (seeds_by_variant(sweeps, title),), level=3)]
+    sections = [Section("What was found", data["text"])] if data.get("text") else []
+    if sweeps:
+        grokked = sum(1 for sweep in sweeps if sweep.grokked)
+        title = f"{grokked} of {len(sweeps)} variants have a seed that answers the whole test set"
+        sections.append(Section("Every variant", "", (table(sweeps),), (seeds_by_variant(sweeps, title),)))
     if data.get("comparisons"):
         note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
         rows = [SweepComparison(**one).row() for one in data["comparisons"]]
-        sections.append(Section("Comparisons", note, (pd.DataFrame(rows),), level=3))
+        sections.append(Section("Comparisons", note, (pd.DataFrame(rows),)))
     rest = {key: data[key] for key in ("steps", "scores", "stress") if key in data}
-    return sections + show_tables(rest)
+    return sections + [replace(section, level=2) for section in show_tables(rest)]

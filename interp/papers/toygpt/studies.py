@@ -8,11 +8,13 @@ Where time runs out, a page is made of what there is, and says of how many seeds
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from interp.core.sections import Page, Section, records
+from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.tables import show_tables
@@ -28,17 +30,30 @@ from models.training.recipes import get_recipe
 SEEDS, LONG_SEEDS = 5, 2
 EARLY, LATE = (250, 500, 750, BUDGET), (1_500, 2_000, 3_000, 4_000, 5_000)
 BEST = "toygpt-learned-pre"
-#: Best first by the paper, with its final accuracies on training and test pairs.
+#: Best first by the paper.
 POSITIONS = {"toygpt-learned-pre": "learned", "toygpt-rotary-pre": "rotary", "toygpt-none-pre": "no positions"}
 PLACEMENTS = {"toygpt-learned-pre": "pre-LN", "toygpt-learned-post": "post-LN", "toygpt-learned-none": "no LN"}
-CLAIMS = {
-    "toygpt-learned-pre": (0.9982, 0.9980),
-    "toygpt-rotary-pre": (0.4851, 0.4560),
-    "toygpt-none-pre": (0.0412, 0.0340),
-    "toygpt-learned-post": (0.9025, 0.8960),
-    "toygpt-learned-none": (0.0915, 0.0760),
+#: What the headlines call them.
+IN_THE_PAPER = {
+    "toygpt-learned-pre": "Learned positions",
+    "toygpt-rotary-pre": "Rotary positions",
+    "toygpt-none-pre": "No positions",
+    "toygpt-learned-post": "Post-LN",
+    "toygpt-learned-none": "No LayerNorm",
 }
 WHAT = {"positions": ("Positions, pre-LN", POSITIONS), "layernorm": ("LayerNorm, learned positions", PLACEMENTS)}
+
+
+@cache
+def claims() -> dict[str, tuple[float, float]]:
+    """The paper's final accuracies by model, on training and on test pairs."""
+    return {
+        model: (
+            stated("toygpt", f"{label}: training accuracy.")[0],
+            stated("toygpt", f"{label}: test accuracy.")[0],
+        )
+        for model, label in IN_THE_PAPER.items()
+    }
 
 
 def runs_of(settings: Settings, names: Sequence[str]) -> list[SeedRun]:
@@ -93,7 +108,7 @@ def comparison(question: str, settings: Settings) -> tuple[SeedComparison, list[
         if run.folder.exists():
             rows += measured(run)
             losses += [{"model": run.name, "seed": run.seed, "step": step, "loss": x} for step, x in run.losses()]
-    return compute_seed_comparison(what, variants, CLAIMS, rows, losses), rows
+    return compute_seed_comparison(what, variants, claims(), rows, losses), rows
 
 
 def data_of(result: SeedComparison, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -113,7 +128,7 @@ def comparison_of(data: dict[str, Any]) -> SeedComparison:
         for seed, curve in seeds.items()
         for step, loss in zip(curve["step"], curve["loss"], strict=True)
     ]
-    return compute_seed_comparison(data["what"], data["variants"], CLAIMS, data["rows"], losses)
+    return compute_seed_comparison(data["what"], data["variants"], claims(), data["rows"], losses)
 
 
 def _orderings(result: SeedComparison) -> pd.DataFrame:
@@ -139,41 +154,52 @@ def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataF
     return pd.DataFrame(found)
 
 
-def _table_page(question: str, settings: Settings) -> Page:
-    result, rows = comparison(question, settings)
+def _orderings_section(result: SeedComparison) -> Section:
+    text = (
+        f"{result.sentence()}\n\nThe same seed draws the same problems for every variant, so differences are taken "
+        f"within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far as shown."
+    )
+    return Section("The paper's orderings at more iterations", text, (_orderings(result),), (result.figure(),))
+
+
+def _loss_section(result: SeedComparison) -> Section:
+    return Section("Training loss", "Over more iterations and seeds than the paper's.", (), (result.figure("loss"),))
+
+
+@shows("toygpt:table-positions", "toygpt:table-layernorm")
+def show_table(data: Any) -> list[Section]:
+    result = comparison_of(data)
     sections = [
         Section(
-            f"After {BUDGET:,} iterations",
+            f"{result.what}, after {BUDGET:,} iterations",
             "Whole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 training pairs, all "
             "of them. Mean over seeds with Student's t interval, extremes, and every seed. The paper has one run each.",
             (result.table(),),
             (result.figure("seeds"),),
         ),
-        Section(
-            "The paper's orderings at more iterations",
-            f"{result.sentence()}\n\nThe same seed draws the same problems for every variant, so differences are taken "
-            f"within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far as shown.",
-            (_orderings(result),),
-            (result.figure(),),
-        ),
+        _orderings_section(result),
+        _loss_section(result),
         Section(
             "Which digit goes wrong",
             "Of all 10,000 sums, by seed: the first wrong digit, and of what kind wrong tens digits are (missed carry, "
             "spurious carry, other), each given the right units digit.",
-            (_kinds(rows, dict(result.variants)),),
+            (_kinds(data["rows"], data["variants"]),),
         ),
     ]
     if result.last_step > BUDGET:
-        sections.insert(2, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
-    return Page(f"ToyGPT: {result.what}", sections, data_of(result, rows))
+        sections.insert(1, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
+    return sections
 
 
-def _curve_page(question: str, name: str, settings: Settings) -> Page:
+def _table_page(question: str, settings: Settings) -> Page:
     result, rows = comparison(question, settings)
-    sections = [
-        Section("Training loss", "The paper's figure, over more iterations and seeds.", (), (result.figure("loss"),)),
-        Section("Held-out sums right", result.sentence(), (_orderings(result),), (result.figure(),)),
-    ]
+    data = data_of(result, rows)
+    return Page(f"ToyGPT: {result.what}", show_table(data), data)
+
+
+def _curve_page(question: str, settings: Settings) -> Page:
+    result, rows = comparison(question, settings)
+    sections = [_loss_section(result), _orderings_section(result)]
     return Page(f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows))
 
 
@@ -189,12 +215,12 @@ def table_layernorm(settings: Settings) -> Page | None:
 
 @study("toygpt:fig1", "Training curves for three kinds of positions")
 def figure_1(settings: Settings) -> Page | None:
-    return _curve_page("positions", "fig1", settings)
+    return _curve_page("positions", settings)
 
 
 @study("toygpt:fig2", "Training curves for three placements of LayerNorm")
 def figure_2(settings: Settings) -> Page | None:
-    return _curve_page("layernorm", "fig2", settings)
+    return _curve_page("layernorm", settings)
 
 
 @study("toygpt:fig3", "Attention maps of every head and layer")
@@ -255,18 +281,6 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
         for row in table.itertuples()
     ]
     return shown
-
-
-@shows("toygpt:table-positions", "toygpt:table-layernorm")
-def show_table(data: Any) -> list[Section]:
-    result = comparison_of(data)
-    figures = (result.figure("seeds"), result.figure(), result.figure("loss"))
-    tables = [result.table()] + ([result.table(result.last_step)] if result.last_step > 1_000 else [])
-    text = (
-        f"{result.sentence()}\n\nWhole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 "
-        "training pairs, all of them. Mean over seeds with Student's t interval."
-    )
-    return [Section(result.what, text, tuple(tables), figures, level=3)]
 
 
 @shows("toygpt:fig3")

@@ -32,8 +32,9 @@ def test_without_time_the_page_has_the_steps_that_need_no_training(tmp_path: Pat
     settings = Settings(out=tmp_path, minutes=1e-9, problems=20, progress=False, say=said.append)
     page = find_study("microadder:continued").run(settings)
     assert page is not None and "Out of time" in said[-1]
-    data = json.loads(page.with_suffix(".json").read_text())
+    data = page.data
     assert data["smallest"] == 51 and data["sweeps"] == []
+    assert data["text"] in [section.text for section in page.sections]
     assert [row["right before training"] == "10,010 of 10,010" for row in data["steps"]] == [True, True, False]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from interp.papers.studies.page import Section
 
 import interp
 import models
 from interp.causal.interchange import which_algorithm
 from interp.causal.patching import activation_patching
+from interp.core.sections import Section
 from interp.papers.studies import Settings, causal, find_study, studies
 from interp.papers.studies.causal import ADDER_456, MICROADDER, TOYGPT, causal_page
 from interp.papers.studies.causal_algorithm import column_table, which_table
@@ -56,10 +56,11 @@ def test_a_page_asks_its_questions_for_every_seed_and_shows_the_first(tmp_path: 
     said: list[str] = []
     page = causal_page("microadder:causal", MICROADDER, Settings(tmp_path, seeds=2, problems=32, say=said.append))
     assert asked == [("microadder-57", 32, 0), ("microadder-57", 32, 1)] and said == ["seed 0"]
-    text, data = page.read_text(), json.loads(page.with_suffix(".json").read_text())
-    assert "Seed 0" in text and "Seed 1" not in text and "57 parameters" in text
+    assert [section.heading for section in page.sections[1:]] == ["Seed 0"] and "57 parameters" in page.title
+    data, (head,) = page.data, page.sections[0].tables
     assert [row["value"] for row in data["facts"]] == [0.5, 3.0, 0.6, 4.0]
-    assert data["tables"] == {"rows": [{"seed": 0}]} and "0.600\N{NO-BREAK SPACE}[0.400" in text
+    assert data["tables"] == {"rows": [{"seed": 0}]}
+    assert [cell.startswith("0.600\N{NO-BREAK SPACE}[0.400") for cell in head["seed 1"]] == [True, False]
 
 
 def test_patching_tells_a_made_carry_from_one_that_is_passed_on():

@@ -10,9 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from interp.core.sections import Page, Section, records
 from interp.papers.studies import Settings
-from interp.papers.studies.page import Section, records, write_experiment
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
+from interp.site.pages import write_page
 from models.errors import UserError
 from models.training.recipes import get_recipe
 
@@ -37,12 +38,12 @@ def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
         zoo_model("adder-763")
 
 
-def test_an_experiments_page_lies_under_its_paper_and_names_its_command(tmp_path: Path):
+def test_a_page_names_its_command_and_its_data_lie_beside_it(tmp_path: Path):
     rows = records(pd.DataFrame({"x": [1.0, float("nan"), float("inf")], "n": [1, 2, 3]}))
-    page = write_experiment(Settings(out=tmp_path), "paper:what", "A title", [Section("One")], {"rows": rows})
-    assert page == tmp_path / "paper" / "what.html"
-    assert "interp reproduce paper:what" in page.read_text()
-    stored = json.loads(page.with_suffix(".json").read_text())["rows"]
+    page = Page("A title", [Section("One")], {"rows": rows})
+    path = write_page(tmp_path / "paper" / "what.html", page, "interp reproduce paper:what")
+    assert "interp reproduce paper:what" in path.read_text()
+    stored = json.loads(path.with_suffix(".json").read_text())["rows"]
     assert stored == [{"x": 1.0, "n": 1}, {"x": None, "n": 2}, {"x": None, "n": 3}]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from interp.papers.position_coupling.reproduce.reproduction import find_figure
 from interp.papers.studies import studies
 from interp.papers.studies.stored import command_of, stored_sections, stored_studies
 from models.errors import UserError
@@ -29,7 +28,7 @@ def test_the_command_of_a_stored_result_exists(target):
         assert target == "position-coupling:hand-built"
         return
     asked = command.removeprefix("interp reproduce ").split()[0]
-    assert asked in studies() or find_figure(asked)
+    assert studies()[asked].run is not None
 
 
 def test_the_sweeps_of_the_ladder_are_drawn_with_their_finding():

@@ -11,7 +11,7 @@ import models
 from interp.papers.studies import Settings, find_study
 from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import compute_seed_comparison, largest_gap, over_seeds
-from interp.papers.toygpt.studies import BEST, CLAIMS, POSITIONS, comparison_of, data_of, measured, runs_of
+from interp.papers.toygpt.studies import BEST, POSITIONS, claims, comparison_of, data_of, measured, runs_of
 from models.errors import UserError
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
@@ -68,7 +68,7 @@ def test_a_variant_without_a_seed_is_named():
 def test_what_a_page_stores_makes_the_same_comparison_again():
     rows = [row | {"model": {"x": BEST, "y": "toygpt-rotary-pre"}[row["model"]]} for row in ROWS]
     variants = {name: POSITIONS[name] for name in (BEST, "toygpt-rotary-pre")}
-    first = compute_seed_comparison("Positions", variants, CLAIMS, rows, [])
+    first = compute_seed_comparison("Positions", variants, claims(), rows, [])
     again = comparison_of(data_of(first, rows))
     assert again.table().equals(first.table()) and again.orderings().equals(first.orderings())
 
@@ -123,5 +123,7 @@ def test_all_of_the_papers_targets_are_there():
         find_study("toygpt:table-layernom")
 
 
-def test_the_claims_name_registered_models():
-    assert set(CLAIMS) <= set(models.names(sweeps=True))
+def test_the_claims_are_those_that_the_paper_prints_of_registered_models():
+    assert set(claims()) <= set(models.names(sweeps=True))
+    assert claims()["toygpt-learned-pre"] == pytest.approx((0.9982, 0.9980))
+    assert claims()["toygpt-learned-none"] == pytest.approx((0.0915, 0.0760))

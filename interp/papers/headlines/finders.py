@@ -1,0 +1,48 @@
+"""Where our numbers are found, of every paper: in the zoo, or counted on models that are built for it.
+
+A finder is a function of a store and of the arguments that a row gives (:mod:`interp.papers.headlines.read`). It
+returns our number, or raises :class:`~interp.papers.headlines.store.NotStored`.
+"""
+
+from __future__ import annotations
+
+import models
+from interp.papers.headlines.rules import Ours, counted
+from interp.papers.headlines.store import Store
+
+score, certified, grokked = Store.score, Store.certified, Store.grokked
+
+
+def parameters_of(name: str) -> int:
+    """Free parameters of a registered model, counted without drawing them."""
+    spec = models.get_spec(name)
+    return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
+
+
+def parameters(store: Store, model: str) -> Ours:
+    return counted(parameters_of(model), f"parameters of {model}, counted on the model")
+
+
+def numbers_named(store: Store, model: str, *beginnings: str) -> Ours:
+    """Free numbers of a model whose names begin so."""
+    named = models.build(model).weight_map.named_parameters()
+    n = sum(p.numel() for name, p in named if name.startswith(beginnings))
+    return counted(n, f"free numbers of {model}, counted on the model")
+
+
+def config(store: Store, model: str, field: str, what: str = "") -> Ours:
+    """A size of a registered model, "d_model"."""
+    return counted(getattr(models.build(model).config, field), what or f"{field} of {model}")
+
+
+def recipe(store: Store, model: str, field: str) -> Ours:
+    """A number of the recipe that an entry was trained with, "steps"."""
+    return counted(store.entry(model)["training"]["recipe"][field], f"{field} of the recipe of {model}")
+
+
+def minutes(store: Store, model: str) -> Ours:
+    """Wall time of the run that trained all of an entry's seeds together, on one CPU thread."""
+    made = store.entry(model)["training"]
+    remark = f"for {made['seeds_tried']} seeds together; one alone was not timed"
+    run = counted(1, f"run of {model} on one CPU thread of a shared machine")
+    return run.with_value(made["seconds"] / 60, remark)
