@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import models
+from interp.core.operand_problems import carry_heavy, grid_problems
 from interp.papers.position_coupling.hand_built_grid import (
     GridSettings,
-    carry_heavy,
-    grid_problems,
     load_grid,
     run_cell,
     run_grid,
