@@ -102,7 +102,8 @@ def cells(
     named = bar if isinstance(bar, dict) else {"title": {"text": bar}}
     if bar:
         style["colorbar"] = theme.colour_bar(**named)
-    return go.Heatmap(z=z, x=x, y=y, colorscale=scale, showscale=bool(bar), xgap=gap, ygap=gap, **style)
+    style = {"xgap": gap, "ygap": gap} | style
+    return go.Heatmap(z=z, x=x, y=y, colorscale=scale, showscale=bool(bar), **style)
 
 
 def points(
