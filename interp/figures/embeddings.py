@@ -54,7 +54,7 @@ def _outside(points_: np.ndarray, centre: Any, by: float) -> np.ndarray:
 def _window(centre: Any, reach: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """A square window around a centre."""
     x, y = ({"range": [c - reach, c + reach], "constrain": "domain", "zeroline": False} for c in centre)
-    return x, y | {"scaleanchor": "x"}
+    return x, y | {"square": True}
 
 
 def _axis_name(result: CircleFit, axis: int) -> str:

@@ -150,11 +150,11 @@ def offset_sweep(result: OffsetSweep) -> go.Figure:
     frame = result.to_dataframe()
     lines = []
     for i, (moved, rows) in enumerate(frame[frame.moved != "random"].groupby("moved", sort=False)):
-        fields = {"start": rows.start, "correct": rows.correct, "n": rows.n}
+        said = hover("start {start}: {correct} of {n} right", start=rows.start, correct=rows.correct, n=rows.n)
         lines.append(
             curve(
                 rows.start + 0.06 * (i - 1), rows.accuracy, f"{moved} moved", theme.SEVEN[i], theme.DASHES[i],
-                symbol=theme.SYMBOLS[i], ends=(rows.low, rows.high), **hover("start {start}: {correct} of {n} right", **fields),
+                symbol=theme.SYMBOLS[i], ends=(rows.low, rows.high), **said,
             )
         )  # fmt: skip
     last = frame.iloc[-1]

@@ -5,8 +5,9 @@
         "What was found, with numbers", result.provenance, columns=2, note="Bars: 95% intervals",
     )
 
-An axis is its title, or Plotly's settings with ``title`` among them. Rows of heat maps run downwards. A series that
-several panels have stands in the legend once and is switched in all of them together.
+An axis is its title, or Plotly's settings with ``title`` among them; ``{"square": True}`` of a y axis makes its unit as
+long as that of x. Rows of heat maps run downwards. A series that several panels have stands in the legend once and is
+switched in all of them together.
 """
 
 from __future__ import annotations
@@ -173,6 +174,9 @@ def _fill(figure: go.Figure, panel: Panel, where: dict[str, int]) -> None:
             style = {"showgrid": False, "zeroline": False} | down | names | style
         if style.get("title") == "":
             del style["title"]
+        if style.pop("square", False):
+            own = next(iter(figure.select_xaxes(**where))).plotly_name.replace("axis", "")
+            style |= {"scaleanchor": own, "constrain": "domain"}
         if style and panel.layers and panel.layers[0].type != "table":
             update(**style, **where)
     for mark in panel.marks:

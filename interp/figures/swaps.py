@@ -61,8 +61,8 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
         ),
         Panel([closeness], "R² · free numbers", hidden, down | {"showgrid": False}),
         Panel(
-            [_by_chain(result, components)], "exact match by longest carry chain", "columns that a carry passes through",
-            down,
+            [_by_chain(result, components)], "exact match by longest carry chain",
+            "columns that a carry passes through", down,
         ),
     ]  # fmt: skip
     note = (

@@ -26,7 +26,7 @@ def integer_circuit(result: IntegerCircuits, layer: int = 0, head: int = 0) -> g
     panel = Panel(
         [cells(matrix, signed=True, bar="entry", gap=0, **said)],
         x={"title": "residual dimension written", "constrain": "domain"},
-        y={"title": "residual dimension read", "scaleanchor": "x", "constrain": "domain"},
+        y={"title": "residual dimension read", "square": True},
     )
     title = (
         f"The OV circuit of L{layer}H{head} is {result.scale[layer]:.3g} times integers in "

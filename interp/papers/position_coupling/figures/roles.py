@@ -145,8 +145,8 @@ def coupled_difference(result: CoupledComparison) -> go.Figure:
     )  # fmt: skip
     row, column = np.unravel_index(int(np.abs(difference.values).argmax()), difference.shape)
     title = (
-        f"Largest difference by role {difference.values[row, column]:+.2f}, between {pairs[row][0]} and the constructed "
-        f"{pairs[row][1]} head"
+        f"Largest difference by role {difference.values[row, column]:+.2f}, between {pairs[row][0]} and the "
+        f"constructed {pairs[row][1]} head"
     )
     note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; red: the model attends more"
     panel = Panel([layer], x="role of the tokens attended to", y="matched pair")
