@@ -145,11 +145,10 @@ def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, s
     part, colour = str(here.part.values), shades[i] if many else _FEW[i]
     steps, y = here.step.values.astype(float), here.value.values
     x = np.where(steps > 0, steps, start)
-    said = hover(
-        "step {step:,}: {y:.4g} [{low:.4g}, {high:.4g}]", extra=part or str(here.measure.values), step=steps,
-        low=here.low.values, high=here.high.values,
-    )  # fmt: skip
-    layers = [curve(x, y, None, colour, **said)]
+    name = part or str(here.measure.values)
+    fields = {"step": steps, "low": here.low.values, "high": here.high.values}
+    said = hover("step {step:,}: {y:.4g} [{low:.4g}, {high:.4g}]", extra=name, **fields)
+    layers = [curve(x, y, name, colour, showlegend=False, **said)]
     if np.isfinite(half[readings[i]]):
         at = steps == half[readings[i]]
         layers.append(points(x[at], y[at], None, colour, "diamond", rim="white", hoverinfo="skip"))

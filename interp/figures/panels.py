@@ -199,15 +199,18 @@ def _one_legend(figure: go.Figure) -> None:
 
 
 def _one_bar_a_scale(figure: go.Figure, inside: tuple[float, float]) -> None:
-    """One bar at the right of all panels for a scale that several have, else one beside the panel."""
+    """One bar beside the panels that share a scale."""
     shown = [trace for trace in figure.data if trace.type == "heatmap" and trace.showscale]
     scales = [(trace.colorbar.title.text, trace.zmin, trace.zmax) for trace in shown]
     for trace, scale in zip(shown, scales, strict=True):
-        if trace is not shown[scales.index(scale)]:
+        same = [other for other, its in zip(shown, scales, strict=True) if its == scale]
+        if trace is not same[0]:
             trace.showscale = False
-        elif scales.count(scale) > 1:
-            trace.colorbar.update(x=1 + 8 / inside[0], y=1, yanchor="top", len=min(1.0, 420 / inside[1]))
-        else:
-            x, y = (figure.layout[f"{letter}axis{trace[f'{letter}axis'][1:]}"].domain for letter in "xy")
-            place = {"x": x[1] + 8 / inside[0], "y": (y[0] + y[1]) / 2, "len": y[1] - y[0]}
-            trace.colorbar.update({name: at for name, at in place.items() if trace.colorbar[name] is None})
+            continue
+        across, up = (
+            [end for one in same for end in figure.layout[f"{letter}axis{one[f'{letter}axis'][1:]}"].domain]
+            for letter in ("x", "y")
+        )
+        length = min(max(up) - min(up), 420 / inside[1]) if len(same) > 1 else max(up) - min(up)
+        place = {"x": max(across) + 8 / inside[0], "y": max(up) - length / 2, "len": length}
+        trace.colorbar.update({name: at for name, at in place.items() if trace.colorbar[name] is None})

@@ -45,7 +45,7 @@ def attention_maps(result: AttentionMaps) -> go.Figure:
         panels, title, result.provenance, note=note, columns=columns, height=1080, shared="xy", gaps=(18, 44),
         plot_bgcolor=theme.LIGHT, updatemenus=[menu | {"showactive": True}],
     )  # fmt: skip
-    return figure.update_traces(colorbar={"y": 0.75, "len": 0.5, "yanchor": "middle"}, selector={"showscale": True})
+    return figure
 
 
 def _map(result: AttentionMaps, view: int, layer: int, head: int) -> tuple[np.ndarray, list[list[str]]]:
