@@ -13,7 +13,7 @@ Plotly's own. :func:`interp.figures.panels.compose` puts layers into panels and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import xarray as xr
 
 from interp.figures import theme
 
+Number = int | float
 Ends = tuple[Any, Any]  # the lower and the upper ends of intervals
 _OWN = ("x", "y", "z", "text", "hovertext")  # what Plotly itself knows of a point
 _FIELD = re.compile(r"{(\w+)([:|][^}]*)?}")
@@ -52,7 +53,7 @@ def literal(text: object) -> str:
     return str(text).replace("{", "(").replace("}", ")")
 
 
-def written(values: Any, form: str | Callable[[float], str] = ".2f", least: float = 0.0) -> list[list[str]]:
+def written(values: Any, form: str | Callable[[float], str] = ".2f", least: Number = 0) -> list[list[str]]:
     """Numbers as the texts of cells; nothing for NaN and for what is closer to zero than ``least``."""
     say = form if callable(form) else lambda value: format(value, form)
     return [["" if np.isnan(v) or abs(v) < least else say(v) for v in row] for row in np.asarray(values, dtype=float)]
@@ -74,8 +75,8 @@ def cells(
     y: Any = None,
     *,
     scale: Any = theme.SEQUENTIAL,
-    limits: tuple[float, float] | None = (0, 1),
-    signed: bool | float = False,
+    limits: tuple[Number, Number] | None = (0, 1),
+    signed: bool | Number = False,
     text: Any = None,
     letters: int = 12,
     bar: str | dict[str, Any] = "",
@@ -117,7 +118,7 @@ def points(
     ends: Ends | None = None,
     ends_x: Ends | None = None,
     bar: dict[str, Any] | None = None,
-    filled: Sequence[Any] | None = None,
+    filled: Any = None,
     rim: str | None = None,
     **style: Any,
 ) -> go.Scatter:
@@ -148,7 +149,7 @@ def curve(
     name: str | None = None,
     colour: Any = theme.BLUE,
     dash: str = "solid",
-    width: float = 2,
+    width: Number = 2,
     *,
     symbol: Any = None,
     size: Any = 8,
@@ -202,7 +203,7 @@ def words(x: Any, y: Any, text: Any, colour: str = theme.BLACK, size: int = 12, 
     return go.Scatter(x=x, y=y, text=text, mode="text", textfont={"size": size, "color": colour}, **style)
 
 
-def circle(centre: Sequence[float], radius: float, name: str | None = None, **style: Any) -> go.Scatter:
+def circle(centre: Any, radius: Number, name: str | None = None, **style: Any) -> go.Scatter:
     """A dotted circle to see points lie on."""
     turn = np.linspace(0, 2 * np.pi, 361)
     x, y = centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)

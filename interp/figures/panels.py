@@ -21,6 +21,7 @@ from plotly.subplots import make_subplots
 
 from interp.core.results import Provenance
 from interp.figures import theme
+from interp.figures.layers import Number
 
 Axis = str | Mapping[str, Any]
 SHARE = {"range": [-0.03, 1.03], "tickformat": ".0%"}  # an axis of shares
@@ -49,12 +50,12 @@ class Panel:
     span: int = 1
 
 
-def hline(y: float, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
+def hline(y: Any, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
     """A level to compare with, and what it is."""
     return Mark("add_hline", {"y": y} | _line(said, dash, colour, place))
 
 
-def vline(x: float, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
+def vline(x: Any, said: str = "", dash: str = "dash", colour: str = theme.GREY, place: str = "top right") -> Mark:
     """A place to compare with, and what it is."""
     return Mark("add_vline", {"x": x} | _line(said, dash, colour, place))
 
@@ -66,7 +67,7 @@ def _line(said: str, dash: str, colour: str, place: str) -> dict[str, Any]:
     return style
 
 
-def frame(x: float, y: float, colour: str, width: float = 4, dash: str = "solid") -> Mark:
+def frame(x: Number, y: Number, colour: str, width: Number = 4, dash: str = "solid") -> Mark:
     """A frame around the cell in column x and row y."""
     ends = {"x0": x - 0.47, "x1": x + 0.47, "y0": y - 0.46, "y1": y + 0.46}
     return Mark("add_shape", {"type": "rect", "line": {"color": colour, "width": width, "dash": dash}} | ends)
@@ -87,10 +88,10 @@ def compose(
     columns: int = 1,
     width: int = 1000,
     height: int = 560,
-    plots: float | None = None,
-    widths: Sequence[float] | None = None,
-    heights: Sequence[float] | None = None,
-    gaps: tuple[float, float] = _GAPS,
+    plots: Number | None = None,
+    widths: Sequence[Number] | None = None,
+    heights: Sequence[Number] | None = None,
+    gaps: tuple[Number, Number] = _GAPS,
     shared: str = "",
     legend: Mapping[str, Any] | None = None,
     margin: Mapping[str, int] | None = None,
@@ -198,7 +199,7 @@ def _one_legend(figure: go.Figure) -> None:
         seen.add(key)
 
 
-def _one_bar_a_scale(figure: go.Figure, inside: tuple[float, float]) -> None:
+def _one_bar_a_scale(figure: go.Figure, inside: tuple[Number, Number]) -> None:
     """One bar beside the panels that share a scale."""
     shown = [trace for trace in figure.data if trace.type == "heatmap" and trace.showscale]
     scales = [(trace.colorbar.title.text, trace.zmin, trace.zmax) for trace in shown]

@@ -70,7 +70,8 @@ def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any]
             words(
                 [columns[column] for _, column in wrong], [rows[row] for row, _ in wrong],
                 [f"<b>{z[row, column]:.2f}</b>" for row, column in wrong], theme.VERMILION,
-                name="wrong", showlegend=False, **hover("{problem}", extra="wrong", problem=[said[row, column] for row, column in wrong]),
+                name="wrong", showlegend=False,
+                **hover("{problem}", extra="wrong", problem=[said[row, column] for row, column in wrong]),
             )
         )  # fmt: skip
     return Panel(layers, x={"title": x, "type": "category"}, y={"title": y, "type": "category", "autorange": True})
