@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -135,7 +137,7 @@ def parameter_ablation(result: ParameterAblation, scale: str = "loss") -> go.Fig
     ends = (single.drop_low, single.drop_high)
     drops = [bars(single["drop"], names, "this parameter", across=True, ends=ends, bar={"width": 0}, **said)]
     if not bool(single.control.isnull().all()):
-        style = {"size": 7, "filled": [False] * len(names)} | hover("{y}, control: {x:.4f}")
+        style: dict[str, Any] = {"size": 7, "filled": [False] * len(names)} | hover("{y}, control: {x:.4f}")
         drops.append(points(single.control, names, "a random step of its size", theme.VERMILION, "diamond", **style))
     panels = [Panel(drops, x={"title": "drop in accuracy", "range": [0, 1.05]}, y=down)]
     note = "Bars: 95% bootstrap intervals; diamonds: mean of steps of the same size in random directions"

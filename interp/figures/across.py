@@ -111,7 +111,7 @@ def _table(result: ModelTable) -> Panel:
     missing = [[1 if isinstance(answer, DoesNotApply) else None for answer, _ in line] for line in answers]
     pairs = [list(zip(*lines, strict=True)) for lines in zip(colours, texts, strict=True)]
     inside = [["" if colour is None else text for colour, text in line] for line in pairs]
-    style = {"limits": _LIMITS, "gap": 2, "hoverinfo": "skip", "hoverongaps": False}
+    style: dict[str, Any] = {"limits": _LIMITS, "gap": 2, "hoverinfo": "skip", "hoverongaps": False}
     # Gaps of a heatmap have neither text nor hover: invisible points carry both for every cell.
     beside = ["" if colour is not None else text for line in pairs for colour, text in line]
     flat = [(x, y) for y in rows for x in columns]
@@ -184,7 +184,7 @@ def _places(result: ModelTable, span: int) -> Panel:
                 f"{{model}}: {{share:.3f}} on {place if trained else f'{place}, untrained twin'}",
                 model=names, share=values,
             )  # fmt: skip
-            style = {"base": base, "offset": offset, "width": width, "marker": {"line": {"width": 0}}}
+            style: dict[str, Any] = {"base": base, "offset": offset, "width": width, "marker": {"line": {"width": 0}}}
             style |= {"opacity": 1 if trained else 0.55, "showlegend": trained}
             rows = list(range(len(names)))
             layers.append(bars(values, rows, place, _PLACE_COLOURS[place], across=True, **style, **said))
@@ -207,7 +207,9 @@ def _chains(result: ModelTable, span: int) -> Panel:
             hovers[at] = (
                 f"{name}, chain length {part.name}: {value_text(part.value, 'share')}{interval}, n = {part.n:,}"
             )
-    style = {"text": texts, "letters": 11, "gap": 2, "hoverongaps": False} | hover("{said}", said=hovers)
+    style: dict[str, Any] = {"text": texts, "letters": 11, "gap": 2, "hoverongaps": False} | hover(
+        "{said}", said=hovers
+    )
     layer = cells(z, lengths, list(range(len(result.rows))), limits=_LIMITS, **style)
     x = {"title": "length of the longest carry chain", "dtick": 1}
     return Panel([layer], "right answers by carry-chain length", x, _rows(result, shown=span == 2), span=span)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -22,10 +24,12 @@ def figure_attack(result: Attack) -> go.Figure:
     for search in SEARCHES:
         colour, dash, symbol = _STYLE[search]
         runs, margins = (np.array(x, dtype=float) for x in zip(*result.history[search], strict=True))
-        steps = {"line": {"shape": "hv"}} | hover("{x:,} runs: {y:.3f}", extra=search)
+        steps: dict[str, Any] = {"line": {"shape": "hv"}} | hover("{x:,} runs: {y:.3f}", extra=search)
         after = [*runs, result.runs], _drawn(np.append(margins, margins[-1]))
         runs_of.append(curve(*after, search, colour, dash, 2.5, **steps))
-        outline = {"marker": {"line": {"color": colour, "width": 2}}} | hover("{x}: {y:.3f}", extra=search)
+        outline: dict[str, Any] = {"marker": {"line": {"color": colour, "width": 2}}} | hover(
+            "{x}: {y:.3f}", extra=search
+        )
         smallest = _drawn(result.margins["by_target"].sel(search=search).values)
         by_target.append(points(targets, smallest, search, colour, symbol, **outline))
     x = {"title": "runs (a gradient counts as three)", "type": "log", "exponentformat": "power"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -86,7 +87,7 @@ def curve(result: Circuit) -> go.Figure:
     for name, colour, symbol in zip(result.metrics, _CURVES, ("circle", "square", "diamond", "cross"), strict=False):
         values, low, high = (result.curve.sel(metric=name, stat=stat).values for stat in ("value", "low", "high"))
         spread.update((float(values.min()), float(values.max())))
-        style = {"symbol": symbol, "size": 7, "ends": (low, high)} | hover("{x} edges: {y:.3f}")
+        style: dict[str, Any] = {"symbol": symbol, "size": 7, "ends": (low, high)} | hover("{x} edges: {y:.3f}")
         layers.append(line(sizes, values, f"{result.found.method} search, {spoken(name)}", colour, **style))
     marks = [
         vline(result.found.size, f"the circuit, {result.found.size} edges", colour=theme.VERMILION),
@@ -158,7 +159,12 @@ def _box(node: _Node, inside: bool) -> Mark:
     """A part of the model; one outside of the circuit is grey."""
     text, size = (f"<b>{node.text}</b>" if inside else node.text), 12
     ink, border, ground = (theme.BLACK, theme.BLACK, "#E8F1FA") if inside else ("#9A9A9A", theme.LIGHT, "white")
-    style = {"borderpad": 5, "borderwidth": 1.5 if inside else 1, "bordercolor": border, "bgcolor": ground}
+    style: dict[str, Any] = {
+        "borderpad": 5,
+        "borderwidth": 1.5 if inside else 1,
+        "bordercolor": border,
+        "bgcolor": ground,
+    }
     return label(node.x, node.y, text, size, ink, **style)
 
 
@@ -188,7 +194,7 @@ def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[g
         f"{spoken(str(name))}: {value:.3f} [{low:.3f}, {high:.3f}]"
         for name, (value, low, high) in zip(drops.metric.values, drops.values, strict=True)
     ]
-    style = {"opacity": 0.75, "line": {"simplify": False}, "legendgroup": legend} | hover("{text}")
+    style: dict[str, Any] = {"opacity": 0.75, "line": {"simplify": False}, "legendgroup": legend} | hover("{text}")
     width = 1.2 + 8 * float(np.clip(np.abs(lost).max(), 0, 1))
     text = "<br>".join((f"<b>{edge.name}</b>, lost without it", *lines))
     layer = line(x, y, legend, colour, dash, width, text=[text] * len(t), **style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,7 +109,11 @@ def _units(result: Comparison) -> Panel:
             total = values.digit_sum.values + values.carry_in.values
             for carry, with_ in ((0, "without"), (1, "with")):
                 at = np.flatnonzero(values.carry_in.values == carry)
-                style = {"symbol": ("circle", "circle-open")[which], "legendgroup": str(pair.a), "legend": "legend"}
+                style: dict[str, Any] = {
+                    "symbol": ("circle", "circle-open")[which],
+                    "legendgroup": str(pair.a),
+                    "legend": "legend",
+                }
                 style |= hover(f"{name} of {_OF[which]}, {with_} carry in, column total {{x}}: {{y:.3f}}")
                 style |= {"mode": "markers" if carry else "lines", "showlegend": carry == which == 0}
                 layers.append(curve(total[at], level[at], series, colour, ("solid", "dot")[which], **style))
@@ -137,11 +142,12 @@ def _digits(result: Comparison) -> Panel:
         if digits.circle is not None:
             said = f"{name}: radius {digits.circle.radius:.2f}, {_degrees(digits.circle.stride)} a digit"
         numbers = np.arange(len(digits.points))
-        style = {"legend": "legend2"} | hover("digit {digit}: ({x:.3f}, {y:.3f})", digit=numbers)
+        style: dict[str, Any] = {"legend": "legend2"} | hover("digit {digit}: ({x:.3f}, {y:.3f})", digit=numbers)
         length = np.maximum(np.linalg.norm(digits.points, axis=1, keepdims=True), 1e-300)
+        names = digits.points * (1 + aside * reach / length)
         layers += [
-            points(*digits.points.T, said, colour, symbol, size, **style),
-            words(*(digits.points * (1 + aside * reach / length)).T, [str(digit) for digit in numbers], colour),
+            points(digits.points[:, 0], digits.points[:, 1], said, colour, symbol, size, **style),
+            words(names[:, 0], names[:, 1], [str(digit) for digit in numbers], colour),
         ]
     x, y = (
         {"title": f"plane axis {i}", "zeroline": False, "range": [float(m - reach), float(m + reach)]}
@@ -169,7 +175,9 @@ def _distances(rows: pd.DataFrame, quantities: list[str]) -> Panel:
         ("distance", "distance", "circle", theme.BLUE),
     ):
         p = [f", p = {p:.3f}" if not np.isnan(p) else "" for p in rows.get(f"p_{column}", [np.nan] * len(rows))]
-        style = {"legend": "legend3"} | hover(f"{{y}}, {{which}}: {name} {{x:.4f}}{{p}}", which=which, p=p)
+        style: dict[str, Any] = {"legend": "legend3"} | hover(
+            f"{{y}}, {{which}}: {name} {{x:.4f}}{{p}}", which=which, p=p
+        )
         layers.append(points(rows[column], rows["quantity"], name, colour, symbol, 10, **style))
     y = {"autorange": "reversed", "tickfont": {"size": 12}, "tickmode": "array", "tickvals": quantities}
     title = "distances: 0 the same, 1 nothing in common"
@@ -183,7 +191,7 @@ def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
         y = next(iter(figure.select_yaxes(row=row, col=column))).domain[0]
         place = {"x": x, "y": y - (50 if row == n_pairs + 1 else 30) / total, "xanchor": "left", "yanchor": "top"}
         orientation = "h" if name == "legend3" else "v"
-        style = {"orientation": orientation, "font": {"size": 12}, "tracegroupgap": 0}
+        style: dict[str, Any] = {"orientation": orientation, "font": {"size": 12}, "tracegroupgap": 0}
         figure.update_layout({name: style | place})
 
 
@@ -196,7 +204,10 @@ def _numbers(numbers: pd.DataFrame) -> go.Table:
         columns.append(names.tolist())
         columns += [[f"{value:.4g}" for value in block[column]] for column in ("a", "b", "difference")]
     header = ["number", "a", "b", "a - b"] * 2
-    style = {"align": ["left", "right", "right", "right"] * 2, "font": {"family": theme.FONT, "size": 12}}
+    style: dict[str, Any] = {
+        "align": ["left", "right", "right", "right"] * 2,
+        "font": {"family": theme.FONT, "size": 12},
+    }
     return go.Table(
         header={"values": header, "fill": {"color": theme.LIGHT}, "height": 24, **style},
         cells={"values": columns, "fill": {"color": "white"}, "height": 22, **style},

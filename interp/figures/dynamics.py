@@ -47,7 +47,7 @@ def grokking_curves(result: GrokkingCurves) -> go.Figure:
             x += [*steps[keep].tolist(), None]
             y += [*exact[keep].astype(float).round(4).tolist(), None]
             label += [seed] * (len(keep) + 1)
-        style = {"opacity": opacity, "text": label} | hover("seed {text}, step {x:,}: {y:.4f}")
+        style: dict[str, Any] = {"opacity": opacity, "text": label} | hover("seed {text}, step {x:,}: {y:.4f}")
         lines += [curve(x, y, name, colour, width=width, **style)] if members else []
     y = {"title": "exact match on validation problems", "range": [-0.02, 1.03]}
     return compose([Panel(lines, x=_STEPS, y=y)], result.sentence(), result.provenance, width=900, height=520)
@@ -64,7 +64,7 @@ def run_curves(result: RunCurves) -> go.Figure:
         here, chosen = result.table.sel(seed=seed), seed == result.chosen
         colour, width = (theme.VERMILION, 2.5) if chosen else (theme.GREY, 1)
         for column, dash, words_ in shown:
-            style = {"opacity": 1 if chosen else 0.6, "showlegend": chosen}
+            style: dict[str, Any] = {"opacity": 1 if chosen else 0.6, "showlegend": chosen}
             style |= hover(f"seed {seed}, step {{x:,}}: {words_} {{y:.4f}}")
             name = f"{words_}, seed {seed}, in the zoo"
             lines.append(curve(here.step.values, here[column].values.round(4), name, colour, dash, width, **style))
@@ -84,7 +84,7 @@ def grokking_comparison(result: GrokkingComparison) -> go.Figure:
             values = curves.sel(seed=seed).values
             keep = ~np.isnan(values)
             colour, width, opacity = (theme.VERMILION, 2, 0.9) if seed in first else (theme.GREY, 0.8, 0.35)
-            style = {"opacity": opacity} | hover(f"seed {seed}, step {{x:,}}: {{y:.4f}}")
+            style: dict[str, Any] = {"opacity": opacity} | hover(f"seed {seed}, step {{x:,}}: {{y:.4f}}")
             x, y = curves.step.values[keep], values[keep].round(4)
             lines.append(curve(x, y, None, colour, width=width, **style))
         axis = {"range": [-0.02, 1.03], "title": "" if panels else "exact match, uniform validation"}

@@ -30,7 +30,7 @@ def circle(result: CircleFit) -> go.Figure:
             [cx], [cy], f"centre ({round(cx, 3) + 0.0:.3f}, {round(cy, 3) + 0.0:.3f})", theme.GREY, "cross-thin", 11,
             hoverinfo="skip",
         ),
-        points(*points_.T, "table rows", size=11, rim="white", text=labels, **said),
+        points(points_[:, 0], points_[:, 1], "table rows", size=11, rim="white", text=labels, **said),
     ]  # fmt: skip
     marks = [
         label(*at, f"<b>{name}</b>", 14)

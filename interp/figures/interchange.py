@@ -92,7 +92,7 @@ def which_algorithm(result: WhichAlgorithm) -> go.Figure:
     for carry, colour in _CARRY_COLOURS.items():
         name = f"carry {carry}".replace("-", "−") if carry != "other" else "no such carry"
         said = hover(f"difference {{x}}: {carry} in {{y:.3f}} of {{n:,}}", n=table["n"])
-        style = {"base": base, "legend": "legend2", "offsetgroup": "carries"} | said
+        style: dict[str, Any] = {"base": base, "legend": "legend2", "offsetgroup": "carries"} | said
         implied.append(bars(table["difference"], table[carry], name, colour, **style))
         base = base + table[carry].values
     share = {"range": [0, 1.08], "tickvals": QUARTERS}
@@ -145,7 +145,7 @@ def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
             "column {x}: {y:.4f} (loss {loss:.4f} nats, {right:.3f} of digits right, n = {n:,})",
             loss=rows["loss"], right=rows["right"], n=rows["n"],
         )  # fmt: skip
-        style = {"symbol": "circle", "size": 9, "ends": (rows["low"], rows["high"])} | said
+        style: dict[str, Any] = {"symbol": "circle", "size": 9, "ends": (rows["low"], rows["high"])} | said
         lines.append(curve(rows["column"], rows["recovered"], f"resampled {name}", colour, width=1.5, **style))
     panel = Panel(
         lines, x={"title": "column predicted (0 is the units)", "dtick": 1}, y="share of the loss recovered",

@@ -213,7 +213,7 @@ def circle(centre: Any, radius: Number, name: str | None = None, **style: Any) -
 def _intervals(
     x: Any, y: Any, ends: Ends | None, ends_x: Ends | None, colour: Any, bar: dict[str, Any] | None
 ) -> dict[str, Any]:
-    style = {"color": colour if isinstance(colour, str) else theme.BLACK} | (bar or {})
+    style: dict[str, Any] = {"color": colour if isinstance(colour, str) else theme.BLACK} | (bar or {})
     error = {}
     if ends is not None:
         error["error_y"] = theme.error_bars(y, *ends, **style)

@@ -122,7 +122,7 @@ def linear_probes(result: LinearProbes) -> go.Figure:
             layers.append(curve(*at, dash, symbol=symbol, size=9, **style) if dash else points(*at, symbol, **style))
         lowest = min(0.0, float(table[["score", "accuracy"]].min().min()))
         axis = {"range": [max(lowest, -1.0) - 0.05, 1.06]}
-        panels.append(Panel(layers, SIGNALS.get(signal, signal), {"type": "category"}, axis))
+        panels.append(Panel(layers, str(SIGNALS.get(signal, signal)), {"type": "category"}, axis))
     rows = -(-len(signals) // columns)
     note = f"Read at {result.place}, on pairs of digits never seen. Intervals: pairs of digits are clusters"
     return compose(

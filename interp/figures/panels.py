@@ -167,12 +167,12 @@ def _fill(figure: go.Figure, panel: Panel, where: dict[str, int]) -> None:
         figure.add_trace(layer, **where)
     grid = next((layer for layer in panel.layers if layer.type == "heatmap"), None)
     for letter, axis, update in (("x", panel.x, figure.update_xaxes), ("y", panel.y, figure.update_yaxes)):
-        style = {"title": axis} if isinstance(axis, str) else dict(axis)
+        style: dict[str, Any] = {"title": axis} if isinstance(axis, str) else dict(axis)
         if grid is not None:
             labels = grid[letter] if grid[letter] is not None else ()
             names = {"type": "category"} if len(labels) and all(isinstance(name, str) for name in labels) else {}
             down = {"autorange": "reversed"} if letter == "y" and "range" not in style else {}
-            style = {"showgrid": False, "zeroline": False} | down | names | style
+            style: dict[str, Any] = {"showgrid": False, "zeroline": False} | down | names | style
         if style.get("title") == "":
             del style["title"]
         if style.pop("square", False):

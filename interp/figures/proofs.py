@@ -62,7 +62,7 @@ def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any]
     bar = {"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]}
     logs = np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan)
     text = written(np.where(z > 0, z, np.nan))
-    style = {"scale": _SCALE, "limits": (low, high), "text": text, "letters": 11, "bar": bar}
+    style: dict[str, Any] = {"scale": _SCALE, "limits": (low, high), "text": text, "letters": 11, "bar": bar}
     layers: list[Any] = [cells(logs, columns, rows, **style, **hover("{x} = {y}<br>{problem}", problem=said))]
     wrong = np.argwhere(z <= 0)
     if len(wrong):

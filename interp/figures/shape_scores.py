@@ -29,7 +29,7 @@ def exact_match_by_shape(result: ShapeScores) -> go.Figure:
     layers.append(
         points(
             labels, [rate.accuracy for rate in rates], f"seed {chosen}, in the zoo", size=10,
-            ends=tuple(zip(*(rate.interval for rate in rates), strict=True)),
+            ends=([rate.interval[0] for rate in rates], [rate.interval[1] for rate in rates]),
             text=[f"{rate.correct:,} of {rate.n:,}" for rate in rates], **hover(f"seed {chosen}, {{x}}: {{text}}"),
         )
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -123,7 +124,9 @@ def _marks(result: Swaps, source: str, measure: str) -> list[go.Scatter]:
         + (f"<br>p against untrained {row.p_untrained:.3f}" if row.p_untrained == row.p_untrained else "")
         for row in rows.itertuples()
     ]
-    style = {"text": said, "marker": {"line": {"width": 2, "color": colour}}} | hover("{text}", extra=name)
+    style: dict[str, Any] = {"text": said, "marker": {"line": {"width": 2, "color": colour}}} | hover(
+        "{text}", extra=name
+    )
     if source in ("swapped", "stitched"):
         style |= {"ends_x": (rows[ends[0]].clip(lower=-1.0), rows[ends[1]]), "bar": {"thickness": 1.5}}
     values = rows[measure].astype(float).clip(lower=-1.0)

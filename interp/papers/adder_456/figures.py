@@ -59,7 +59,7 @@ def pattern_ablation(result: PatternAblation) -> go.Figure:
     lines = []
     for (pattern, rates), (colour, symbol, size) in zip(result.rates.items(), _PATTERNS, strict=True):
         values, ends, text = _rates(list(rates.values()))
-        style = {"ends": ends, "text": text} | hover(f"{pattern}, chain {{x}}: {{text}}")
+        style: dict[str, Any] = {"ends": ends, "text": text} | hover(f"{pattern}, chain {{x}}: {{text}}")
         lines.append(curve(list(rates), values, pattern, colour, width=1.5, symbol=symbol, size=size, **style))
     y = {"title": "whole answers right", "range": [-0.03, 1.05]}
     panel = Panel(lines, x={"title": "longest carry chain", "dtick": 1}, y=y)
@@ -95,7 +95,9 @@ def carry_routes(result: CarryRoutes) -> go.Figure:
     ):
         values, ends, _ = _rates([result.rate(kind, route) for route in ROUTES])
         text = [f"{value:.1%}" if value > 0.002 else "" for value in values]
-        style = {"text": text, "textposition": "outside", "textfont": {"size": 10}} | hover(f"{name}, {{y}}: {{x:.3f}}")
+        style: dict[str, Any] = {"text": text, "textposition": "outside", "textfont": {"size": 10}} | hover(
+            f"{name}, {{y}}: {{x:.3f}}"
+        )
         layers.append(bars(values, list(ROUTES), name, colour, across=True, ends=ends, **style))
     x = {"title": "predictions that become the other problem's digit", "tickformat": ".0%", "range": [0, 1.12]}
     panel = Panel(layers, x=x, y={"autorange": "reversed"})

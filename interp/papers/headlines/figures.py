@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
@@ -57,7 +57,7 @@ def figure_headlines(result: Headlines) -> go.Figure:
             "{claim}<br>printed {printed}, ours {ours}", "%{x:.3g}", claim=[row.headline.claim for row in rows],
             printed=[row.headline.printed for row in rows], ours=[row.shown for row in rows],
         )  # fmt: skip
-        style = {"legendgroup": name, "marker": {"line": {"width": 1.5}}} | said
+        style: dict[str, Any] = {"legendgroup": name, "marker": {"line": {"width": 1.5}}} | said
         x, y = [ratios[row] for row in rows], [heights[row] for row in rows]
         compared += [points(x, y, None, colour, "diamond-open" if small else "circle", 8, **style)] if rows else []
     decades = range(-3, 4)

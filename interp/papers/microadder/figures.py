@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -23,7 +25,11 @@ def figure_gap(result: DiscoverabilityGap) -> go.Figure:
     for kind, colour in _COLOURS.items():
         rows = result.table[result.table.made == kind]
         symbols = [_SYMBOLS.get(rung, "x-thin-open") for rung in rows.rung]
-        style = {"mode": "markers+text", "text": rows.numbers.astype(str), "textposition": "middle right"}
+        style: dict[str, Any] = {
+            "mode": "markers+text",
+            "text": rows.numbers.astype(str),
+            "textposition": "middle right",
+        }
         style |= {"cliponaxis": False} | hover("{y}: {x} numbers, {rung}", rung=rows.rung)
         layers.append(points(rows.numbers, rows.model, kind, colour, symbols, 11, **style))
     order = result.table.model.tolist()

@@ -132,7 +132,7 @@ def patching_check(result: PatchingCheck) -> go.Figure:
             heads = np.repeat([f"head {head}" for head in range(estimate.shape[1])], estimate.shape[2])
             for i in range(len(estimate)):
                 said = hover(f"layer {i}, {{text}}: estimated {{x:.4f}}, real {{y:.4f}}")
-                style = {"opacity": 0.6, "text": heads} | said
+                style: dict[str, Any] = {"opacity": 0.6, "text": heads} | said
                 x, y = estimate[i].ravel(), real[i].ravel()
                 layers.append(points(x, y, f"layer {i}", theme.SEVEN[i % 7], theme.SYMBOLS[i % 7], 5, **style))
             panels.append(

@@ -37,7 +37,7 @@ def loss_by_keys(
     layers = []
     for i, (name, line) in enumerate(lines.items(), 1):
         keys = [k for k in order if k in line]
-        style = {"symbol": "circle", "size": 7} | hover("top {x}: {y:.4f}")
+        style: dict[str, Any] = {"symbol": "circle", "size": 7} | hover("top {x}: {y:.4f}")
         layers.append(curve(keys, [line[k] for k in keys], name, COLOURS[i % len(COLOURS)], **style))
     x = {"title": "keys that take part", "type": "category", "categoryorder": "array", "categoryarray": order}
     panel = Panel(layers, x=x, y=f"{loss} (nats a character)")

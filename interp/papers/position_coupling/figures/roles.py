@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -82,7 +84,7 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
     frames = []
     for reference, head in matched.items():
         far = float(result.pairs.distance.sel(reference=reference)) >= 0.5
-        style = {"width": 3, "dash": "dot"} if far else {"width": 4}
+        style: dict[str, Any] = {"width": 3, "dash": "dot"} if far else {"width": 4}
         frames.append(frame(others.index(reference), heads.index(head), theme.ORANGE, **style))
     panels = [
         Panel(
@@ -127,7 +129,9 @@ def _profiles(result: CoupledComparison, matched: dict[str, str], rest: list[str
     layers = []
     for index, group in enumerate(result.profile.group.values.tolist()):
         name, colour = _GROUPS[group]
-        style = {"marker": {"line": {"color": "white", "width": 1}}} | hover(f"{{y}}: {{x:.3f}} on {name}")
+        style: dict[str, Any] = {"marker": {"line": {"color": "white", "width": 1}}} | hover(
+            f"{{y}}: {{x:.3f}} on {name}"
+        )
         shares = [values[index] for _, values in rows]
         layers.append(bars(shares, [row for row, _ in rows], name, colour, across=True, **style))
     return layers
@@ -163,7 +167,7 @@ def head_writes(result: HeadWrites) -> go.Figure:
         row = result.table.sel(layer=i, head=h)
         said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {float(row.line):.0%} of the variance")
         line = result.line_of.sel(layer=i, head=h).values
-        style = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
+        style: dict[str, Any] = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
         linear = float(row.linear)
         panels.append(
             Panel(
@@ -199,7 +203,9 @@ def attended_growth(result: AttendedGrowth, measure: str = "keys") -> go.Figure:
     for index, unit in enumerate(units):
         values, high = (table[f"{measure}{end}"].sel(unit=unit).values for end in ("", "_high"))
         slope, low, top = (round(float(fits[k].sel(unit=unit)), 2) + 0.0 for k in ("slope", "low", "high"))
-        style = {"symbol": _EIGHT_SYMBOLS[index % 8], "size": 9} | hover(f"{unit}, {{x}} operands: {{y:.2f}}")
+        style: dict[str, Any] = {"symbol": _EIGHT_SYMBOLS[index % 8], "size": 9} | hover(
+            f"{unit}, {{x}} operands: {{y:.2f}}"
+        )
         style |= {"error_y": {"array": high - values, "color": _EIGHT[index % 8], "thickness": 1.5, "width": 0}}
         look = (_EIGHT[index % 8], "solid", 1.5)
         if unit == "any head":

@@ -70,7 +70,9 @@ def carry_path(result: CarryPath) -> go.Figure:
 def _along_the_stream(rows: pd.DataFrame, position: str, value: str, said: str, **fields: Any) -> go.Scatter:
     """A line over the layers of one position's stream with its intervals."""
     colour, dash, symbol = LINES[position]
-    style = {"ends": (rows.low, rows.high), "symbol": symbol, "size": 9} | hover(f"{position}, {{x}}: {said}", **fields)
+    style: dict[str, Any] = {"ends": (rows.low, rows.high), "symbol": symbol, "size": 9} | hover(
+        f"{position}, {{x}}: {said}", **fields
+    )
     return curve(rows.site, rows[value], f"at {position}", colour, dash, **style)
 
 

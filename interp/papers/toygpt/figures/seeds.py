@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -82,7 +84,7 @@ def seeds_apart(result: SeedComparison, step: int = BUDGET) -> go.Figure:
         gaps[label] = largest_gap(values.to_numpy())
         ties = values.groupby(values.round(2)).cumcount().to_numpy()  # near-equal seeds stand below each other
         said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))
-        style = {"opacity": 0.8, "showlegend": False} | said
+        style: dict[str, Any] = {"opacity": 0.8, "showlegend": False} | said
         layers.append(points(values.to_numpy(), row + 0.12 * ties, label, colour, symbol, 11, **style))
         if step == BUDGET:
             said = hover(f"{label}, the paper's run: {{x:.1%}}")
