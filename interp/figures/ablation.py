@@ -83,7 +83,7 @@ def _signed(value: float) -> str:
 def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure:
     """Effect by unit and signal; cells say which share stays right on columns without and with the signal."""
     table = result.table.isel(unit=_largest(result.table.effect.values, most))
-    beyond = np.abs(table.effect.values) > table.chance.values
+    beyond = (np.abs(table.effect.values) > table.chance.values).tolist()
     text = [[_cell(*cell) for cell in zip(*row, strict=True)] for row in zip(table.ablated.values, beyond, strict=True)]
     units, signals = table.unit.values.tolist(), table.signal.values.tolist()
     numbers = zip(signals, table.n.values, strict=True)
