@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.causal.ablation.dissociation import DoubleDissociation
 from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
@@ -15,10 +14,12 @@ from interp.core.signal_measures import signal_name
 from interp.core.strata import ALL
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, bound, cells, hover, points, written
+from interp.figures.panels import Panel, compose
 
 LOSS_RED = "RdBu_r"  # what is lost is red, what is gained blue
 _MOST_LISTED = 3
-_CONTROL = {"symbol": "diamond", "size": 7, "color": "white", "line": {"color": theme.VERMILION, "width": 1.5}}
+_UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
 
 
 @drawing(ComponentAblation)
@@ -26,53 +27,41 @@ def component_ablation(result: ComponentAblation, metric: str | None = None, mos
     """Drop by component and stratum, a panel a replacement; the ``most`` components that count most."""
     metric = result.choose("metric", metric)
     table = result.table.sel(metric=metric)
-    size = np.abs(table["drop"].sel(stratum=ALL).fillna(0).values).max(1)
-    kept = np.sort(np.argsort(-size, kind="stable")[:most])
-    table = table.isel(component=kept)
+    table = table.isel(component=_largest(table["drop"].sel(stratum=ALL).values, most))
     strata = [name for name in table.stratum.values.tolist() if int(table.n.sel(stratum=name))]
     table = table.sel(stratum=strata)
     methods, components = table.replacement.values.tolist(), table.component.values.tolist()
-    largest = float(np.nanmax(np.abs(table["drop"].values))) or 1.0
-    figure = make_subplots(
-        rows=len(methods), cols=1, shared_xaxes=True,
-        vertical_spacing=36 / (len(methods) * (36 + 24 * len(components))),
-        subplot_titles=[f"<b>{VERB[method]}</b>" for method in methods],
-    )  # fmt: skip
     ticks = [f"{name}<br>n = {int(table.n.sel(stratum=name)):,}" for name in strata]
-    for row, method in enumerate(methods, start=1):
+    panels = []
+    for method in methods:
         part = table.sel(replacement=method)
-        shown = [[_signed(value) for value in line] for line in part["drop"].values]
-        figure.add_heatmap(
-            z=part["drop"].values,
-            x=ticks,
-            y=components,
-            text=shown,
-            texttemplate="%{text}",
-            textfont={"size": 11},
-            customdata=np.stack([part[key].values for key in ("value", "low", "high", "control")], -1),
-            hovertemplate="%{y}, %{x}<br>drop %{z:.4f}; leaves %{customdata[0]:.4f} "
-            "[%{customdata[1]:.4f}, %{customdata[2]:.4f}], a random change as long %{customdata[3]:.4f}<extra></extra>",
-            coloraxis="coloraxis",
-            xgap=1,
-            ygap=1,
-            row=row,
-            col=1,
+        said = hover(
+            "{y}, {x}<br>drop {z:.4f}; leaves {value:.4f} [{low:.4f}, {high:.4f}], a random change as long "
+            "{control:.4f}",
+            **{name: part[name].values for name in ("value", "low", "high", "control")},
         )
-    figure.update_yaxes(autorange="reversed", tickfont={"size": 12})
-    figure.update_xaxes(tickangle=-60, tickfont={"size": 11})
-    figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": theme.BLACK})
-    bar = _bar(
-        f"drop in {metric}", lenmode="pixels", len=min(400, 24 * len(components) * len(methods)), y=1, yanchor="top"
-    )
-    figure.update_layout(coloraxis={"colorscale": LOSS_RED, "cmin": -largest, "cmax": largest, "colorbar": bar})
+        layer = cells(
+            part["drop"].values, ticks, components, scale=LOSS_RED, signed=bound(table["drop"]),
+            text=written(part["drop"], _signed), letters=11, bar=f"drop in {metric}", **said,
+        )  # fmt: skip
+        below = {"tickangle": -60, "tickfont": {"size": 11}}
+        panels.append(Panel([layer], f"<b>{VERB[method]}</b>", below, {"tickfont": {"size": 12}}))
     left_out = result.table.sizes["component"] - len(components)
     note = f"Cells: {metric} of the whole model minus {metric} without the component, on the same examples"
     if left_out:
         note = f"The {len(components)} of {left_out + len(components)} components that count most. {note}"
-    height = 320 + len(methods) * (36 + 24 * len(components))
-    figure = theme.finish(figure, _component_title(result, metric), result.provenance, 960, height, note)
-    left = 30 + 7 * max(map(len, components))
-    return figure.update_layout(margin={"l": left, "b": 130}, width=990 + left)
+    left, rows = 30 + 7 * max(map(len, components)), 24 * len(components)
+    figure = compose(
+        panels, _component_title(result, metric), result.provenance, note=note, width=990 + left,
+        plots=len(methods) * rows + (len(methods) - 1) * 36, gaps=(0, 36), shared="x", margin={"l": left, "b": 130},
+    )  # fmt: skip
+    return figure.update_annotations(x=0, xanchor="left")
+
+
+def _largest(values: np.ndarray, most: int) -> np.ndarray:
+    """The rows with the largest sizes, in their order."""
+    size = np.nan_to_num(np.abs(values)).max(1)
+    return np.sort(np.argsort(-size, kind="stable")[:most])
 
 
 def _component_title(result: ComponentAblation, metric: str) -> str:
@@ -85,62 +74,38 @@ def _component_title(result: ComponentAblation, metric: str) -> str:
 
 
 def _signed(value: float) -> str:
-    if np.isnan(value):
-        return ""
     if value == 0:
         return "0"
     return f"{value:.2f}" if abs(value) < 9.95 else f"{value:.0f}"
 
 
-def _bar(text: str, **style: Any) -> dict[str, Any]:
-    title = {"text": f"<br>{text}", "side": "right", "font": {"size": 12}}  # the break keeps it off the ticks
-    return {"title": title, "thickness": 14, "tickfont": {"size": 11}} | style
-
-
 @drawing(DoubleDissociation)
 def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure:
     """Effect by unit and signal; cells say which share stays right on columns without and with the signal."""
-    table = result.table
-    kept = np.sort(np.argsort(-np.nanmax(np.abs(table.effect.fillna(0).values), 1), kind="stable")[:most])
-    table = table.isel(unit=kept)
-    ablated, effect = table.ablated.values, table.effect.values
-    beyond = np.abs(effect) > table.chance.values
-    text = [[_cell(ablated[u, s], bool(beyond[u, s])) for s in range(effect.shape[1])] for u in range(effect.shape[0])]
+    table = result.table.isel(unit=_largest(result.table.effect.values, most))
+    beyond = (np.abs(table.effect.values) > table.chance.values).tolist()
+    text = [[_cell(*cell) for cell in zip(*row, strict=True)] for row in zip(table.ablated.values, beyond, strict=True)]
     units, signals = table.unit.values.tolist(), table.signal.values.tolist()
-    figure = go.Figure()
-    figure.add_heatmap(
-        z=effect,
-        x=[
-            f"{signal_name(s)}<br>n = {int(n[0]):,} / {int(n[1]):,}"
-            for s, n in zip(signals, table.n.values, strict=True)
-        ],
-        y=units,
-        text=text,
-        texttemplate="%{text}",
-        textfont={"size": 12},
-        customdata=np.stack((table.effect_low, table.effect_high, table.effect_apart, table.p_value, table.chance), -1),
-        hovertemplate="%{y}, %{x}<br>effect %{z:.4f} [%{customdata[0]:.4f}, %{customdata[1]:.4f}]<br>rivals held fixed "
-        "%{customdata[2]:.4f}<br>permutation p %{customdata[3]:.3f}, by chance below %{customdata[4]:.4f}"
-        "<extra></extra>",
-        colorscale=LOSS_RED,
-        zmin=-1,
-        zmax=1,
-        colorbar=_bar("drop with minus drop without"),
-        xgap=2,
-        ygap=2,
-    )
-    figure.update_yaxes(autorange="reversed", title=f"unit, {VERB[result.method]}")
-    figure.update_xaxes(side="bottom", title="signal in the column (n: columns without / with it)")
-    figure = theme.finish(
-        figure,
-        _dissociation_title(result),
-        result.provenance,
-        160 + 7 * max(map(len, units)) + 145 * len(signals),
-        300 + 34 * len(units),
+    numbers = zip(signals, table.n.values, strict=True)
+    said = hover(
+        "{y}, {x}<br>effect {z:.4f} [{low:.4f}, {high:.4f}]<br>rivals held fixed {apart:.4f}<br>permutation p {p:.3f}, "
+        "by chance below {chance:.4f}",
+        low=table.effect_low, high=table.effect_high, apart=table.effect_apart, p=table.p_value, chance=table.chance,
+    )  # fmt: skip
+    layer = cells(
+        table.effect.values, [f"{signal_name(s)}<br>n = {int(n[0]):,} / {int(n[1]):,}" for s, n in numbers], units,
+        scale=LOSS_RED, signed=1.0, text=text, bar="drop with minus drop without", gap=2, **said,
+    )  # fmt: skip
+    x = "signal in the column (n: columns without / with it)"
+    note = (
         "Cells: share of answer digits right without the unit, on columns without / with the signal. In brackets: no "
-        f"larger an effect than 95% of {result.draws:,} permutations of the signals",
+        f"larger an effect than 95% of {result.draws:,} permutations of the signals"
     )
-    return figure.update_layout(margin={"l": 70 + 7 * max(map(len, units)), "b": 90})
+    left = 70 + 7 * max(map(len, units))
+    return compose(
+        [Panel([layer], x=x, y=f"unit, {VERB[result.method]}")], _dissociation_title(result), result.provenance,
+        note=note, width=90 + left + 145 * len(signals), height=300 + 34 * len(units), margin={"l": left, "b": 90},
+    )  # fmt: skip
 
 
 def _cell(values: np.ndarray, beyond: bool) -> str:
@@ -163,68 +128,54 @@ def _dissociation_title(result: DoubleDissociation) -> str:
 def parameter_ablation(result: ParameterAblation, scale: str = "loss") -> go.Figure:
     """Pairs (drop below the diagonal, interaction above it) beside the drop of every single parameter."""
     check_scale(scale)
-    names = result.single.parameter.values.tolist()
-    paired = bool(result.pairs.data_vars)
-    figure = make_subplots(
-        rows=1, cols=2 if paired else 1, shared_yaxes=True, column_widths=[0.78, 0.22] if paired else [1.0],
-        horizontal_spacing=0.015,
+    single, names = result.single, result.single.parameter.values.tolist()
+    down = {"range": [len(names) - 0.5, -0.5], "tickfont": {"size": 10}, "dtick": 1}
+    said = hover(
+        "{y}: {trained:.4g} to {replaced:.4g}<br>accuracy {accuracy:.4f}, loss {loss:.3f}",
+        trained=single.trained, replaced=single.replaced_by, accuracy=single.accuracy, loss=single.loss,
     )  # fmt: skip
-    note = "Bars: 95% bootstrap intervals; diamonds: mean of steps of the same size in random directions"
-    if paired:
-        note = _add_pairs(figure, result, scale) + note
-    column = 2 if paired else 1
-    single = result.single
-    figure.add_bar(
-        x=single["drop"].values, y=names, orientation="h", marker={"color": theme.BLUE}, name="this parameter",
-        error_x=theme.error_bars(single["drop"], single.drop_low, single.drop_high, width=0, color=theme.BLACK),
-        customdata=np.stack((single.trained, single.replaced_by, single.accuracy, single.loss), -1),
-        hovertemplate="%{y}: %{customdata[0]:.4g} to %{customdata[1]:.4g}<br>accuracy %{customdata[2]:.4f}, "
-        "loss %{customdata[3]:.3f}<extra></extra>", row=1, col=column,
-    )  # fmt: skip
+    ends = (single.drop_low, single.drop_high)
+    drops = [bars(single["drop"], names, "this parameter", across=True, ends=ends, bar={"width": 0}, **said)]
     if not bool(single.control.isnull().all()):
-        figure.add_scatter(
-            x=single.control.values, y=names, mode="markers", name="a random step of its size",
-            marker=_CONTROL,
-            row=1, col=column,
-            hovertemplate="%{y}, control: %{x:.4f}<extra></extra>",
-        )  # fmt: skip
-    figure.update_yaxes(range=[len(names) - 0.5, -0.5], tickfont={"size": 10}, dtick=1)
-    figure.update_xaxes(title="drop in accuracy", range=[0, 1.05], row=1, col=column)
+        style: dict[str, Any] = {"size": 7, "filled": [False] * len(names)} | hover("{y}, control: {x:.4f}")
+        drops.append(points(single.control, names, "a random step of its size", theme.VERMILION, "diamond", **style))
+    panels = [Panel(drops, x={"title": "drop in accuracy", "range": [0, 1.05]}, y=down)]
+    note = "Bars: 95% bootstrap intervals; diamonds: mean of steps of the same size in random directions"
+    paired = bool(result.pairs.data_vars)
     if paired:
-        figure.update_xaxes(
-            tickangle=-90, tickfont={"size": 10}, dtick=1, range=[-0.5, len(names) - 0.5], showgrid=False, row=1, col=1
+        across = {"tickangle": -90, "tickfont": {"size": 10}, "dtick": 1, "range": [-0.5, len(names) - 0.5]}
+        panels.insert(0, Panel(_pairs(result, scale), x=across, y=down))
+        note = (
+            f"Above the diagonal: what a pair costs beyond its two singles, on the {scale} (colours end at the 95% "
+            f"quantile); below: what it costs. {note}"
         )
-    figure.update_layout(legend={"orientation": "h", "y": -0.1, "x": 1, "xanchor": "right"})
     side = 300 + 15 * len(names)
-    figure = theme.finish(
-        figure, _parameter_title(result), result.provenance, max(900, round(side * 1.35)), max(420, side), note
-    )
-    return figure.update_layout(margin={"l": 100, "r": 150 if paired else 30, "b": 110})
+    return compose(
+        panels, _parameter_title(result), result.provenance, note=note, columns=len(panels), shared="y",
+        width=max(900, round(side * 1.35)), height=max(420, side), widths=[0.78, 0.22] if paired else None,
+        gaps=(12, 0), margin={"l": 100, "r": 150 if paired else 30, "b": 110},
+        legend={"x": 1, "xanchor": "right", "y": -0.1},
+    )  # fmt: skip
 
 
-def _add_pairs(figure: go.Figure, result: ParameterAblation, scale: str) -> str:
-    """The two triangles of the heat map; returns what the picture's note has to say of them."""
-    names, p = result.single.parameter.values.tolist(), result.single.sizes["parameter"]
-    below = np.tri(p, k=-1, dtype=bool)
-    drop = np.where(below, result.pairs["drop"].values, np.nan)
-    values = result.pairs[f"interaction_{scale}"].values
-    limit = float(np.nanquantile(np.abs(values), 0.95)) or 1.0
-    unit = {"loss": "nats", "accuracy": "share", "logit": "logits"}[scale]
-    hover = "%{y} and %{x}<br>"
-    figure.add_heatmap(
-        z=drop, x=names, y=names, colorscale=theme.SEQUENTIAL, zmin=0, zmax=1, row=1, col=1, hoverongaps=False,
-        hovertemplate=hover + "drop %{z:.4f}<extra></extra>",
-        colorbar=_bar("below: drop in accuracy", x=1.01, y=0.24, len=0.45),
-    )  # fmt: skip
-    figure.add_heatmap(
-        z=np.where(below.T, values, np.nan), x=names, y=names, colorscale=LOSS_RED, zmin=-limit, zmax=limit,
-        hovertemplate=hover + "interaction %{z:.4f}<extra></extra>", hoverongaps=False, row=1, col=1,
-        colorbar=_bar(f"above: interaction, {unit}", x=1.01, y=0.76, len=0.45),
-    )  # fmt: skip
-    return (
-        f"Above the diagonal: what a pair costs beyond its two singles, on the {scale} (colours end at the 95% "
-        "quantile); below: what it costs. "
-    )
+def _pairs(result: ParameterAblation, scale: str) -> list[go.Heatmap]:
+    """The two triangles of the heat map."""
+    names = result.single.parameter.values.tolist()
+    below = np.tri(len(names), k=-1, dtype=bool)
+    interaction = result.pairs[f"interaction_{scale}"].values
+    limit = float(np.nanquantile(np.abs(interaction), 0.95)) or 1.0
+    bar = {"x": 1.01, "len": 0.45}
+    return [
+        cells(
+            np.where(below, result.pairs["drop"].values, np.nan), names, names, gap=0, hoverongaps=False,
+            bar=bar | {"title": "below: drop in accuracy", "y": 0.24}, **hover("{y} and {x}<br>drop {z:.4f}"),
+        ),
+        cells(
+            np.where(below.T, interaction, np.nan), names, names, scale=LOSS_RED, signed=limit, gap=0,
+            hoverongaps=False, bar=bar | {"title": f"above: interaction, {_UNITS[scale]}", "y": 0.76},
+            **hover("{y} and {x}<br>interaction {z:.4f}"),
+        ),
+    ]  # fmt: skip
 
 
 def _parameter_title(result: ParameterAblation) -> str:

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, hover, points, written
+from interp.figures.panels import Panel, compose, vline
 from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
@@ -23,58 +24,27 @@ def attention_by_role(result: AttentionByRole, layer: int | None = None, head: i
     targets, roles = table.target.values.tolist(), table.role.values.tolist()
     weight, n_keys = table.weight.values, table.n_keys.values
     shown = np.where(n_keys > 0, weight, np.nan)
-    text = [
-        [("" if not k else "<0.001" if w < 5e-4 else f"{w:.3f}") for w, k in zip(*rows, strict=True)]
-        for rows in zip(weight, n_keys, strict=True)
-    ]
-    gap = result.gap.sel(layer=layer, head=head)
-    with_gap = bool(gap.notnull().any())
-    columns = 2 if with_gap else 1
-    figure = make_subplots(
-        cols=columns, shared_yaxes=True, column_widths=[0.66, 0.34][:columns], horizontal_spacing=0.05
-    )
-    figure.add_heatmap(
-        x=roles,
-        y=targets,
-        z=shown,
-        text=text,
-        texttemplate="%{text}",
-        colorscale=theme.SEQUENTIAL,
-        zmin=0,
-        zmax=1,
-        xgap=2,
-        ygap=2,
-        customdata=np.stack((n_keys, table.spread.values, table.uniform.values), -1),
-        hovertemplate="predicting %{y}: %{z:.4f} on %{x} (%{customdata[0]} positions)<br>"
-        "standard deviation over inputs %{customdata[1]:.1e}<br>"
-        "attention blind to roles: %{customdata[2]:.3f}<extra></extra>",
-        colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12, "len": 0.9, "x": 1.01},
-    )
-    figure.update_xaxes(title="role of the position attended to", row=1, col=1)
-    figure.update_yaxes(title="answer token predicted", autorange="reversed", row=1, col=1)
-    if with_gap:
-        reference = math.log(result.base)
-        figure.add_scatter(
-            x=gap.values,
-            y=targets,
-            mode="markers",
-            marker={"color": theme.VERMILION, "size": 9},
-            hovertemplate="%{y}: %{x:.3f} nats<extra></extra>",
-            showlegend=False,
-            row=1,
-            col=2,
-        )
-        figure.add_vline(x=reference, line={"dash": "dash", "color": theme.GREY}, row=1, col=2)
-        figure.add_annotation(
-            x=reference, y=1, xref="x2", yref="paper", yanchor="bottom", showarrow=False,
-            text=f"ln {result.base} = {reference:.3f}", font={"size": 12, "color": theme.GREY},
-        )  # fmt: skip
-        span = [*gap.values[~np.isnan(gap.values)], reference, 0.0]
-        margin = 0.12 * (max(span) - min(span))
-        figure.update_xaxes(
-            title="ln(own operand / previous), nats", range=[min(span) - margin, max(span) + margin], row=1, col=2
-        )
-    return theme.finish(figure, result.statement(layer, head), result.provenance, height=600, note=_note(result))
+    said = hover(
+        "predicting {y}: {z:.4f} on {x} ({n} positions)<br>standard deviation over inputs {spread:.1e}<br>"
+        "attention blind to roles: {uniform:.3f}",
+        n=n_keys, spread=table.spread.values, uniform=table.uniform.values,
+    )  # fmt: skip
+    text = written(shown, lambda w: "<0.001" if w < 5e-4 else f"{w:.3f}")
+    map_ = cells(shown, roles, targets, text=text, bar="weight", gap=2, **said)
+    panels = [Panel([map_], x="role of the position attended to", y="answer token predicted")]
+    gap = result.gap.sel(layer=layer, head=head).values
+    if not np.isnan(gap).all():
+        level = math.log(result.base)
+        marks = [vline(level, f"ln {result.base} = {level:.3f}", place="top")]
+        span = [*gap[~np.isnan(gap)], level, 0.0]
+        beyond = 0.12 * (max(span) - min(span))
+        x = {"title": "ln(own operand / previous), nats", "range": [min(span) - beyond, max(span) + beyond]}
+        layer_ = points(gap, targets, None, theme.VERMILION, **hover("{y}: {x:.3f} nats"))
+        panels.append(Panel([layer_], x=x, y={"autorange": "reversed"}, marks=marks))
+    return compose(
+        panels, result.statement(layer, head), result.provenance, note=_note(result), columns=len(panels), height=600,
+        widths=[0.66, 0.34][: len(panels)], shared="y", gaps=(80, 0), margin={"t": 14},
+    )  # fmt: skip
 
 
 def _note(result: AttentionByRole) -> str:
@@ -93,16 +63,9 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
     roles = mean.role.values.tolist()
     heads = [(i, h) for i in mean.layer.values.tolist() for h in mean["head"].values.tolist()]
     z = np.array([mean.sel(layer=i, head=h).values for i, h in heads])
-    figure = go.Figure(
-        go.Heatmap(
-            x=roles, y=[f"L{i}H{h}" for i, h in heads], z=z, zmin=0, zmax=1, colorscale=theme.SEQUENTIAL,
-            text=[[f"{value:.2f}" for value in row] for row in z], texttemplate="%{text}", xgap=3, ygap=3,
-            hovertemplate="%{y}: %{z:.4f} on %{x}<extra></extra>",
-            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
-        )
-    )  # fmt: skip
-    figure.update_xaxes(title="role of the position attended to", showgrid=False)
-    figure.update_yaxes(title="head", autorange="reversed", showgrid=False)
+    names = [f"L{i}H{h}" for i, h in heads]
+    layer = cells(z, roles, names, text=written(z), bar="weight", gap=3, **hover("{y}: {z:.4f} on {x}"))
+    panel = Panel([layer], x="role of the position attended to", y="head")
     most = [roles[int(row.argmax())] for row in z]
     ranked = sorted(set(most), key=lambda role: (-most.count(role), roles.index(role)))
     counted = [f"{most.count(role)} at {role}" for role in ranked]
@@ -110,7 +73,7 @@ def attention_heads(result: AttentionByRole) -> go.Figure:
     counted[0] = f"{most.count(ranked[0])} of {len(heads)} heads look mostly at {ranked[0]}"
     title = ", ".join(counted)
     note = f"Means over {span}. {_note(result)}"
-    return theme.finish(figure, title, result.provenance, width=860, height=230 + 40 * len(heads), note=note)
+    return compose([panel], title, result.provenance, note=note, width=860, height=230 + 40 * len(heads))
 
 
 @drawing(AttentionByRole, "pattern")
@@ -121,38 +84,20 @@ def attention_pattern(result: AttentionByRole, layer: int | None = None, head: i
     visible = np.stack([_visible(result, target) for target in range(pattern.sizes["target"])])
     values = np.where(visible, pattern.values, np.nan)
     keys, labels = pattern.key.values, [str(label) for label in pattern.label.values]
-    figure = go.Figure(
-        go.Heatmap(
-            x=keys,
-            y=pattern.target.values.tolist(),
-            z=np.log10(np.maximum(values, _FAINT)),
-            zmin=math.log10(_FAINT),
-            zmax=0,
-            colorscale=theme.SEQUENTIAL,
-            xgap=1,
-            ygap=1,
-            customdata=np.stack((values, np.broadcast_to(np.array(labels, dtype=object), values.shape)), -1),
-            hovertemplate="predicting %{y}, attending to %{customdata[1]}: %{customdata[0]:.4f}<extra></extra>",
-            colorbar={
-                "title": {"text": "weight", "side": "top"},
-                "thickness": 12,
-                "tickvals": [-4, -3, -2, -1, 0],
-                "ticktext": ["≤ 0.0001", "0.001", "0.01", "0.1", "1"],
-            },
-        )
-    )
-    figure.update_xaxes(
-        title="position attended to", tickvals=keys, ticktext=labels, tickangle=0, tickfont={"size": 11}, showgrid=False
-    )
-    figure.update_yaxes(title="answer token predicted", autorange="reversed", showgrid=False)
-    figure.update_layout(plot_bgcolor=theme.LIGHT)
+    said = hover("predicting {y}, attending to {label}: {weight:.4f}", weight=values, label=np.array(labels)[None])
+    bar = {"title": "weight", "tickvals": [-4, -3, -2, -1, 0], "ticktext": ["≤ 0.0001", "0.001", "0.01", "0.1", "1"]}
+    faint = np.log10(np.maximum(values, _FAINT))
+    layer_ = cells(faint, keys, pattern.target.values.tolist(), limits=(math.log10(_FAINT), 0), bar=bar, **said)
+    x = {"tickvals": keys, "ticktext": labels, "tickangle": 0, "tickfont": {"size": 11}}
+    panel = Panel([layer_], x=x | {"title": "position attended to"}, y="answer token predicted")
     share = _share_of_top(values, 5)
     title = (
         f"L{layer}H{head}: the five strongest positions hold {share:.1%} of the weight of an answer token, on average"
     )
-    return theme.finish(
-        figure, title, result.provenance, width=1150, height=520, note=f"Grey: not visible. {_note(result)}"
-    )
+    return compose(
+        [panel], title, result.provenance, note=f"Grey: not visible. {_note(result)}", width=1150, height=520,
+        plot_bgcolor=theme.LIGHT,
+    )  # fmt: skip
 
 
 def _visible(result: AttentionByRole, target: int) -> np.ndarray:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+import xarray as xr
 
 from interp.core.signal_measures import signal_name
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, hover, points
+from interp.figures.panels import QUARTERS, Panel, compose, hline
 from interp.probes.carry import CarryUnits
 from models.errors import UserError
 
@@ -60,53 +61,44 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
         UserError: a task without digit sums.
     """
     if result.by_sum is None:
-        raise UserError("The task has no digit sums to draw against; ablation_figure() and to_dataframe() need none.")
-    units = _units(result)
-    titles = [_panel_title(result, unit) for unit in units]
-    figure = make_subplots(rows=1, cols=len(units), subplot_titles=titles, horizontal_spacing=0.08)
-    for column, unit in enumerate(units, start=1):
-        cells = result.by_sum.sel(layer=unit["layer"], unit=unit["unit"])
-        for carry in (0, 1):
-            cell = cells.sel(carry_in=carry)
-            cell = cell[cell.sel(stat="n").values > 0]
-            sums = cell.digit_sum.values
-            low, mean, high, n = (cell.sel(stat=stat).values for stat in ("min", "mean", "max", "n"))
-            out = sums + carry >= result.by_sum.attrs.get("base", 10)
-            colour = _CARRY_COLOUR[carry]
-            figure.add_scatter(
-                x=sums + (0.16 if carry else -0.16),
-                y=mean,
-                mode="markers",
-                marker={
-                    "size": 8,
-                    "color": [colour if o else "white" for o in out],
-                    "line": {"width": 2, "color": colour},
-                    "symbol": "diamond" if carry else "circle",
-                },
-                error_y=theme.error_bars(mean, low, high, width=0, thickness=2.0, color=colour),
-                customdata=np.stack((sums, low, high, n, out), -1),
-                hovertemplate="digit sum %{customdata[0]}, carry out %{customdata[4]}<br>mean %{y:.2f}, "
-                "range %{customdata[1]:.2f} to %{customdata[2]:.2f} (n = %{customdata[3]:,})<extra></extra>",
-                name=f"carry in {carry}",
-                legendgroup=str(carry),
-                showlegend=column == 1,
-                row=1,
-                col=column,
-            )
+        raise UserError("The task has no digit sums to draw against; figure("ablation") and to_dataframe() need none.")
+    units, base = _units(result), result.by_sum.attrs.get("base", 10)
+    panels = []
+    for unit in units:
+        here = {"layer": unit["layer"], "unit": unit["unit"]}
+        marks = []
         if unit["signal"]:
-            threshold = float(result.table.threshold.sel(layer=unit["layer"], unit=unit["unit"], signal=unit["signal"]))
-            figure.add_hline(
-                y=threshold, line={"dash": "dash", "color": theme.GREY, "width": 1}, row=1, col=column,
-                annotation_text=f"threshold {threshold:.2f}", annotation_position="bottom right",
-                annotation_font={"color": theme.GREY, "size": 11},
-            )  # fmt: skip
-    figure.update_xaxes(title="a + b in the column (digit sum)", dtick=3)
-    figure.update_yaxes(title="unit input (pre-activation)", col=1)
-    figure.update_layout(legend={"orientation": "h", "y": -0.16, "x": 0})
+            threshold = float(result.table.threshold.sel(signal=unit["signal"], **here))
+            marks = [hline(threshold, f"threshold {threshold:.2f}", place="bottom right")]
+        panels.append(
+            Panel(
+                [_inputs(result.by_sum.sel(carry_in=carry, **here), carry, base) for carry in (0, 1)],
+                _panel_title(result, unit),
+                x={"title": "a + b in the column (digit sum)", "dtick": 3},
+                y="" if panels else "unit input (pre-activation)",
+                marks=marks,
+            )
+        )
     note = "Bars: smallest to largest; markers: mean, filled where the column has a carry out"
     if (named := int(result.verdicts()["signal"].notna().sum())) > len(units):
         note = f"The {len(units)} that separate best, of {named}. {note}"
-    return theme.finish(figure, _summary(result), result.provenance, height=540, note=note)
+    return compose(panels, _summary(result), result.provenance, note=note, columns=len(panels), height=540)
+
+
+def _inputs(cell: xr.DataArray, carry: int, base: int) -> go.Scatter:
+    """Mean and range of a unit's input by digit sum, for one carry in."""
+    cell = cell[cell.sel(stat="n").values > 0]
+    sums = cell.digit_sum.values
+    low, mean, high, n = (cell.sel(stat=stat).values for stat in ("min", "mean", "max", "n"))
+    out = sums + carry >= base
+    said = hover(
+        "digit sum {sum}, carry out {out}<br>mean {y:.2f}, range {low:.2f} to {high:.2f} (n = {n:,})",
+        sum=sums, low=low, high=high, n=n, out=out,
+    )  # fmt: skip
+    return points(
+        sums + (0.16 if carry else -0.16), mean, f"carry in {carry}", _CARRY_COLOUR[carry],
+        "diamond" if carry else "circle", 8, ends=(low, high), bar={"width": 0, "thickness": 2.0}, filled=out, **said,
+    )  # fmt: skip
 
 
 @drawing(CarryUnits, "ablation")
@@ -122,29 +114,24 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     chosen = list(kept.sort_values(ascending=False).index[:8])
     chosen.sort()
     name = signal_name(chosen_signal)
-    figure = go.Figure()
+    labels = ["whole model", *(f"L{layer} unit {unit} zeroed" for layer, unit in chosen)]
+    layers = []
     for present, colour, pattern in ((False, theme.BLUE, ""), (True, theme.VERMILION, "/")):
         rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
-        labels = ["whole model", *(f"L{layer} unit {unit} zeroed" for layer, unit in chosen)]
-        values = np.array([rows["clean"].iloc[0], *rows["ablated"]])
-        high = [rows["clean_high"].iloc[0], *rows["ablated_high"]]
-        low = [rows["clean_low"].iloc[0], *rows["ablated_low"]]
-        figure.add_bar(
-            x=labels,
-            y=values,
-            text=[f"{value:.3f}" for value in values],
-            textposition="outside",
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
-            error_y=theme.error_bars(values, low, high, thickness=1.5, color=theme.BLACK),
-            name=f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})",
-            hovertemplate="%{x}: %{y:.4f}<extra></extra>",
-        )
-    figure.update_yaxes(title="share of answer digits right", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1])
-    figure.update_xaxes(title="units are set to zero at every position")
-    figure.update_layout(barmode="group", bargap=0.3, legend={"orientation": "h", "y": -0.2, "x": 0})
-    return theme.finish(
-        figure, _ablation_title(table, chosen, name), result.provenance, note="Bars: 95% Korn-Graubard intervals"
-    )
+        values, low, high = ([rows[f"clean{end}"].iloc[0], *rows[f"ablated{end}"]] for end in ("", "_low", "_high"))
+        layers.append(
+            bars(
+                labels, values, f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})",
+                colour, ends=(low, high), bar={"thickness": 1.5}, pattern=pattern,
+                text=[f"{value:.3f}" for value in values], textposition="outside", **hover("{x}: {y:.4f}"),
+            )
+        )  # fmt: skip
+    y = {"title": "share of answer digits right", "range": [0, 1.12], "tickvals": QUARTERS}
+    panel = Panel(layers, x="units are set to zero at every position", y=y)
+    return compose(
+        [panel], _ablation_title(table, chosen, name), result.provenance, note="Bars: 95% Korn-Graubard intervals",
+        barmode="group", bargap=0.3,
+    )  # fmt: skip
 
 
 def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str:

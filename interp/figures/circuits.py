@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,6 +15,9 @@ from interp.causal.circuits.edges import node_at
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import band, hover
+from interp.figures.layers import curve as line
+from interp.figures.panels import Mark, Panel, compose, hline, label, vline
 
 #: Colour and dash of an edge by what its receiver does with it.
 _PORTS = {
@@ -42,30 +46,18 @@ def graph(result: Circuit) -> go.Figure:
     edges = [result.graph.edges[result.graph.index(name)] for name in result.edges]
     nodes = {node.name: node for node in _layout(result.graph, edges)}
     used = {node for edge in edges for node in (_sender(edge), *_receivers(edge, edges))}
-    figure = go.Figure()
-    _columns(figure, result.graph, nodes)
-    seen: set[str] = set()
+    layers, marks = [], _columns(result.graph, nodes)
     for edge in edges:
         drops = result.drops.sel(edge=edge.name)
         for receiver in _receivers(edge, edges):
-            ends = nodes[_sender(edge)], nodes[receiver]
-            _draw(figure, edge, ends, drops, len(edges) <= _MOST_LABELS, seen)
-    for node in nodes.values():
-        inside = node.name in used
-        figure.add_annotation(
-            x=node.x,
-            y=node.y,
-            text=f"<b>{node.text}</b>" if inside else node.text,
-            showarrow=False,
-            borderpad=5,
-            borderwidth=1.5 if inside else 1,
-            bordercolor=theme.BLACK if inside else theme.LIGHT,
-            bgcolor="#E8F1FA" if inside else "white",
-            font={"size": 12, "color": theme.BLACK if inside else "#9A9A9A"},
-        )
+            layer, said = _edge(edge, (nodes[_sender(edge)], nodes[receiver]), drops)
+            layers.append(layer)
+            marks += [said] if len(edges) <= _MOST_LABELS else []
+    marks += [_box(node, node.name in used) for node in nodes.values()]
     xs, ys = [node.x for node in nodes.values()], [node.y for node in nodes.values()]
-    figure.update_xaxes(visible=False, range=[min(xs) - 1.0, max(xs) + 1.0])
-    figure.update_yaxes(visible=False, range=[min(ys) - 0.75, max(ys) + 0.4])
+    x, y = (
+        {"visible": False, "range": ends} for ends in ([min(xs) - 1.0, max(xs) + 1.0], [min(ys) - 0.75, max(ys) + 0.4])
+    )
     value, low, high = result.faithfulness.sel(ablation=result.ablation, part="circuit").values
     can = int(result.space.everything().sum())
     title = (
@@ -77,52 +69,35 @@ def graph(result: Circuit) -> go.Figure:
     note = f"Read upwards. {what} {lost} when the edge is cut ({result.ablation} ablation). Grey: not in the circuit"
     width = int(np.clip(_SLOT * (max(xs) - min(xs) + 2) + 100, 760, 1500))
     height = int(np.clip(_ROW * (max(ys) - min(ys) + 1.3) + 190, 460, 1500))
-    theme.finish(figure, title, result.provenance, width, height, note)
-    legend = {"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "itemwidth": 40}
-    return figure.update_layout(showlegend=True, legend=legend, margin={"l": 30, "b": 70})
+    return compose(
+        [Panel(layers, x=x, y=y, marks=marks)], title, result.provenance, note=note, width=width, height=height,
+        showlegend=True, legend={"y": 0, "itemwidth": 40}, margin={"l": 30, "b": 70},
+    )  # fmt: skip
 
 
 @drawing(Circuit, "curve")
 def curve(result: Circuit) -> go.Figure:
     """Faithfulness of the best circuit of each size on the pairs it is judged on, and of random circuits."""
-    figure = go.Figure()
     sizes, first, spread = result.curve["size"].values, spoken(result.metrics[0]), {0.0, 1.0}
     middle, low, high = (result.random_curve.sel(stat=stat).values for stat in ("value", "low", "high"))
-    figure.add_scatter(
-        x=np.concatenate((sizes, sizes[::-1])),
-        y=np.concatenate((high, low[::-1])),
-        mode="lines",
-        fill="toself",
-        fillcolor="rgba(118,118,118,0.18)",
-        line={"width": 0},
-        hoverinfo="skip",
-        name=f"random circuits, {first}, middle 95%",
-    )
-    grey = {"color": theme.GREY, "dash": "dot"}
-    figure.add_scatter(x=sizes, y=middle, mode="lines", line=grey, name="their mean")
+    layers = [
+        band(sizes, low, high, theme.GREY, f"random circuits, {first}, middle 95%"),
+        line(sizes, middle, "their mean", theme.GREY, "dot"),
+    ]
     for name, colour, symbol in zip(result.metrics, _CURVES, ("circle", "square", "diamond", "cross"), strict=False):
         values, low, high = (result.curve.sel(metric=name, stat=stat).values for stat in ("value", "low", "high"))
         spread.update((float(values.min()), float(values.max())))
-        figure.add_scatter(
-            x=sizes,
-            y=values,
-            error_y=theme.error_bars(values, low, high, color=colour),
-            mode="lines+markers",
-            line={"color": colour},
-            marker={"size": 7, "symbol": symbol},
-            name=f"{result.found.method} search, {spoken(name)}",
-            hovertemplate="%{x} edges: %{y:.3f}<extra></extra>",
-        )
-    line = {"color": theme.VERMILION, "width": 1.5, "dash": "dash"}
-    text = f"the circuit, {result.found.size} edges"
-    figure.add_vline(x=result.found.size, line=line, annotation_text=text, annotation_font_color=theme.VERMILION)
-    figure.add_hline(y=1, line={"color": theme.LIGHT, "width": 1})
-    figure.update_xaxes(title="Edges kept")
-    figure.update_yaxes(title="Faithfulness", range=[max(min(spread), -1) - 0.15, min(max(spread), 2) + 0.2])
+        style: dict[str, Any] = {"symbol": symbol, "size": 7, "ends": (low, high)} | hover("{x} edges: {y:.3f}")
+        layers.append(line(sizes, values, f"{result.found.method} search, {spoken(name)}", colour, **style))
+    marks = [
+        vline(result.found.size, f"the circuit, {result.found.size} edges", colour=theme.VERMILION),
+        hline(1, dash="solid", colour=theme.LIGHT),
+    ]
+    y = {"title": "Faithfulness", "range": [max(min(spread), -1) - 0.15, min(max(spread), 2) + 0.2]}
     title = f"{result.model}: how many edges are needed ({result.what})"
     where = "pairs that were not searched on" if result.held_out else "the pairs that were searched on"
-    theme.finish(figure, title, result.provenance, note=f"{result.ablation.capitalize()} ablation, on {where}")
-    return figure.update_layout(legend={"orientation": "h", "y": -0.15})
+    note = f"{result.ablation.capitalize()} ablation, on {where}"
+    return compose([Panel(layers, x="Edges kept", y=y, marks=marks)], title, result.provenance, note=note)
 
 
 # ---- the drawing
@@ -180,25 +155,30 @@ def _name(component: str) -> str:
     return {EMBED: "token", POS_EMBED: "position"}.get(component, component)
 
 
-def _columns(figure: go.Figure, of: EdgeGraph, nodes: dict[str, _Node]) -> None:
+def _box(node: _Node, inside: bool) -> Mark:
+    """A part of the model; one outside of the circuit is grey."""
+    text, size = (f"<b>{node.text}</b>" if inside else node.text), 12
+    ink, border, ground = (theme.BLACK, theme.BLACK, "#E8F1FA") if inside else ("#9A9A9A", theme.LIGHT, "white")
+    style: dict[str, Any] = {
+        "borderpad": 5,
+        "borderwidth": 1.5 if inside else 1,
+        "bordercolor": border,
+        "bgcolor": ground,
+    }
+    return label(node.x, node.y, text, size, ink, **style)
+
+
+def _columns(of: EdgeGraph, nodes: dict[str, _Node]) -> list[Mark]:
     """The names of the groups, below their columns."""
+    marks = []
     for group in of.groups or ():
         xs = [node.x for name, node in nodes.items() if name.endswith(f"@{group}")]
-        if xs:
-            middle = (min(xs) + max(xs)) / 2
-            font = {"size": 12, "color": theme.GREY}
-            figure.add_annotation(x=middle, y=-0.5, text=f"<i>{group}</i>", showarrow=False, font=font)
+        marks += [label((min(xs) + max(xs)) / 2, -0.5, f"<i>{group}</i>", colour=theme.GREY)] if xs else []
+    return marks
 
 
-def _draw(
-    figure: go.Figure,
-    edge: Edge,
-    ends: tuple[_Node, _Node],
-    drops: xr.DataArray,
-    labelled: bool,
-    seen: set[str],
-) -> None:
-    """One edge as a curve, bent around the rows between its ends."""
+def _edge(edge: Edge, ends: tuple[_Node, _Node], drops: xr.DataArray) -> tuple[go.Scatter, Mark]:
+    """One edge as a curve, bent around the rows between its ends, and what it says."""
     sender, receiver = ends
     letter = edge.receiver.partition(".")[2]
     colour, dash, legend = _PORTS[letter]
@@ -214,27 +194,11 @@ def _draw(
         f"{spoken(str(name))}: {value:.3f} [{low:.3f}, {high:.3f}]"
         for name, (value, low, high) in zip(drops.metric.values, drops.values, strict=True)
     ]
-    figure.add_scatter(
-        x=x,
-        y=y,
-        mode="lines",
-        line={
-            "color": colour,
-            "dash": dash,
-            "simplify": False,
-            "width": 1.2 + 8 * float(np.clip(np.abs(lost).max(), 0, 1)),
-        },
-        opacity=0.75,
-        name=legend,
-        legendgroup=legend,
-        showlegend=legend not in seen,
-        text=["<br>".join((f"<b>{edge.name}</b>, lost without it", *lines))] * len(t),
-        hovertemplate="%{text}<extra></extra>",
-    )
-    seen.add(legend)
-    if labelled:
-        early = {"q": 0.35, "v": 0.62}.get(letter, 0.5)  # apart from the head's other inputs
-        at = int(len(t) * (0.66 if receiver.name.startswith(LOGITS) and rows > 2 else early))
-        text = " · ".join(f"{max(value, 0) if abs(value) < 0.005 else value:.0%}" for value in lost)
-        font = {"size": 11, "color": theme.BLACK}
-        figure.add_annotation(x=x[at], y=y[at], text=text, showarrow=False, font=font, bgcolor="rgba(255,255,255,0.85)")
+    style: dict[str, Any] = {"opacity": 0.75, "line": {"simplify": False}, "legendgroup": legend} | hover("{text}")
+    width = 1.2 + 8 * float(np.clip(np.abs(lost).max(), 0, 1))
+    text = "<br>".join((f"<b>{edge.name}</b>, lost without it", *lines))
+    layer = line(x, y, legend, colour, dash, width, text=[text] * len(t), **style)
+    early = {"q": 0.35, "v": 0.62}.get(letter, 0.5)  # apart from the head's other inputs
+    at = int(len(t) * (0.66 if receiver.name.startswith(LOGITS) and rows > 2 else early))
+    short = " · ".join(f"{max(value, 0) if abs(value) < 0.005 else value:.0%}" for value in lost)
+    return layer, label(x[at], y[at], short, 11, bgcolor="rgba(255,255,255,0.85)")

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.compare.result import Comparison
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, circle, curve, hover, points, words, written
+from interp.figures.panels import Panel, compose
 
 _MOST_PAIRS = 6  # of heads, those closest first
 _MOST_UNITS = 3
@@ -33,41 +34,21 @@ def comparison(result: Comparison) -> go.Figure:
     quantities = list(dict.fromkeys(rows["quantity"]))
     targets = result.roles[0].sizes["target"]
     heights = [max(220, 16 * targets)] * len(pairs) + [360, 22 * len(quantities) + 20]
-    kinds: list[Any] = [[{}, {}] for _ in range(len(pairs) + 1)] + [[{"colspan": 2}, None]]
-    titles = [f"{head} of {name}" for pair in pairs for head, name in zip(pair, result.names, strict=True)]
-    titles += [_units_title(result), _digits_title(result), "distances: 0 the same, 1 nothing in common"]
+    panels = [panel for pair in pairs for panel in _patterns(result, pair)]
+    panels += [_units(result), _digits(result), _distances(rows, quantities)]
     if with_numbers:
         heights.append(24 * (math.ceil(len(numbers) / 2) + 2))
-        kinds.append([{"type": "table", "colspan": 2}, None])
-        titles.append("parameters, number by number")
+        panels.append(Panel([_numbers(numbers)], "parameters, number by number", span=2))
     total = sum(heights) + _GAP * (len(heights) - 1)
-    figure = make_subplots(
-        rows=len(heights),
-        cols=2,
-        specs=kinds,
-        row_heights=heights,
-        vertical_spacing=_GAP / total,
-        horizontal_spacing=0.11,
-        subplot_titles=titles,
-    )
-    for row, pair in enumerate(pairs, 1):
-        _patterns(figure, result, pair, row)
-    _units(figure, result, len(pairs) + 1)
-    _digits(figure, result, len(pairs) + 1)
-    _distances(figure, rows, quantities, len(pairs) + 2)
-    if with_numbers:
-        _numbers(figure, result, numbers, len(pairs) + 3)
     note = f"a is {result.names[0]}, b is {result.names[1]}"
     if len(pairs) < len(result.head_pairs):
         note += f"; the {len(pairs)} closest of {len(result.head_pairs)} pairs of heads"
     if result.control[1]:
         note += f"; untrained: {result.control[1]} copies of {result.control[0]} with fresh parameters"
-    figure = theme.finish(
-        figure, _title(result), result.provenance, _WIDTH - _LEFT, total, note
-    )  # wrapped to the plots
-    top, bottom = int(figure.layout.margin.t) + 30, 60
-    margin = {"t": top, "b": bottom, "l": _LEFT, "r": 70}
-    figure.update_layout(width=_WIDTH, height=total + top + bottom, margin=margin)
+    figure = compose(
+        panels, _title(result), result.provenance, note=note, columns=2, width=_WIDTH, plots=total, heights=heights,
+        gaps=(96, _GAP), margin={"t": 30, "l": _LEFT, "r": 70}, title_size=16,
+    )  # fmt: skip
     _place_legends(figure, len(pairs), total)
     return figure
 
@@ -89,29 +70,16 @@ def _closest_pairs(result: Comparison) -> list[tuple[str, str]]:
     return [pair for pair in result.head_pairs if pair in kept]
 
 
-def _patterns(figure: go.Figure, result: Comparison, pair: tuple[str, str], row: int) -> None:
-    for column, (head, means) in enumerate(zip(pair, result.roles, strict=True), 1):
-        weight = means.sel(head=head)
-        figure.add_heatmap(
-            x=weight.role.values.tolist(),
-            y=weight.target.values.tolist(),
-            z=weight.values,
-            zmin=0,
-            zmax=1,
-            colorscale=theme.SEQUENTIAL,
-            xgap=1,
-            ygap=1,
-            showscale=False,
-            text=[["" if not w >= 0.005 else f"{w:.2f}" for w in line] for line in weight.values],
-            texttemplate="%{text}",
-            textfont={"size": 10},
-            hovertemplate="predicting %{y}: %{z:.4f} on %{x}<extra></extra>",
-            row=row,
-            col=column,
-        )  # fmt: skip
-        figure.update_yaxes(autorange="reversed", showgrid=False, tickfont={"size": 11}, row=row, col=column)
-        figure.update_xaxes(showgrid=False, tickangle=25, tickfont={"size": 11}, row=row, col=column)
-    figure.update_yaxes(title="answer token predicted", row=row, col=1)
+def _patterns(result: Comparison, pair: tuple[str, str]) -> list[Panel]:
+    """Where two matched heads look, beside each other."""
+    small, panels = {"size": 11}, []
+    for head, name, means in zip(pair, result.names, result.roles, strict=True):
+        weight = means.sel(head=head).transpose("target", "role")
+        text = written(weight.values, least=0.005)
+        layer = cells(weight, text=text, letters=10, **hover("predicting {y}: {z:.4f} on {x}"))
+        y = {"tickfont": small, "title": "" if panels else "answer token predicted"}
+        panels.append(Panel([layer], f"{head} of {name}", {"tickangle": 25, "tickfont": small}, y))
+    return panels
 
 
 def _units_title(result: Comparison) -> str:
@@ -125,37 +93,32 @@ def _units_title(result: Comparison) -> str:
     )
 
 
-def _units(figure: go.Figure, result: Comparison, row: int) -> None:
+def _units(result: Comparison) -> Panel:
     """Mean activation over the column's total: lines without a carry in, markers with one."""
     best = result.unit_pairs.sort_values("distance", kind="stable").head(_MOST_UNITS)
     if not len(best) or not result.unit_means[0].sizes["cell"]:
-        return
+        return Panel([], _units_title(result))
+    layers = []
     for colour, pair in zip(_PAIR_COLOURS, best.itertuples(), strict=False):
         names, flip = (str(pair.a), str(pair.b)), float(pair.correlation) < 0
+        series = f"a's {pair.a}, dotted: b's {pair.b}, r = {float(pair.correlation):.3f}"
         for which, (name, means) in enumerate(zip(names, result.unit_means, strict=True)):
             values = means.sel(unit=name)
             level = _to_unit_range(values.values)
             level = 1 - level if flip and which else level
             total = values.digit_sum.values + values.carry_in.values
-            for carry in (0, 1):
+            for carry, with_ in ((0, "without"), (1, "with")):
                 at = np.flatnonzero(values.carry_in.values == carry)
-                figure.add_scatter(
-                    x=total[at],
-                    y=level[at],
-                    mode="lines" if carry == 0 else "markers",
-                    line={"color": colour, "dash": ("solid", "dot")[which], "width": 2},
-                    marker={"color": colour, "symbol": ("circle", "circle-open")[which], "size": 8},
-                    name=f"a's {pair.a}, dotted: b's {pair.b}, r = {float(pair.correlation):.3f}",
-                    legend="legend",
-                    legendgroup=str(pair.a),
-                    showlegend=carry == which == 0,
-                    hovertemplate=f"{name} of {_OF[which]}, {'with' if carry else 'without'} carry in, column total "
-                    "%{x}: %{y:.3f}<extra></extra>",
-                    row=row,
-                    col=1,
-                )
-    figure.update_xaxes(title="digits and carry in of the column (points: with carry in)", row=row, col=1)
-    figure.update_yaxes(title="mean activation, smallest 0, largest 1", range=[-0.06, 1.06], row=row, col=1)
+                style: dict[str, Any] = {
+                    "symbol": ("circle", "circle-open")[which],
+                    "legendgroup": str(pair.a),
+                    "legend": "legend",
+                }
+                style |= hover(f"{name} of {_OF[which]}, {with_} carry in, column total {{x}}: {{y:.3f}}")
+                style |= {"mode": "markers" if carry else "lines", "showlegend": carry == which == 0}
+                layers.append(curve(total[at], level[at], series, colour, ("solid", "dot")[which], **style))
+    y = {"title": "mean activation, smallest 0, largest 1", "range": [-0.06, 1.06]}
+    return Panel(layers, _units_title(result), "digits and carry in of the column (points: with carry in)", y)
 
 
 def _to_unit_range(values: np.ndarray) -> np.ndarray:
@@ -169,46 +132,29 @@ def _digits_title(result: Comparison) -> str:
     return "digits' embeddings, in the plane of most variance"
 
 
-def _digits(figure: go.Figure, result: Comparison, row: int) -> None:
+def _digits(result: Comparison) -> Panel:
     both = np.concatenate([points.points for points in result.digits])
     middle, reach = (both.max(0) + both.min(0)) / 2, 0.68 * float(np.ptp(both, axis=0).max())
-    styles = (("circle", 11, theme.BLUE), ("circle-open", 15, theme.VERMILION))
-    if all(points.circle is not None for points in result.digits):
-        turn = np.linspace(0, 2 * np.pi, 181)
-        line = {"color": theme.GREY, "dash": "dot", "width": 1}
-        figure.add_scatter(
-            x=np.cos(turn), y=np.sin(turn), mode="lines", line=line, hoverinfo="skip", showlegend=False, row=row, col=2
-        )
-    for which, (points, (symbol, size, colour)) in enumerate(zip(result.digits, styles, strict=True)):
-        x, y = points.points.T
-        said = f"{result.names[which]}: {points.share:.0%} of the variance"
-        if points.circle is not None:
-            said = f"{result.names[which]}: radius {points.circle.radius:.2f}, {_degrees(points.circle.stride)} a digit"
-        figure.add_scatter(
-            x=x,
-            y=y,
-            mode="markers",
-            marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2 * which, "color": colour}},
-            customdata=np.arange(len(x)),
-            hovertemplate="digit %{customdata}: (%{x:.3f}, %{y:.3f})<extra></extra>",
-            name=said,
-            legend="legend2",
-            row=row,
-            col=2,
-        )
-        length = np.maximum(np.linalg.norm(points.points, axis=1, keepdims=True), 1e-300)
-        x, y = (points.points * (1 + (0.14, -0.14)[which] * reach / length)).T  # a's names outside of its points
-        figure.add_scatter(
-            x=x, y=y, mode="text", text=[str(digit) for digit in range(len(x))], hoverinfo="skip",
-            textfont={"size": 12, "color": colour}, showlegend=False, row=row, col=2,
-        )  # fmt: skip
-    window = [[float(m - reach), float(m + reach)] for m in middle]
-    figure.update_xaxes(title="plane axis 0" + _unit(result), zeroline=False, range=window[0], row=row, col=2)
-    axis = next(iter(figure.select_xaxes(row=row, col=2))).plotly_name.replace("axis", "")
-    figure.update_yaxes(
-        title="plane axis 1", zeroline=False, range=window[1], scaleanchor=axis, constrain="domain", row=row, col=2
+    layers = [circle((0.0, 0.0), 1.0)] if all(points.circle is not None for points in result.digits) else []
+    styles = (("circle", 11, theme.BLUE, 0.14), ("circle-open", 15, theme.VERMILION, -0.14))  # a's names outside
+    for name, digits, (symbol, size, colour, aside) in zip(result.names, result.digits, styles, strict=True):
+        said = f"{name}: {digits.share:.0%} of the variance"
+        if digits.circle is not None:
+            said = f"{name}: radius {digits.circle.radius:.2f}, {_degrees(digits.circle.stride)} a digit"
+        numbers = np.arange(len(digits.points))
+        style: dict[str, Any] = {"legend": "legend2"} | hover("digit {digit}: ({x:.3f}, {y:.3f})", digit=numbers)
+        length = np.maximum(np.linalg.norm(digits.points, axis=1, keepdims=True), 1e-300)
+        names = digits.points * (1 + aside * reach / length)
+        layers += [
+            points(digits.points[:, 0], digits.points[:, 1], said, colour, symbol, size, **style),
+            words(names[:, 0], names[:, 1], [str(digit) for digit in numbers], colour),
+        ]
+    x, y = (
+        {"title": f"plane axis {i}", "zeroline": False, "range": [float(m - reach), float(m + reach)]}
+        for i, m in enumerate(middle)
     )
-    figure.update_xaxes(constrain="domain", row=row, col=2)
+    x["title"] += _unit(result)
+    return Panel(layers, _digits_title(result), x | {"constrain": "domain"}, y | {"square": True})
 
 
 def _unit(result: Comparison) -> str:
@@ -219,31 +165,23 @@ def _degrees(angle: float) -> str:
     return f"{abs(math.degrees(angle)):.2f} degrees"
 
 
-def _distances(figure: go.Figure, rows: pd.DataFrame, quantities: list[str], row: int) -> None:
+def _distances(rows: pd.DataFrame, quantities: list[str]) -> Panel:
     """A line a quantity, a mark a matched pair (or one for the whole model)."""
+    which = [f"{a} - {b}" if a else "whole model" for a, b in zip(rows["a"], rows["b"], strict=True)]
+    layers = []
     for column, name, symbol, colour in (
         ("shuffled", "labels shuffled (mean)", "x-thin", theme.GREY),
         ("untrained", "untrained copies (mean)", "diamond-open", theme.ORANGE),
         ("distance", "distance", "circle", theme.BLUE),
     ):
-        which = [f"{a} - {b}" if a else "whole model" for a, b in zip(rows["a"], rows["b"], strict=True)]
         p = [f", p = {p:.3f}" if not np.isnan(p) else "" for p in rows.get(f"p_{column}", [np.nan] * len(rows))]
-        figure.add_scatter(
-            x=rows[column],
-            y=rows["quantity"],
-            mode="markers",
-            marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
-            name=name,
-            legend="legend3",
-            customdata=np.stack((which, p), -1),
-            hovertemplate="%{y}, %{customdata[0]}: " + name + " %{x:.4f}%{customdata[1]}<extra></extra>",
-            row=row,
-            col=1,
+        style: dict[str, Any] = {"legend": "legend3"} | hover(
+            f"{{y}}, {{which}}: {name} {{x:.4f}}{{p}}", which=which, p=p
         )
-    figure.update_xaxes(range=[-0.02, 1.02], row=row, col=1)
-    figure.update_yaxes(
-        autorange="reversed", tickfont={"size": 12}, tickmode="array", tickvals=quantities, row=row, col=1
-    )
+        layers.append(points(rows[column], rows["quantity"], name, colour, symbol, 10, **style))
+    y = {"autorange": "reversed", "tickfont": {"size": 12}, "tickmode": "array", "tickvals": quantities}
+    title = "distances: 0 the same, 1 nothing in common"
+    return Panel(layers, title, {"range": [-0.02, 1.02]}, y, span=2)
 
 
 def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
@@ -253,26 +191,25 @@ def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
         y = next(iter(figure.select_yaxes(row=row, col=column))).domain[0]
         place = {"x": x, "y": y - (50 if row == n_pairs + 1 else 30) / total, "xanchor": "left", "yanchor": "top"}
         orientation = "h" if name == "legend3" else "v"
-        style = {"orientation": orientation, "font": {"size": 12}, "tracegroupgap": 0}
+        style: dict[str, Any] = {"orientation": orientation, "font": {"size": 12}, "tracegroupgap": 0}
         figure.update_layout({name: style | place})
 
 
-def _numbers(figure: go.Figure, result: Comparison, numbers: pd.DataFrame, row: int) -> None:
+def _numbers(numbers: pd.DataFrame) -> go.Table:
     """Two blocks of parameter, index, a, b and difference beside each other."""
     half = math.ceil(len(numbers) / 2)
-    cells: list[list[str]] = []
+    columns: list[list[str]] = []
     for block in (numbers.iloc[:half], numbers.iloc[half:]):
         names = block["parameter"] + [f"[{index}]" if index else "" for index in block["index"]]
-        cells.append(names.tolist())
-        cells += [[f"{value:.4g}" for value in block[column]] for column in ("a", "b", "difference")]
+        columns.append(names.tolist())
+        columns += [[f"{value:.4g}" for value in block[column]] for column in ("a", "b", "difference")]
     header = ["number", "a", "b", "a - b"] * 2
-    style = {"align": ["left", "right", "right", "right"] * 2, "font": {"family": theme.FONT, "size": 12}}
-    figure.add_trace(
-        go.Table(
-            header={"values": header, "fill": {"color": theme.LIGHT}, "height": 24, **style},
-            cells={"values": cells, "fill": {"color": "white"}, "height": 22, **style},
-            columnwidth=[1.5, 1, 1, 1] * 2,
-        ),
-        row=row,
-        col=1,
+    style: dict[str, Any] = {
+        "align": ["left", "right", "right", "right"] * 2,
+        "font": {"family": theme.FONT, "size": 12},
+    }
+    return go.Table(
+        header={"values": header, "fill": {"color": theme.LIGHT}, "height": 24, **style},
+        cells={"values": columns, "fill": {"color": "white"}, "height": 22, **style},
+        columnwidth=[1.5, 1, 1, 1] * 2,
     )

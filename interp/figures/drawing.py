@@ -50,6 +50,14 @@ def drawings(result: type[Result]) -> dict[str, Drawing]:
     return found
 
 
+def registered() -> list[type]:
+    """The types of all results that have a picture here or in a paper."""
+    import_module("interp.figures").import_all()
+    for paper in iter_modules(import_module("interp.papers").__path__):
+        _import_beside(f"interp.papers.{paper.name}")
+    return list(_DRAWINGS)
+
+
 @cache
 def _import_beside(module: str) -> None:
     """Import the module ``figures`` of a paper's folder."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, curve, hover, points
+from interp.figures.layers import circle as circle_around
+from interp.figures.panels import Panel, compose, label
 from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
 
@@ -17,51 +20,41 @@ from interp.probes.helices import HelixFit
 @drawing(CircleFit)
 def circle(result: CircleFit) -> go.Figure:
     """The labelled points on the fitted circle, in the plane of the table."""
-    turn = np.linspace(0, 2 * np.pi, 361)
     (cx, cy), radius = result.centre, result.radius
-    figure = go.Figure()
-    figure.add_scatter(
-        x=cx + radius * np.cos(turn),
-        y=cy + radius * np.sin(turn),
-        mode="lines",
-        line={"color": theme.GREY, "dash": "dot", "width": 1.5},
-        hoverinfo="skip",
-        name=f"circle of radius {radius:.3f}",
-    )
-    figure.add_scatter(
-        x=[cx], y=[cy], mode="markers",
-        marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": theme.GREY}},
-        name=f"centre ({round(cx, 3) + 0.0:.3f}, {round(cy, 3) + 0.0:.3f})", hoverinfo="skip",
-    )  # fmt: skip
-    points = result.points.values
-    outward = points - result.centre
-    outward = outward / np.maximum(np.hypot(*outward.T)[:, None], 1e-300)
-    figure.add_scatter(
-        x=points[:, 0],
-        y=points[:, 1],
-        mode="markers",
-        marker={"size": 11, "color": theme.BLUE, "line": {"width": 1, "color": "white"}},
-        customdata=np.degrees(result.angle.values),
-        text=[str(label) for label in result.points.label.values],
-        hovertemplate="%{text}: (%{x:.3f}, %{y:.3f}), %{customdata:.2f} degrees<extra></extra>",
-        name="table rows",
-    )
-    for label, point, direction in zip(result.points.label.values, points, outward, strict=True):
-        x, y = point + 0.09 * radius * direction
-        figure.add_annotation(
-            x=x, y=y, text=f"<b>{label}</b>", showarrow=False, font={"size": 14, "color": theme.BLACK}
-        )
-    reach = 1.18 * max(radius, float(np.abs(points - result.centre).max()))
-    figure.update_xaxes(title=_axis_name(result, 0), range=[cx - reach, cx + reach], constrain="domain", zeroline=False)
-    figure.update_yaxes(
-        title=_axis_name(result, 1), range=[cy - reach, cy + reach], scaleanchor="x", constrain="domain", zeroline=False
-    )
-    figure.update_layout(legend={"orientation": "h", "y": -0.13, "x": 0})
-    title = f"The {len(points)} rows {result.shape}"
+    points_ = result.points.values
+    labels = [str(name) for name in result.points.label.values]
+    said = hover("{text}: ({x:.3f}, {y:.3f}), {angle:.2f} degrees", angle=np.degrees(result.angle.values))
+    layers = [
+        circle_around(result.centre, radius, f"circle of radius {radius:.3f}"),
+        points(
+            [cx], [cy], f"centre ({round(cx, 3) + 0.0:.3f}, {round(cy, 3) + 0.0:.3f})", theme.GREY, "cross-thin", 11,
+            hoverinfo="skip",
+        ),
+        points(points_[:, 0], points_[:, 1], "table rows", size=11, rim="white", text=labels, **said),
+    ]  # fmt: skip
+    marks = [
+        label(*at, f"<b>{name}</b>", 14)
+        for name, at in zip(labels, _outside(points_, result.centre, 0.09 * radius), strict=True)
+    ]
+    x, y = _window(result.centre, 1.18 * max(radius, float(np.abs(points_ - result.centre).max())))
+    panel = Panel(layers, x=x | {"title": _axis_name(result, 0)}, y=y | {"title": _axis_name(result, 1)}, marks=marks)
+    title = f"The {len(points_)} rows {result.shape}"
     if result.is_arc and result.even:
         title += f", {math.degrees(result.stride):.2f} degrees apart"
     note = f"Order around the circle: {result.order_text}"
-    return theme.finish(figure, title, result.provenance, width=700, height=720, note=note)
+    return compose([panel], title, result.provenance, note=note, width=700, height=720)
+
+
+def _outside(points_: np.ndarray, centre: Any, by: float) -> np.ndarray:
+    """Where the names of points stand: a little farther from the centre."""
+    outward = points_ - centre
+    return points_ + by * outward / np.maximum(np.hypot(*outward.T)[:, None], 1e-300)
+
+
+def _window(centre: Any, reach: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A square window around a centre."""
+    x, y = ({"range": [c - reach, c + reach], "constrain": "domain", "zeroline": False} for c in centre)
+    return x, y | {"square": True}
 
 
 def _axis_name(result: CircleFit, axis: int) -> str:
@@ -75,81 +68,58 @@ def _axis_name(result: CircleFit, axis: int) -> str:
 @drawing(HelixFit)
 def helix(result: HelixFit) -> go.Figure:
     """The rows on their helix: the turn seen along the axis, and the ramp against the row."""
-    points, fitted = result.points.values, result.fitted.values
-    rows = result.points.row.values
-    turn = np.linspace(0, 2 * np.pi, 361)
-    figure = make_subplots(
-        cols=2,
-        subplot_titles=["seen along the axis", "along the axis"],
-        column_widths=[0.52, 0.48],
-        horizontal_spacing=0.1,
-    )
-    cx, cy = result.centre
-    line = {"color": theme.GREY, "dash": "dot", "width": 1.5}
-    figure.add_scatter(
-        x=cx + result.amp * np.cos(turn), y=cy + result.amp * np.sin(turn), mode="lines", line=line, hoverinfo="skip",
-        name="fitted helix", row=1, col=1,
-    )  # fmt: skip
-    marker = {"size": 11, "color": theme.BLUE, "line": {"width": 1, "color": "white"}}
-    figure.add_scatter(
-        x=points[:, 0], y=points[:, 1], mode="markers", marker=marker, text=[str(row) for row in rows],
-        hovertemplate="row %{text}: (%{x:.3f}, %{y:.3f})<extra></extra>", name="table rows", row=1, col=1,
-    )  # fmt: skip
-    for row, point in zip(rows, points[:, :2], strict=True):
-        direction = point - result.centre
-        x, y = point + 0.12 * result.amp * direction / max(float(np.hypot(*direction)), 1e-300)
-        figure.add_annotation(x=x, y=y, text=f"<b>{row}</b>", showarrow=False, xref="x", yref="y")
-    figure.add_scatter(
-        x=rows, y=fitted[:, 2], mode="lines", line=line, showlegend=False, hoverinfo="skip", row=1, col=2
-    )
-    figure.add_scatter(
-        x=rows, y=points[:, 2], mode="markers", marker=marker, showlegend=False,
-        hovertemplate="row %{x}: %{y:.3f}<extra></extra>", row=1, col=2,
-    )  # fmt: skip
-    reach = 1.25 * max(result.amp, float(np.abs(points[:, :2] - result.centre).max()))
-    figure.update_xaxes(
-        title="first plane axis (table units)", range=[cx - reach, cx + reach], constrain="domain", col=1
-    )
-    figure.update_yaxes(title="second plane axis (table units)", range=[cy - reach, cy + reach], scaleanchor="x", col=1)
-    figure.update_xaxes(title="row", col=2)
-    figure.update_yaxes(title="ramp (table units)", col=2)
-    figure.update_layout(legend={"orientation": "h", "y": -0.15, "x": 0})
+    points_, rows = result.points.values, result.points.row.values
+    names = [str(row) for row in rows]
+    turning = [
+        circle_around(result.centre, result.amp, "fitted helix"),
+        points(
+            *points_[:, :2].T, "table rows", size=11, rim="white", text=names, **hover("row {text}: ({x:.3f}, {y:.3f})")
+        ),
+    ]
+    at = _outside(points_[:, :2], result.centre, 0.12 * result.amp)
+    marks = [label(*place, f"<b>{name}</b>", 13) for name, place in zip(names, at, strict=True)]
+    ramp = [
+        curve(rows, result.fitted.values[:, 2], None, theme.GREY, "dot", 1.5, hoverinfo="skip"),
+        points(rows, points_[:, 2], None, size=11, rim="white", **hover("row {x}: {y:.3f}")),
+    ]
+    x, y = _window(result.centre, 1.25 * max(result.amp, float(np.abs(points_[:, :2] - result.centre).max())))
+    panels = [
+        Panel(
+            turning, "seen along the axis", x | {"title": "first plane axis (table units)"},
+            y | {"title": "second plane axis (table units)"}, marks,
+        ),
+        Panel(ramp, "along the axis", "row", "ramp (table units)"),
+    ]  # fmt: skip
     title = (
         f"A helix of {abs(result.period):.2f} rows a turn, amplitude {result.amp:.2f} and rise {result.slope:.3f} a "
         f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: p = {result.p_value:.2g})"
     )
-    return theme.finish(figure, title, result.provenance, width=1000, height=600)
+    return compose(panels, title, result.provenance, columns=2, height=600, widths=[0.52, 0.48], gaps=(90, 0))
 
 
 @drawing(FourierSpectrum)
 def fourier(result: FourierSpectrum) -> go.Figure:
     """Share of the variance by frequency; the marks are what 95% of shuffled tables stay below."""
-    frequency = result.share.frequency.values
-    figure = go.Figure()
-    figure.add_bar(
-        x=frequency,
-        y=result.share.values,
-        marker={"color": theme.BLUE},
-        name="table",
-        text=[f"{share:.3f}" for share in result.share.values],
-        textposition="outside",
-        hovertemplate="frequency %{x}: %{y:.4f}<extra></extra>",
+    frequency, shares = result.share.frequency.values, result.share.values
+    text = {"text": [f"{share:.3f}" for share in shares], "textposition": "outside"}
+    null = hover("frequency {x}: 95% of shuffled tables below {y:.3f}")
+    marker = {"marker": {"line": {"width": 3, "color": theme.ORANGE}}}
+    layers = [
+        bars(frequency, shares, "table", **text, **hover("frequency {x}: {y:.4f}")),
+        points(
+            frequency, result.null.values, "95% of shuffled tables lie below", theme.ORANGE, "line-ew", 46, **marker,
+            **null,
+        ),
+    ]  # fmt: skip
+    top = max(float(shares.max()), float(result.null.max()))
+    panel = Panel(
+        layers,
+        x={"title": "frequency (turns over the table)", "dtick": max(1, len(frequency) // 12)},
+        y={"title": "share of the variance", "range": [0, min(1.1, 1.2 * top)]},
     )
-    figure.add_scatter(
-        x=frequency,
-        y=result.null.values,
-        mode="markers",
-        marker={"symbol": "line-ew", "size": 46, "line": {"width": 3, "color": theme.ORANGE}},
-        name="95% of shuffled tables lie below",
-        hovertemplate="frequency %{x}: 95% of shuffled tables below %{y:.3f}<extra></extra>",
-    )
-    figure.update_xaxes(title="frequency (turns over the table)", dtick=max(1, len(frequency) // 12))
-    top = max(float(result.share.max()), float(result.null.max()))
-    figure.update_yaxes(title="share of the variance", range=[0, min(1.1, 1.2 * top)])
-    figure.update_layout(legend={"orientation": "h", "y": -0.17, "x": 0})
     share = float(result.share.sel(frequency=result.main))
     title = (
         f"Frequency {result.main} holds {share:.3f} of the variance; {result.p_value:.1%} of shuffled tables reach "
         "that at some frequency"
     )
-    return theme.finish(figure, title, result.provenance, width=800, height=520)
+    return compose([panel], title, result.provenance, width=800, height=520)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.causal.interchange.accuracy import HYPOTHESIS, InterchangeAccuracy, counted
 from interp.causal.interchange.scrubbing import CausalScrubbing
@@ -14,6 +13,8 @@ from interp.causal.interchange.sweep import InterchangeSweep
 from interp.causal.interchange.which import CHANGED_BY, CORRUPTIONS, WhichAlgorithm
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, cells, curve, hover
+from interp.figures.panels import QUARTERS, Panel, compose, hline, label
 
 _CORRUPTION_NAMES = {"plausible": "the digit of the other carry", "any": "any wrong digit"}
 _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": theme.ORANGE, "other": theme.LIGHT}
@@ -23,26 +24,20 @@ _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": t
 def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
     """Interchange accuracy of the hypothesis beside its controls, with 95% intervals."""
     table = result.to_dataframe().iloc[::-1]
-    colours = [theme.BLUE if run == HYPOTHESIS else theme.GREY for run in table["run"]]
-    figure = go.Figure()
-    figure.add_bar(
-        x=table["accuracy"],
-        y=table["run"],
-        orientation="h",
-        marker={"color": colours},
-        error_x=theme.error_bars(table["accuracy"], table["low"], table["high"], width=5, color=theme.BLACK),
-        customdata=np.stack((table["right"], table["n_changed"], table["stayed"]), -1),
-        hovertemplate="%{y}: %{x:.3f} (%{customdata[0]:,} of %{customdata[1]:,}; the base's answer kept in "
-        "%{customdata[2]:.3f})<extra></extra>",
-        width=0.6,
-    )
-    for value, high, run in zip(table["accuracy"], table["high"], table["run"], strict=True):
-        figure.add_annotation(x=high, y=run, text=f"{value:.3f}", showarrow=False, xanchor="left", xshift=8)
-    figure.update_xaxes(
-        title="share of pairs with the causal model's answer, where it changes", range=[0, 1.12], tickvals=_QUARTERS
-    )
+    value, run = table["accuracy"], table["run"]
+    layer = bars(
+        value, run, None, [theme.BLUE if name == HYPOTHESIS else theme.GREY for name in run], across=True,
+        ends=(table["low"], table["high"]), bar={"width": 5}, width=0.6,
+        **hover(
+            "{y}: {x:.3f} ({right:,} of {n:,}; the base's answer kept in {stayed:.3f})",
+            right=table["right"], n=table["n_changed"], stayed=table["stayed"],
+        ),
+    )  # fmt: skip
+    beside = {"xanchor": "left", "xshift": 8, "size": 13}
+    numbers = [label(*at, f"{shown:.3f}", **beside) for *at, shown in zip(table["high"], run, value, strict=True)]
+    x = {"title": "share of pairs with the causal model's answer, where it changes", "range": [0, 1.12]}
+    panel = Panel([layer], x=x | {"tickvals": QUARTERS}, y={"ticksuffix": "  "}, marks=numbers)
     found = result.accuracy()
-    figure.update_yaxes(ticksuffix="  ")
     title = (
         f"{result.model}: {found.value:.3f} of {found.n:,} answers change as {result.algorithm} says when "
         f"{result.variable} is interchanged"
@@ -51,11 +46,10 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
         f"Column {result.column}, {result.site}, {result.subspace}. Bars: 95% Clopper-Pearson. Without intervention "
         f"{result.clean.value:.3f} right"
     )
-    figure = theme.finish(figure, title, result.provenance, width=900, height=320 + 34 * len(table), note=note)
-    return figure.update_layout(margin={"l": 130, "r": 80})
-
-
-_QUARTERS = [0, 0.25, 0.5, 0.75, 1]
+    return compose(
+        [panel], title, result.provenance, note=note, width=900, height=320 + 34 * len(table),
+        margin={"l": 130, "r": 80},
+    )  # fmt: skip
 
 
 @drawing(InterchangeSweep)
@@ -64,23 +58,11 @@ def interchange_sweep(result: InterchangeSweep) -> go.Figure:
     values = np.where(result.live.values, result.accuracy.values, np.nan)
     hooks = [str(name).replace("blocks.", "L").replace(".hook_", " ") for name in result.right.hook.values]
     positions = [str(place) for place in result.right.position.values]
-    figure = go.Figure(
-        go.Heatmap(
-            z=values,
-            x=positions,
-            y=hooks,
-            zmin=0,
-            zmax=1,
-            colorscale=theme.SEQUENTIAL,
-            xgap=1,
-            ygap=1,
-            colorbar={"title": {"text": "accuracy", "side": "right"}, "tickvals": _QUARTERS, "len": 0.9},
-            hovertemplate="%{y} at %{x}: %{z:.3f}<extra></extra>",
-        )
+    layer = cells(
+        values, positions, hooks, bar={"title": "accuracy", "tickvals": QUARTERS}, **hover("{y} at {x}: {z:.3f}")
     )
-    figure.update_xaxes(title="position", type="category", tickangle=0 if len(positions) < 40 else -90, showgrid=False)
-    figure.update_yaxes(title="layer and stream", type="category", autorange="reversed", showgrid=False, ticksuffix=" ")
-    figure.update_layout(plot_bgcolor=theme.LIGHT)
+    x = {"title": "position", "tickangle": 0 if len(positions) < 40 else -90}
+    panel = Panel([layer], x=x, y={"title": "layer and stream", "ticksuffix": " "})
     site = result.best()
     best = float(result.accuracy.sel(hook=site.hook, position=str(site.at)))
     title = (
@@ -88,63 +70,53 @@ def interchange_sweep(result: InterchangeSweep) -> go.Figure:
         f"({best:.3f})"
     )
     note = "Whole sites, one at a time; grey: nothing differs there"
-    return theme.finish(figure, title, result.provenance, height=250 + 42 * len(hooks), note=note)
+    return compose([panel], title, result.provenance, note=note, height=250 + 42 * len(hooks), plot_bgcolor=theme.LIGHT)
 
 
 @drawing(WhichAlgorithm)
 def which_algorithm(result: WhichAlgorithm) -> go.Figure:
     """Left: how often the model gives each algorithm's digit where they disagree. Right: the carry that its predictions
     imply, by the difference x' + y' - z'."""
-    figure = make_subplots(
-        rows=1,
-        cols=2,
-        column_widths=[0.42, 0.58],
-        horizontal_spacing=0.12,
-        subplot_titles=["where the algorithms disagree", "any wrong digit: the carry a prediction implies"],
-    )
+    names = [name for group in result.ranking() for name in group]
+    followed = []
     for corruption, colour in zip(CORRUPTIONS, (theme.GREEN, theme.PURPLE), strict=True):
-        names = [name for group in result.ranking() for name in group]
         found = [result.accuracy(name, corruption) for name in names]
-        figure.add_bar(
-            x=names,
-            y=[p.value for p in found],
-            error_y=theme.error_bars(
-                [p.value for p in found], [p.low for p in found], [p.high for p in found], color=theme.BLACK
-            ),
-            customdata=[[p.successes, p.n] for p in found],
-            hovertemplate="%{x}: %{y:.3f} (%{customdata[0]:,} of %{customdata[1]:,})<extra></extra>",
-            name=f"{_CORRUPTION_NAMES[corruption]} (n = {found[0].n:,})",
-            marker={"color": colour},
-            legend="legend",
-            row=1,
-            col=1,
+        said = hover("{x}: {y:.3f} ({right:,} of {n:,})", right=[p.successes for p in found], n=[p.n for p in found])
+        name, ends = (
+            f"{_CORRUPTION_NAMES[corruption]} (n = {found[0].n:,})",
+            ([p.low for p in found], [p.high for p in found]),
         )
+        followed.append(bars(names, [p.value for p in found], name, colour, ends=ends, **said))
     table = result.implied_carries("any")
+    implied, base = [], np.zeros(len(table))
     for carry, colour in _CARRY_COLOURS.items():
-        figure.add_bar(
-            x=table["difference"],
-            y=table[carry],
-            name=f"carry {carry}".replace("-", "−") if carry != "other" else "no such carry",
-            marker={"color": colour},
-            customdata=table["n"],
-            hovertemplate=f"difference %{{x}}: {carry} in %{{y:.3f}} of %{{customdata:,}}<extra></extra>",
-            legend="legend2",
-            offsetgroup="carries",
-            row=1,
-            col=2,
-        )
-    bases = np.cumsum(table[list(_CARRY_COLOURS)].values, 1) - table[list(_CARRY_COLOURS)].values
-    for trace, base in zip(list(figure.data)[-len(_CARRY_COLOURS) :], bases.T, strict=True):
-        trace.update(base=base)
-    figure.update_yaxes(title="share with the algorithm's digit", range=[0, 1.08], tickvals=_QUARTERS, col=1)
-    figure.update_yaxes(title="share of predictions", range=[0, 1.08], tickvals=_QUARTERS, col=2)
-    figure.update_xaxes(title="algorithm", col=1)
-    figure.update_xaxes(title="difference x' + y' − z' (−1, 0, 9, 10 occur uncorrupted)", dtick=3, col=2)
+        name = f"carry {carry}".replace("-", "−") if carry != "other" else "no such carry"
+        said = hover(f"difference {{x}}: {carry} in {{y:.3f}} of {{n:,}}", n=table["n"])
+        style: dict[str, Any] = {"base": base, "legend": "legend2", "offsetgroup": "carries"} | said
+        implied.append(bars(table["difference"], table[carry], name, colour, **style))
+        base = base + table[carry].values
+    share = {"range": [0, 1.08], "tickvals": QUARTERS}
+    difference = {"title": "difference x' + y' − z' (−1, 0, 9, 10 occur uncorrupted)", "dtick": 3}
+    panels = [
+        Panel(
+            followed, "where the algorithms disagree", "algorithm",
+            share | {"title": "share with the algorithm's digit"},
+        ),
+        Panel(
+            implied, "any wrong digit: the carry a prediction implies", difference,
+            share | {"title": "share of predictions"},
+        ),
+    ]  # fmt: skip
     below = {"yanchor": "top", "y": -0.2}
-    legends = {"legend": below | {"x": 0}, "legend2": below | {"x": 0.49, "orientation": "h"}}
-    figure.update_layout(barmode="group", bargap=0.12, **legends)
+    return compose(
+        panels, f"{result.model} follows {result.verdict}", result.provenance, note=_which_note(result), columns=2,
+        width=1100, height=600, widths=[0.42, 0.58], gaps=(120, 0), barmode="group", bargap=0.12,
+        legend=below | {"orientation": "v"}, legend2=below | {"x": 0.49, "orientation": "h"},
+    )  # fmt: skip
+
+
+def _which_note(result: WhichAlgorithm) -> str:
     best = result.ranking(result.deciding)[0][0]
-    title = f"{result.model} follows {result.verdict}"
     note = "The output before one query is replaced. "
     for corruption, change in zip(CORRUPTIONS, ("a plausible wrong digit changes", "any changes"), strict=True):
         shares = [result.followed(best, corruption, changed_by=by) for by in CHANGED_BY]
@@ -157,35 +129,28 @@ def which_algorithm(result: WhichAlgorithm) -> go.Figure:
             )
     twins = [result.accuracy(best, corruption, of="untrained") for corruption in CORRUPTIONS]
     twin = " and ".join(f"{share.value:.3f}" for share in twins if share.n)
-    note += f"An untrained twin gives {best}'s digit in {twin}. Bars: 95% Clopper-Pearson"
-    return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
+    return note + f"An untrained twin gives {best}'s digit in {twin}. Bars: 95% Clopper-Pearson"
 
 
 @drawing(CausalScrubbing)
 def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
     """Share of the loss recovered by column: the hypothesis beside the same sites scrubbed as irrelevant."""
     table: Any = result.to_dataframe()
-    figure = go.Figure()
-    runs = (("scrubbed", "as the hypothesis allows", theme.BLUE), ("all irrelevant", "as if irrelevant", theme.GREY))
-    for run, name, colour in runs:
+    lines = []
+    for run, name, colour in (
+        ("scrubbed", "as the hypothesis allows", theme.BLUE), ("all irrelevant", "as if irrelevant", theme.GREY),
+    ):  # fmt: skip
         rows = table[(table["run"] == run) & (table["column"] != "all")]
-        figure.add_scatter(
-            x=rows["column"],
-            y=rows["recovered"],
-            mode="lines+markers",
-            name=f"resampled {name}",
-            marker={"color": colour, "size": 9},
-            line={"color": colour, "width": 1.5},
-            error_y=theme.error_bars(rows["recovered"], rows["low"], rows["high"], color=colour),
-            customdata=np.stack((rows["loss"], rows["right"], rows["n"]), -1),
-            hovertemplate="column %{x}: %{y:.4f} (loss %{customdata[0]:.4f} nats, %{customdata[1]:.3f} of digits "
-            "right, n = %{customdata[2]:,})<extra></extra>",
-        )
-    for level in (0, 1):
-        figure.add_hline(y=level, line={"color": theme.GREY, "width": 1, "dash": "dot"})
-    figure.update_xaxes(title="column predicted (0 is the units)", dtick=1)
-    figure.update_yaxes(title="share of the loss recovered")
-    figure.update_layout(legend={"orientation": "h", "y": -0.18, "x": 0})
+        said = hover(
+            "column {x}: {y:.4f} (loss {loss:.4f} nats, {right:.3f} of digits right, n = {n:,})",
+            loss=rows["loss"], right=rows["right"], n=rows["n"],
+        )  # fmt: skip
+        style: dict[str, Any] = {"symbol": "circle", "size": 9, "ends": (rows["low"], rows["high"])} | said
+        lines.append(curve(rows["column"], rows["recovered"], f"resampled {name}", colour, width=1.5, **style))
+    panel = Panel(
+        lines, x={"title": "column predicted (0 is the units)", "dtick": 1}, y="share of the loss recovered",
+        marks=[hline(0, dash="dot"), hline(1, dash="dot")],
+    )  # fmt: skip
     share, low, high = result.recovered()
     title = (
         f"{result.model}: {counted(len(result.claims), 'claim')} in terms of {result.algorithm} "
@@ -196,4 +161,4 @@ def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
         f"0 is another problem's logits ({result.loss('scrambled'):.2f} nats), 1 the clean run "
         f"({result.loss('clean'):.4f}). Bars: 95% bootstrap"
     )
-    return theme.finish(figure, title, result.provenance, note=note)
+    return compose([panel], title, result.provenance, note=note)

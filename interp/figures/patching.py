@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
-from plotly.subplots import make_subplots
 
 from interp.causal.patching.sweep import PatchingSweep
-from interp.figures import theme
 from interp.figures.drawing import drawing
-
-if TYPE_CHECKING:
-    from interp.causal.patching.sweep import PatchingSweep
+from interp.figures.layers import cells, hover
+from interp.figures.panels import Panel, compose
 
 MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads of a pattern that are drawn: those that recover most, and at least 1%
 _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
@@ -33,38 +31,26 @@ def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figur
     limit = max(1.0, *(float(np.nanmax(np.abs(np.nan_to_num(p.values)))) for p in panels.values()))
     rows = sum(panel.shape[0] for panel in panels.values())
     height = 260 + 90 * len(panels) + 26 * min(rows, 60)
-    gap = min(80 / (height - 190), 0.9 / max(1, len(panels) - 1))  # tick labels and the next panel's title
-    figure = make_subplots(rows=len(panels), cols=1, subplot_titles=list(panels), vertical_spacing=gap)
-    for row, panel in enumerate(panels.values(), 1):
-        y, x = panel.dims
-        named = "" if y == "row" else f"{_AXES.get(str(y), y)} "
-        figure.add_heatmap(
-            x=[str(v) for v in panel[x].values],
-            y=[str(v) for v in panel[y].values],
-            z=panel.values,
-            coloraxis="coloraxis",
-            xgap=1,
-            ygap=1,
-            hovertemplate=f"{named}%{{y}}, {_AXES.get(str(x), x)} %{{x}}<br>recovered %{{z:.1%}}<extra></extra>",
-            row=row,
-            col=1,
-        )
-        down = next((part for part in ("head", "neuron") if y == "row" and part in share.dims), str(y))
-        figure.update_yaxes(title=_AXES.get(down, down), autorange="reversed", type="category", row=row, col=1)
-        figure.update_xaxes(type="category", tickangle=0, row=row, col=1)
-    figure.update_xaxes(title=_AXES.get(str(x), str(x)), row=len(panels), col=1)
-    figure.update_layout(
-        coloraxis={
-            "colorscale": theme.DIVERGING,
-            "reversescale": True,
-            "cmin": -limit,
-            "cmax": limit,
-            "colorbar": {"title": {"text": "recovered", "side": "right"}, "tickformat": ".0%", "thickness": 14},
-        }
-    )
+    drawn = [
+        _panel(name, panel, limit, share.dims, last=i == len(panels))
+        for i, (name, panel) in enumerate(panels.items(), 1)
+    ]
     note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the means of {metric}"
     title = f"{result.model}, {result.what}: patching {result.site} {result.found(metric)}"
-    return theme.finish(figure, title, result.provenance, width=1100, height=height, note=note)
+    return compose(
+        drawn, title, result.provenance, note=note, width=1100, height=height, gaps=(0, 80), margin={"r": 90}
+    )
+
+
+def _panel(name: str, panel: xr.DataArray, limit: float, swept: Sequence[Any], last: bool) -> Panel:
+    down, across = (str(dim) for dim in panel.dims)
+    part = "" if down == "row" else f"{_AXES.get(down, down)} "
+    said = hover(f"{part}{{y}}, {_AXES.get(across, across)} {{x}}<br>recovered {{z:.1%}}")
+    x, y = ([str(v) for v in panel[dim].values] for dim in (across, down))
+    layer = cells(panel.values, x, y, signed=limit, bar={"title": "recovered", "tickformat": ".0%"}, **said)
+    down = next((part for part in ("head", "neuron") if down == "row" and part in swept), down)
+    title = _AXES.get(across, across) if last else ""
+    return Panel([layer], name, {"title": title, "tickangle": 0}, _AXES.get(down, down))
 
 
 _AXES = {

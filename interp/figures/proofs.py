@@ -10,6 +10,8 @@ from plotly.colors import sample_colorscale
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, curve, hover, words, written
+from interp.figures.panels import Panel, compose, hline
 from interp.proofs.certificate import Certificate
 from interp.proofs.curves import DecisionCurves
 
@@ -30,7 +32,7 @@ def figure_margins(result: Certificate) -> go.Figure:
     targets = sorted(set(target.tolist()))
     tokens = [*map(str, range(10)), "EOS"] if targets[-1] > 10 else list(map(str, range(10)))
     z = np.full((len(tokens), len(targets)), np.nan)
-    hover = np.full(z.shape, "", dtype=object)
+    said = np.full(z.shape, "", dtype=object)
     for column, t in enumerate(targets):
         for digit in range(len(tokens)):
             asked = (target == t) & ((answer == digit) if digit < 10 and t < 11 else (digit == 10 and t > 10))
@@ -39,10 +41,8 @@ def figure_margins(result: Certificate) -> go.Figure:
                 row = rows[least[rows].argmin()]
                 end = int(margin[row].argmin())
                 z[digit, column] = least[row]
-                hover[digit, column] = f"{int(data.a[row, end])} + {int(data.b[row, end])}: margin {least[row]:.3f}"
-    figure = margin_heatmap(z, hover, [label(t) for t in targets], tokens)
-    figure.update_xaxes(title="token asked for")
-    figure.update_yaxes(title="right token")
+                said[digit, column] = f"{int(data.a[row, end])} + {int(data.b[row, end])}: margin {least[row]:.3f}"
+    panel = margins(z, said, [label(t) for t in targets], tokens, "token asked for", "right token")
     worst = []
     for row in np.argsort(least)[:_WORST]:
         end = int(margin[row].argmin())
@@ -51,47 +51,30 @@ def figure_margins(result: Certificate) -> go.Figure:
         )
     pairs = "extreme" if "reach" in data else "hunted"
     note = f"Smallest lead of the right token among the {pairs} pairs of every class. Lowest: " + "; ".join(worst)
-    return theme.finish(figure, f"{result.model}: {result.finding()}", result.provenance, note=note)
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=note)
 
 
-def margin_heatmap(z: np.ndarray, hover: np.ndarray, columns: list[str], rows: list[Any]) -> go.Figure:
+def margins(z: np.ndarray, said: np.ndarray, columns: list[str], rows: list[Any], x: str, y: str) -> Panel:
     """Margins ``z`` [row, column] by their logarithm; a wrong answer (zero or less) stands in red on white."""
     positive = z[np.isfinite(z) & (z > 0)]
     low, high = (np.log10(positive.min()), np.log10(positive.max())) if len(positive) else (-1.0, 1.0)
     ticks = [tick for tick in np.arange(-6, 7) / 2 if low <= tick <= high] or [low, high]
-    figure = go.Figure()
-    figure.add_heatmap(
-        z=np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan),
-        x=columns,
-        y=rows,
-        customdata=hover,
-        text=[[f"{v:.2f}" if v > 0 else "" for v in row] for row in z],
-        texttemplate="%{text}",
-        textfont={"size": 11, "color": theme.BLACK},
-        hovertemplate="%{x} = %{y}<br>%{customdata}<extra></extra>",
-        colorscale=_SCALE,
-        zmin=low,
-        zmax=high,
-        xgap=1,
-        ygap=1,
-        colorbar={"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]},
-    )
+    bar = {"title": "margin (logits)", "tickvals": ticks, "ticktext": [f"{10**tick:.2g}" for tick in ticks]}
+    logs = np.where(z > 0, np.log10(np.where(z > 0, z, 1.0)), np.nan)
+    text = written(np.where(z > 0, z, np.nan))
+    style: dict[str, Any] = {"scale": _SCALE, "limits": (low, high), "text": text, "letters": 11, "bar": bar}
+    layers: list[Any] = [cells(logs, columns, rows, **style, **hover("{x} = {y}<br>{problem}", problem=said))]
     wrong = np.argwhere(z <= 0)
     if len(wrong):
-        figure.add_scatter(
-            x=[columns[column] for _, column in wrong],
-            y=[rows[row] for row, _ in wrong],
-            customdata=[hover[row, column] for row, column in wrong],
-            mode="text",
-            text=[f"<b>{z[row, column]:.2f}</b>" for row, column in wrong],
-            textfont={"size": 12, "color": theme.VERMILION},
-            hovertemplate="%{customdata}<extra>wrong</extra>",
-            name="wrong",
-            showlegend=False,
-        )
-    figure.update_xaxes(type="category", showgrid=False)
-    figure.update_yaxes(type="category", showgrid=False)
-    return figure
+        layers.append(
+            words(
+                [columns[column] for _, column in wrong], [rows[row] for row, _ in wrong],
+                [f"<b>{z[row, column]:.2f}</b>" for row, column in wrong], theme.VERMILION,
+                name="wrong", showlegend=False,
+                **hover("{problem}", extra="wrong", problem=[said[row, column] for row, column in wrong]),
+            )
+        )  # fmt: skip
+    return Panel(layers, x={"title": x, "type": "category"}, y={"title": y, "type": "category", "autorange": True})
 
 
 @drawing(DecisionCurves)
@@ -105,13 +88,10 @@ def figure_curves(result: DecisionCurves) -> go.Figure:
     top = float(lead.max())
     colours = sample_colorscale("Viridis", np.linspace(0.0, 0.85, 10).tolist())
     s = lead.s.values
-    figure = go.Figure()
-    for digit in range(10):
+    layers = []
+    for digit, colour in enumerate(colours):
         values = lead.sel(digit=digit).values
-        style = {"color": colours[digit], "width": 1}
-        figure.add_scatter(
-            x=s, y=values, mode="lines", line=style, opacity=0.45, showlegend=False, hoverinfo="skip"
-        )  # fmt: skip
+        layers.append(curve(s, values, None, colour, width=1, opacity=0.45, hoverinfo="skip"))
         x: list[float] = []
         y: list[float] = []
         for row in result.reached[result.reached.answer == digit].itertuples():
@@ -119,22 +99,17 @@ def figure_curves(result: DecisionCurves) -> go.Figure:
             x += [*at.tolist(), float("nan")]
             y += [*np.interp(at, s, values).tolist(), float("nan")]
         if x:
-            figure.add_scatter(
-                x=x, y=y, mode="lines+markers", line=style | {"width": 6}, marker={"size": 6},
-                hovertemplate=f"{digit} is right<br>s = %{{x:.3f}}, lead %{{y:.3f}}<extra></extra>", showlegend=False,
-            )  # fmt: skip
-            figure.add_scatter(
-                **_crests(np.array(x), np.array(y), 0.01 * top), mode="text", text=str(digit), hoverinfo="skip",
-                textposition="top center", textfont={"size": 13, "color": theme.BLACK}, showlegend=False,
-            )  # fmt: skip
-    figure.add_hline(y=0, line={"color": theme.GREY, "width": 1})
-    figure.update_yaxes(title="lead over the best other digit (logits)", range=[-0.12 * top, 1.08 * top])
-    figure.update_xaxes(title="attention scalar s (stream units)")
+            said = hover(f"{digit} is right<br>s = {{x:.3f}}, lead {{y:.3f}}")
+            layers.append(curve(x, y, None, colour, width=6, symbol="circle", size=6, **said))
+            crests = _crests(np.array(x), np.array(y), 0.01 * top)
+            layers.append(words(*crests, str(digit), size=13, textposition="top center"))
+    y_axis = {"title": "lead over the best other digit (logits)", "range": [-0.12 * top, 1.08 * top]}
+    panel = Panel(layers, x="attention scalar s (stream units)", y=y_axis, marks=[hline(0, dash="solid")])
     note = "A digit's lead is thick, with the digit above it, where classes reach for which it is right"
-    return theme.finish(figure, result.sentence(), result.provenance, note=note)
+    return compose([panel], result.sentence(), result.provenance, note=note)
 
 
-def _crests(x: np.ndarray, y: np.ndarray, above: float) -> dict[str, list[float]]:
+def _crests(x: np.ndarray, y: np.ndarray, above: float) -> tuple[list[float], list[float]]:
     """A little above the highest point of each cluster of reached ranges (pieces between NaNs, close together)."""
     pieces = [part[~np.isnan(part[:, 0])] for part in np.split(np.stack((x, y), 1), np.flatnonzero(np.isnan(x)) + 1)]
     pieces = sorted((part for part in pieces if len(part)), key=lambda part: part[0, 0])
@@ -146,7 +121,7 @@ def _crests(x: np.ndarray, y: np.ndarray, above: float) -> dict[str, list[float]
         else:
             clusters.append(part)
     highest = [cluster[cluster[:, 1].argmax()] for cluster in clusters]
-    return {"x": [float(at[0]) for at in highest], "y": [float(at[1]) + above for at in highest]}
+    return [float(at[0]) for at in highest], [float(at[1]) + above for at in highest]
 
 
 def label(target: int) -> str:

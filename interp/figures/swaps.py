@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.compare.swaps.parts import EVERYTHING
 from interp.compare.swaps.result import KEPT, Swaps
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, hover, points, words, written
+from interp.figures.panels import Panel, compose, vline
 from models.errors import UserError, unknown_name
 
-_ROW, _TOP, _BOTTOM, _LEFT, _RIGHT, _WIDTH = 30, -15, 120, 190, 40, 1180
+_ROW = 30  # pixels
 _MARKS = {  # source: name, symbol, colour, size; drawn in this order
     "untrained": ("untrained model's", "diamond-open", theme.ORANGE, 8),
     "stitched untrained": ("untrained model's, fitted to its loss", "triangle-up-open", theme.ORANGE, 9),
@@ -45,21 +46,26 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
     components = result.components
     if not components:
         raise UserError("There is no swap to draw.")
-    chains = sorted(result.by_chain["chain"].unique())
-    figure = make_subplots(
-        rows=1,
-        cols=3,
-        column_widths=[0.52, 0.13, 0.35],
-        shared_yaxes=True,
-        horizontal_spacing=0.02,
-        subplot_titles=("with the part replaced", "R² · free numbers", "exact match by longest carry chain"),
-    )
-    for source in _MARKS:
-        _marks(figure, result, source, measure)
     whole = float(result.whole["exact"]) if measure == "exact" else 1.0
-    figure.add_vline(x=whole, line={"color": theme.GREY, "dash": "dot", "width": 1}, row=1, col=1)
-    _closeness(figure, result, components)
-    _by_chain(figure, result, components, chains)
+    x = {"range": [-0.03 if measure == "exact" else -1.08, 1.03], "title": _MEASURES[measure], "zeroline": False}
+    down = {
+        "autorange": "reversed", "categoryorder": "array", "categoryarray": components, "tickfont": {"size": 12},
+        "range": [len(components) - 0.5, -0.5],
+    }  # fmt: skip
+    marks = [layer for source in _MARKS for layer in _marks(result, source, measure)]
+    hidden = {"range": [0, 1], "showgrid": False, "showticklabels": False, "zeroline": False}
+    closeness = words([0.5] * len(components), components, [_closeness(result, name) for name in components], size=11)
+    panels = [
+        Panel(
+            marks, "with the part replaced", x, down | {"title": {"text": "part replaced", "standoff": 8}},
+            [vline(whole, dash="dot")],
+        ),
+        Panel([closeness], "R² · free numbers", hidden, down | {"showgrid": False}),
+        Panel(
+            [_by_chain(result, components)], "exact match by longest carry chain",
+            "columns that a carry passes through", down,
+        ),
+    ]  # fmt: skip
     note = (
         f"maps fitted on {result.n_fit:,} other problems; dotted line: {result.names[0]} whole; R²: held-out, of the "
         "mapped part (w: weight in common of patterns), and how many numbers were free in the map"
@@ -67,23 +73,11 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
     if result.control[1]:
         note += f"; untrained: {result.control[1]} models drawn anew, of {result.control[0] or 'those given'}"
     height = _ROW * len(components)
-    figure = theme.finish(figure, title(result), result.provenance, _WIDTH - _LEFT, height, note)
-    top = int(figure.layout.margin.t) + _TOP
-    figure.update_layout(
-        width=_WIDTH,
-        height=height + top + _BOTTOM,
-        margin={"t": top, "b": _BOTTOM, "l": _LEFT, "r": _RIGHT},
-        legend={"orientation": "h", "x": 0, "y": -64 / height, "yanchor": "top", "traceorder": "reversed"},
-    )
-    figure.update_yaxes(
-        autorange="reversed",
-        categoryorder="array",
-        categoryarray=components,
-        range=[len(components) - 0.5, -0.5],
-        tickfont={"size": 12},
-    )
-    figure.update_yaxes(title="part replaced", row=1, col=1, title_standoff=8)
-    return figure
+    return compose(
+        panels, title(result), result.provenance, note=note, columns=3, width=1180, plots=height, shared="y",
+        widths=[0.52, 0.13, 0.35], gaps=(18, 0), margin={"l": 190, "r": 40, "b": 120, "t": -15},
+        legend={"y": -64 / height, "traceorder": "reversed"},
+    )  # fmt: skip
 
 
 def title(result: Swaps) -> str:
@@ -116,13 +110,12 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
-def _marks(figure: go.Figure, result: Swaps, source: str, measure: str) -> None:
+def _marks(result: Swaps, source: str, measure: str) -> list[go.Scatter]:
     name, symbol, colour, size = _MARKS[source]
     rows = result.table[result.table["source"] == source]
     if (measure == "recovered" and source == "ablated") or rows.empty:
-        return
+        return []
     ends = ("low", "high") if measure == "exact" else ("recovered_low", "recovered_high")
-    values = rows[measure].astype(float).clip(lower=-1.0)
     said = [
         f"{row.component}: {row.exact:.3f} [{row.low:.3f}, {row.high:.3f}] of {row.n:,} problems, {row.tokens:.3f} of "
         f"tokens<br>loss {row.loss:.4g} nats, recovered {_number(row.recovered)} "
@@ -131,69 +124,32 @@ def _marks(figure: go.Figure, result: Swaps, source: str, measure: str) -> None:
         + (f"<br>p against untrained {row.p_untrained:.3f}" if row.p_untrained == row.p_untrained else "")
         for row in rows.itertuples()
     ]
-    error = theme.error_bars(values, rows[ends[0]].clip(lower=-1.0), rows[ends[1]], color=colour, thickness=1.5)
-    figure.add_scatter(
-        x=values,
-        y=rows["component"],
-        mode="markers",
-        marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2, "color": colour}},
-        error_x=error if source in ("swapped", "stitched") else None,
-        name=name,
-        text=said,
-        hovertemplate="%{text}<extra>" + name + "</extra>",
-        row=1,
-        col=1,
+    style: dict[str, Any] = {"text": said, "marker": {"line": {"width": 2, "color": colour}}} | hover(
+        "{text}", extra=name
     )
-    low = -0.03 if measure == "exact" else -1.08
-    figure.update_xaxes(range=[low, 1.03], title=_MEASURES[measure], zeroline=False, row=1, col=1)
+    if source in ("swapped", "stitched"):
+        style |= {"ends_x": (rows[ends[0]].clip(lower=-1.0), rows[ends[1]]), "bar": {"thickness": 1.5}}
+    values = rows[measure].astype(float).clip(lower=-1.0)
+    return [points(values, rows["component"], name, colour, symbol, size, **style)]
 
 
-def _closeness(figure: go.Figure, result: Swaps, components: Sequence[str]) -> None:
+def _closeness(result: Swaps, component: str) -> str:
     """R squared, overlap and free numbers as text."""
-    said = []
-    for component in components:
-        row = result.swapped(component)
-        parts = [f"{row['r2']:.3f}"] if not pd.isna(row["r2"]) else []
-        parts += [f"w {row['overlap']:.2f}"] if not pd.isna(row["overlap"]) else []
-        said.append(" ".join(parts) + (f" · {int(row['fitted']):,}" if row["fitted"] else ""))
-    figure.add_scatter(
-        x=[0.5] * len(components),
-        y=list(components),
-        mode="text",
-        text=said,
-        textfont={"size": 11, "color": theme.BLACK},
-        hoverinfo="skip",
-        showlegend=False,
-        row=1,
-        col=2,
-    )
-    figure.update_xaxes(range=[0, 1], showgrid=False, showticklabels=False, zeroline=False, row=1, col=2)
-    figure.update_yaxes(showgrid=False, row=1, col=2)
+    row = result.swapped(component)
+    parts = [f"{row['r2']:.3f}"] if not pd.isna(row["r2"]) else []
+    parts += [f"w {row['overlap']:.2f}"] if not pd.isna(row["overlap"]) else []
+    return " ".join(parts) + (f" · {int(row['fitted']):,}" if row["fitted"] else "")
 
 
-def _by_chain(figure: go.Figure, result: Swaps, components: Sequence[str], chains: Sequence[int]) -> None:
+def _by_chain(result: Swaps, components: Sequence[str]) -> go.Heatmap:
     rows = result.by_chain[result.by_chain["source"] == "swapped"]
-    share = rows.pivot_table(index="component", columns="chain", values="exact").reindex(index=components)
-    count = rows.pivot_table(index="component", columns="chain", values="n").reindex(index=components)
-    figure.add_heatmap(
-        x=[str(chain) for chain in chains],
-        y=list(components),
-        z=share.to_numpy(),
-        zmin=0,
-        zmax=1,
-        colorscale=theme.SEQUENTIAL,
-        xgap=1,
-        ygap=1,
-        showscale=False,
-        text=[["" if np.isnan(value) else f"{value:.2f}" for value in line] for line in share.to_numpy()],
-        texttemplate="%{text}",
-        textfont={"size": 10},
-        customdata=count.to_numpy(),
-        hovertemplate="%{y}, chain %{x}: %{z:.3f} of %{customdata:,} problems<extra></extra>",
-        row=1,
-        col=3,
+    share, count = (
+        rows.pivot_table(index="component", columns="chain", values=value).reindex(index=components).to_numpy()
+        for value in ("exact", "n")
     )
-    figure.update_xaxes(title="columns that a carry passes through", type="category", row=1, col=3)
+    chains = [str(chain) for chain in sorted(result.by_chain["chain"].unique())]
+    said = hover("{y}, chain {x}: {z:.3f} of {n:,} problems", n=count)
+    return cells(share, chains, list(components), text=written(share), letters=10, **said)
 
 
 def _number(value: float) -> str:

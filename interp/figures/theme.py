@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ PURPLE, SKY, YELLOW, BLACK = "#CC79A7", "#56B4E9", "#F0E442", "#222222"
 GREY, LIGHT = "#767676", "#E3E3E3"
 SEQUENTIAL = "Blues"  # 0 to 1
 DIVERGING = "RdBu"  # signed data, centred at zero
+SEVEN = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)  # colours, dashes and symbols of series, in turn
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+MARGIN = {"l": 70, "r": 30, "t": 0, "b": 60}  # pixels; the title's are added at the top
 FONT = "Inter, Helvetica, Arial, sans-serif"
 
 
@@ -27,19 +32,37 @@ def error_bars(
     return {"type": "data", "symmetric": False, "width": width, "thickness": thickness} | ends | style
 
 
+def colour_bar(title: Any, **style: Any) -> dict[str, Any]:
+    """A colour scale's bar with its name beside it."""
+    named = {"side": "right", "font": {"size": 12}} | (title if isinstance(title, dict) else {"text": title})
+    return {"title": named, "thickness": 12} | style
+
+
 def title_room(lines: int, small: int) -> int:
     """Pixels above the plot that a title of so many lines, and a subtitle of so many small ones, take up."""
     return 90 + 21 * lines + 17 * small
 
 
 def finish(
-    figure: go.Figure, title: str, provenance: Provenance, width: int = 1000, height: int = 560, note: str = ""
+    figure: go.Figure,
+    title: str,
+    provenance: Provenance,
+    width: int = 1000,
+    height: int = 560,
+    note: str = "",
+    margin: Mapping[str, int] | None = None,
 ) -> go.Figure:
-    """Title (wrapped to the width), provenance as subtitle, and the common look."""
-    room = min(width / 8.6, (width - 120) / 7.8)  # letters; the margins count for more in a narrow figure
+    """Title (wrapped to the width of the plots), provenance as subtitle, and the common look.
+
+    Args:
+        margin: pixels beside the plots; those above are the title's, and "t" more.
+    """
+    around = MARGIN | dict(margin or {})
+    plots = width - around["l"] - around["r"]  # the title stands over them
+    room = min((plots + 100) / 8.6, (plots - 20) / 7.8)  # letters; the margins count for more in a narrow figure
     lines = textwrap.wrap(title, width=max(30, round(room)), break_on_hyphens=False)
     small = textwrap.wrap(
-        ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round(width / 6.6))
+        ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round((plots + 100) / 6.6))
     )
     subtitle = "<br>".join(small)
     figure.update_layout(
@@ -57,7 +80,7 @@ def finish(
             "font": {"size": 16, "color": BLACK},
         },
         font={"family": FONT, "size": 13, "color": BLACK},
-        margin={"l": 70, "r": 30, "t": title_room(len(lines), len(small)), "b": 60},
+        margin=around | {"t": title_room(len(lines), len(small)) + around["t"]},
         width=width,
         height=height,
         hoverlabel={"font": {"family": FONT}},

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, hover, points
+from interp.figures.panels import Panel, compose, vline
 from interp.papers.headlines.result import Headlines
 
 if TYPE_CHECKING:
     from interp.papers.headlines.headline import Row
-    from interp.papers.headlines.result import Headlines
 
 _COLOURS = {
     "reproduced": theme.BLUE,
@@ -42,39 +42,35 @@ def figure_headlines(result: Headlines) -> go.Figure:
     papers = result.papers()
     ratios = {row: ratio for row in result.rows if (ratio := row.ratio) is not None}
     heights = _apart(ratios, papers)
-    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.03, column_widths=[0.56, 0.44])
-    for label in result.labels():
-        counts = [result.counts(paper)[label] for paper in papers]
-        verdict, small = label.removesuffix(_SMALL), label.endswith(_SMALL)
+    counted, compared = [], []
+    for name in result.labels():
+        counts = [result.counts(paper)[name] for paper in papers]
+        verdict, small = name.removesuffix(_SMALL), name.endswith(_SMALL)
         colour, dark = _COLOURS[verdict], verdict in ("reproduced", "differs", "not measured")
-        pattern = {"shape": "/", "fgcolor": "white", "size": 6, "solidity": 0.2} if small else {}
-        figure.add_bar(
-            y=[*range(len(papers))], x=counts, name=label, orientation="h", row=1, col=1, legendgroup=label, width=0.75,
-            marker={"color": colour, "pattern": pattern}, text=[n if n > 2 else "" for n in counts],
-            textposition="inside", insidetextanchor="middle", textangle=0, customdata=papers,
-            textfont={"color": "white" if dark else theme.BLACK},
-            hovertemplate="%{customdata}: %{x} " + label + "<extra></extra>",
+        style = hover(f"{{paper}}: {{x}} {name}", paper=papers)
+        style |= {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "legendgroup": name}
+        style |= {"text": [n if n > 2 else "" for n in counts], "textfont": {"color": "white" if dark else theme.BLACK}}
+        rows_of = [*range(len(papers))]
+        counted.append(bars(counts, rows_of, name, colour, across=True, pattern="/" * small, width=0.75, **style))
+        rows = [row for row in ratios if row.label == name]
+        said = hover(
+            "{claim}<br>printed {printed}, ours {ours}", "%{x:.3g}", claim=[row.headline.claim for row in rows],
+            printed=[row.headline.printed for row in rows], ours=[row.shown for row in rows],
         )  # fmt: skip
-        rows = [row for row in ratios if row.label == label]
-        if rows:
-            figure.add_scatter(
-                y=[heights[row] for row in rows], x=[ratios[row] for row in rows], mode="markers", row=1, col=2,
-                showlegend=False, legendgroup=label,
-                marker={"color": colour, "size": 8, "symbol": "diamond-open" if small else "circle",
-                        "line": {"width": 1.5}},
-                customdata=[(row.headline.claim, row.headline.printed, row.shown) for row in rows],
-                hovertemplate="%{customdata[0]}<br>printed %{customdata[1]}, ours %{customdata[2]}<extra>%{x:.3g}"
-                "</extra>",
-            )  # fmt: skip
-    figure.add_vline(x=1, line_color=theme.BLACK, line_width=1, row=1, col=2)  # type: ignore[arg-type]
-    figure.update_xaxes(title="headline numbers", row=1, col=1)
+        style: dict[str, Any] = {"legendgroup": name, "marker": {"line": {"width": 1.5}}} | said
+        x, y = [ratios[row] for row in rows], [heights[row] for row in rows]
+        compared += [points(x, y, None, colour, "diamond-open" if small else "circle", 8, **style)] if rows else []
     decades = range(-3, 4)
-    figure.update_xaxes(
-        title="ours / printed", type="log", tickvals=[10.0**k for k in decades], row=1, col=2,
-        ticktext=[f"1/{10**-k:,}" if k < 0 else f"{10**k:,}" for k in decades],
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", tickvals=[*range(len(papers))], zeroline=False)
-    figure.update_yaxes(ticktext=papers, row=1, col=1)
+    x_axis = {
+        "title": "ours / printed", "type": "log", "tickvals": [10.0**k for k in decades],
+        "ticktext": [f"1/{10**-k:,}" if k < 0 else f"{10**k:,}" for k in decades],
+    }  # fmt: skip
+    down = {"autorange": "reversed", "tickvals": [*range(len(papers))], "zeroline": False}
+    equal = vline(1, dash="solid", colour=theme.BLACK)
+    panels = [
+        Panel(counted, x="headline numbers", y=down | {"ticktext": papers}),
+        Panel(compared, x=x_axis, y=down, marks=[equal]),
+    ]
     counts = result.counts()
     same = sum(n for label, n in counts.items() if label.startswith("reproduced"))
     other = sum(n for label, n in counts.items() if label.startswith("differs"))
@@ -83,12 +79,11 @@ def figure_headlines(result: Headlines) -> go.Figure:
         f"right: the {len(ratios)} rows that hold one number against another; hatched bars and diamonds: measured at a "
         f"smaller scale than the paper's; {n_counts} counts that hold by construction are left out"
     )
-    theme.finish(figure, title, result.provenance, 1100, 300 + 75 * len(papers), note)
-    figure.update_layout(
-        barmode="stack", legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        margin={"l": 130, "b": 110},
+    return compose(
+        panels, title, result.provenance, note=note, columns=2, width=1100, height=300 + 75 * len(papers),
+        widths=[0.56, 0.44], gaps=(30, 0), shared="y", margin={"l": 130, "b": 110}, barmode="stack",
+        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
     )  # fmt: skip
-    return figure
 
 
 def _apart(ratios: dict[Row, float], papers: list[str]) -> dict[Row, float]:

@@ -2,77 +2,77 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, hover, points
+from interp.figures.panels import Panel, compose, hline
 from interp.papers.microadder.hand_set import KINDS, DigitsKept, DiscoverabilityGap, NumberComparison
 
 _COLOURS = dict(zip(KINDS, (theme.ORANGE, theme.BLUE, theme.SKY), strict=True))
 _SYMBOLS = {"certified with rounding": "circle", "certified in intervals": "diamond"}
+_STATUS = {"certified": theme.BLUE, "undecided": theme.GREY, "refuted": theme.VERMILION}
 
 
 @drawing(DiscoverabilityGap)
 def figure_gap(result: DiscoverabilityGap) -> go.Figure:
     """Free numbers of each model; filled symbols are certified, crosses are not."""
-    figure = go.Figure()
+    layers = []
     for kind, colour in _COLOURS.items():
         rows = result.table[result.table.made == kind]
-        figure.add_scatter(
-            x=rows.numbers, y=rows.model, mode="markers+text", name=kind, text=rows.numbers.astype(str),
-            textposition="middle right", customdata=rows.rung, cliponaxis=False,
-            marker={"size": 11, "color": colour, "symbol": [_SYMBOLS.get(rung, "x-thin-open") for rung in rows.rung]},
-            hovertemplate="%{y}: %{x} numbers, %{customdata}<extra></extra>",
-        )  # fmt: skip
+        symbols = [_SYMBOLS.get(rung, "x-thin-open") for rung in rows.rung]
+        style: dict[str, Any] = {
+            "mode": "markers+text",
+            "text": rows.numbers.astype(str),
+            "textposition": "middle right",
+        }
+        style |= {"cliponaxis": False} | hover("{y}: {x} numbers, {rung}", rung=rows.rung)
+        layers.append(points(rows.numbers, rows.model, kind, colour, symbols, 11, **style))
     order = result.table.model.tolist()
-    figure.update_yaxes(categoryorder="array", categoryarray=order[::-1])
-    figure.update_xaxes(type="log", title="free numbers (constants of the scheme are not counted)")
+    x = {"type": "log", "title": "free numbers (constants of the scheme are not counted)"}
+    panel = Panel(layers, x=x, y={"categoryorder": "array", "categoryarray": order[::-1]})
     hand, trained = result.smallest("by hand"), result.smallest("trained")
-    title = f"{hand.numbers} numbers set by hand add all pairs rightly; training from random starts got to "
+    title = (
+        f"{hand.numbers} numbers set by hand add all pairs rightly; training from random starts got to "
+        f"{trained.numbers}"
+    )
     note = "circle: certified with float32 rounding, diamond: in intervals, cross: not certified"
-    height = 230 + 26 * len(order)
-    return theme.finish(figure, f"{title}{trained.numbers}", result.provenance, 900, height, note)
+    return compose([panel], title, result.provenance, note=note, width=900, height=230 + 26 * len(order))
 
 
 @drawing(DigitsKept)
 def figure_digits(result: DigitsKept) -> go.Figure:
     """Smallest margin over the digits kept."""
-    figure = go.Figure()
-    for status, colour in (
-        ("certified", theme.BLUE),
-        ("undecided", theme.GREY),
-        ("refuted", theme.VERMILION),
-    ):
+    layers = []
+    for status, colour in _STATUS.items():
         rows = result.table[result.table.status == status]
-        figure.add_bar(
-            x=rows.digits, y=rows.smallest_margin, name=status, marker_color=colour, customdata=rows.counterexample,
-            hovertemplate="%{x} digits: margin %{y:.3g} %{customdata}<extra></extra>",
-        )  # fmt: skip
-    figure.add_hline(y=0, line_color=theme.BLACK)
-    figure.update_xaxes(title="significant digits of every number", dtick=1)
-    figure.update_yaxes(title="smallest margin of all 10^20 pairs (logits)")
-    return theme.finish(figure, result.sentence(), result.provenance, 760, 480)
+        said = hover("{x} digits: margin {y:.3g} {wrong}", wrong=rows.counterexample)
+        layers.append(bars(rows.digits, rows.smallest_margin, status, colour, **said))
+    x = {"title": "significant digits of every number", "dtick": 1}
+    zero = hline(0, dash="solid", colour=theme.BLACK)
+    panel = Panel(layers, x=x, y="smallest margin of all 10^20 pairs (logits)", marks=[zero])
+    return compose([panel], result.sentence(), result.provenance, width=760, height=480)
 
 
 @drawing(NumberComparison)
 def figure_numbers(result: NumberComparison) -> go.Figure:
     """Each array's numbers in units of its size by hand: trained as stored, moved along symmetries, and by hand."""
-    figure = go.Figure()
     table = result.table
     size = table.groupby("name").by_hand.transform(lambda x: np.linalg.norm(x) or 1.0)
     labels = (table.name + np.where(table["index"] == "", "", " [" + table["index"] + "]")).tolist()
+    layers = []
     for column, name, colour, symbol in (
         ("trained", "trained, as stored", theme.SKY, "circle-open"),
         ("as_read", "trained, along its symmetries and with norm gains", theme.BLUE, "circle"),
         ("by_hand", "by hand", theme.ORANGE, "line-ns-open"),
     ):
-        figure.add_scatter(
-            x=table[column] / size, y=labels, mode="markers", name=name, customdata=table[["role", column]],
-            marker={"size": 9, "color": colour, "symbol": symbol, "line": {"width": 2}},
-            hovertemplate="%{y} = %{customdata[1]:.4g}<br>%{customdata[0]}<extra></extra>",
-        )  # fmt: skip
-    figure.update_yaxes(categoryorder="array", categoryarray=labels[::-1], dtick=1, tickfont={"size": 10})
-    figure.update_xaxes(title="number, in units of its array's size by hand", zeroline=True)
+        said = hover("{y} = {value:.4g}<br>{role}", role=table["role"], value=table[column])
+        layers.append(points(table[column] / size, labels, name, colour, symbol, **said))
+    x = {"title": "number, in units of its array's size by hand", "zeroline": True}
+    y = {"categoryorder": "array", "categoryarray": labels[::-1], "dtick": 1, "tickfont": {"size": 10}}
     title = f"{result.trained} beside {result.by_hand}, number by number"
-    return theme.finish(figure, title, result.provenance, 900, 200 + 15 * len(labels))
+    return compose([Panel(layers, x=x, y=y)], title, result.provenance, width=900, height=200 + 15 * len(labels))

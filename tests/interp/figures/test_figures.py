@@ -14,7 +14,10 @@ import torch
 import interp
 import models
 from interp.core.results import Result
-from interp.figures import theme
+from interp.figures import drawings, layers, theme
+from interp.figures.drawing import registered
+from interp.figures.panels import Panel, compose
+from tests.interp.figures import planted
 
 ADDER = models.build("microadder-57", seed=1)
 RESULTS: dict[str, Callable[[], tuple[Result, go.Figure]]] = {
@@ -126,8 +129,8 @@ def test_long_titles_are_wrapped_within_the_figure():
 
 
 def test_figures_import_no_model_but_the_error_class(package_dir: Path):
-    files = sorted((package_dir / "figures").rglob("*.py"))
-    assert {"coupled", "two_digit"} <= {file.parent.name for file in files}
+    files = sorted((package_dir / "figures").glob("*.py"))
+    assert {"layers.py", "panels.py"} <= {file.name for file in files}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
@@ -145,3 +148,149 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
     assert "1 of 2 MLP units is an exact switch of carry out" in units.figure().layout.title.text
+
+
+#: Where results of other types are drawn: by tests that make them, since they need a model.
+DRAWN_IN = {
+    "causal/ablation/test_components.py": "ComponentAblation",
+    "causal/ablation/test_dissociation.py": "DoubleDissociation",
+    "causal/ablation/test_parameters.py": "ParameterAblation",
+    "causal/circuits/test_circuit.py": "Circuit",
+    "causal/edges/test_attribution.py": "EdgeAttribution",
+    "causal/edges/test_paths.py": "PathPatching",
+    "causal/interchange/test_interchange.py": "InterchangeAccuracy InterchangeSweep",
+    "causal/interchange/test_scrubbing.py": "CausalScrubbing",
+    "causal/interchange/test_which_algorithm.py": "WhichAlgorithm",
+    "causal/patching/test_sweep.py": "PatchingSweep",
+    "compare/test_across.py": "ModelTable",
+    "compare/test_compare.py": "Comparison",
+    "compare/test_connectivity.py": "ModeConnectivity SeedDistances",
+    "compare/test_swaps.py": "Swaps",
+    "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",
+    "papers/adder_456/test_adder_circuit.py": "AttentionSignal CarryRoutes PatternAblation PatternDependence",
+    "papers/addlm/test_entries.py": "TernaryEntries TextAttention",
+    "papers/addlm/test_inside.py": "HeadTable PatchingCheck ScoreReading IntegerCircuits ValueComposition",
+    "papers/headlines/test_table.py": "Headlines",
+    "papers/microadder/test_hand_set.py": "DigitsKept NumberComparison",
+    "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
+    "papers/position_coupling/test_errors.py": (
+        "NeededAttention PatternSubstitution CoupledComparison FirstErrors AttendedGrowth HeadRoles HeadWrites"
+    ),
+    "papers/toygpt/test_seeds.py": "SeedComparison",
+    "probes/dynamics/test_training_dynamics.py": "TrainingDynamics",
+    "probes/heatmaps/test_figures.py": "GridPanels OffsetSweep",
+    "probes/lens/test_attribution.py": "LogitAttribution",
+    "probes/lens/test_logit_lens.py": "LogitLens",
+    "probes/lens/test_probes.py": "LinearProbes",
+    "probes/test_entry_curves.py": "RunCurves ShapeScores",
+    "probes/test_grokking.py": "GrokkingComparison",
+    "probes/test_stress.py": "StressSuites",
+    "proofs/attacks/test_attack.py": "Attack",
+    "proofs/test_certify.py": "Certificate DecisionCurves",
+    "proofs/test_exact_accuracy.py": "AccuracyBounds",
+    "proofs/test_exhaustive.py": "ExhaustiveCertificate",
+    "proofs/test_hand_built_exact.py": "HandBuiltCertificate",
+}
+
+
+def test_every_registered_drawing_is_drawn_by_a_test():
+    found = [type(make()).__name__ for make in planted.PLANTED]
+    for file, names in DRAWN_IN.items():
+        assert ".figure(" in (Path(__file__).parents[1] / file).read_text(), file
+        found += names.split()
+    types = [result.__name__ for result in registered() if not result.__module__.startswith("tests.")]
+    assert sorted(found) == sorted(types)
+
+
+@pytest.mark.parametrize("make", planted.PLANTED, ids=lambda make: make.__name__)
+def test_a_planted_result_draws_every_picture_of_its_type(make):
+    result = make()
+    for kind in drawings(type(result)):
+        figure = result.figure(kind)
+        assert str(result.provenance) in figure.layout.title.subtitle.text.replace("<br>", " ")
+        assert len(figure.data) > 0
+        for trace in figure.data:
+            assert trace.hoverinfo == "skip" or trace.hovertemplate, trace.name
+
+
+def by_name(figure: go.Figure) -> dict[str, list[go.Scatter]]:
+    found: dict[str, list[go.Scatter]] = {}
+    for trace in figure.data:
+        found.setdefault(trace.name, []).append(trace)
+    return found
+
+
+def test_errors_by_chain_are_a_bound_everywhere_and_a_rate_where_there_are_errors():
+    traces = by_name(planted.accuracy_by_chain().figure())
+    (measured,) = traces["stratified: measured"]
+    assert (list(measured.x), list(measured.y), list(measured.text)) == ([2.12], [0.25], ["15 of 20"])
+    (bound,) = traces["stratified: 95% upper bound"]
+    assert bound.y[0] == pytest.approx(1 - 0.025 ** (1 / 20)) or bound.y[0] == pytest.approx(1 - 0.05 ** (1 / 20))
+
+
+def test_grokking_curves_are_grouped_by_whether_the_seed_was_ever_perfect():
+    traces = by_name(planted.grokking_curves().figure())
+    (stored,), (other,), (never,) = (
+        traces[name] for name in ("seed 0, in the zoo", "perfect at some point (1)", "never perfect on validation (1)")
+    )
+    assert list(stored.y) == [0.0, 0.5, 1.0, None] and list(other.y) == [0.0, 1.0, 0.9, None]
+    assert list(never.y) == [0.0, 0.1, None]  # it ended after two evaluations
+
+
+def test_maps_of_attention_have_a_panel_a_head_and_a_button_a_view():
+    result = planted.attention_maps()
+    figure = result.figure()
+    np.testing.assert_array_equal(figure.data[3].z, result.pattern.sel(view="mean", layer=1, head=1))
+    np.testing.assert_array_equal(figure.data[3].customdata[..., 0], result.spread.sel(layer=1, head=1))
+    second = figure.layout.updatemenus[0].buttons[1]
+    assert second.label == "1 + 2"
+    np.testing.assert_array_equal(second.args[0]["z"][0], result.pattern.sel(view="1 + 2", layer=0, head=0))
+
+
+def test_the_carry_path_has_its_shares_and_intervals():
+    traces = by_name(planted.carry_path().figure())
+    stream, replaced = traces["at s0"]
+    np.testing.assert_allclose(stream.y, [0.1, 0.2, 0.9])
+    np.testing.assert_allclose(stream.error_y.array, 0.05)
+    assert [row[0] for row in stream.customdata] == [10, 20, 90]
+    np.testing.assert_allclose(replaced.y, [0.3, 0.4])
+
+
+def test_wrong_tens_digits_stand_at_their_units_sums_by_kind():
+    traces = by_name(planted.carry_errors().figure())
+    (missed,), (spurious,), (mean,) = (traces[name] for name in ("missed (1)", "spurious (2)", "margin, mean"))
+    assert np.flatnonzero(missed.y).tolist() == [10] and spurious.y[9] == 2
+    assert mean.y[4] == 9.0 and mean.customdata[4][0] == 14
+
+
+def test_the_gap_marks_what_is_certified_and_how():
+    traces = by_name(planted.discoverability_gap().figure())
+    assert list(traces["trained"][0].x) == [57, 70]
+    assert list(traces["trained"][0].marker.symbol) == ["diamond", "x-thin-open"]
+
+
+def test_hovering_names_its_fields():
+    said = layers.hover("{y} at {x}: {z:.2f} [{low:.1f}] {n:,}", low=[[1.0, 2.0]], n=[[3], [4]])
+    assert said["hovertemplate"] == "%{y} at %{x}: %{z:.2f} [%{customdata[0]:.1f}] %{customdata[1]:,}<extra></extra>"
+    assert said["customdata"].shape == (2, 2, 2) and said["customdata"][1, 0].tolist() == [1.0, 4]
+
+
+def test_a_scale_has_one_bar_and_a_series_one_place_in_the_legend():
+    one = [layers.cells([[0.5]], ["a"], ["b"], bar="share"), layers.points([1], [2], "series")]
+    other = [layers.cells([[0.7]], ["a"], ["b"], bar="share"), layers.points([1], [3], "series")]
+    own = [layers.cells([[7.0]], ["a"], ["b"], limits=(0, 9), bar="count")]
+    figure = compose([Panel(one), Panel(other), Panel(own)], "A title", planted.PROVENANCE, columns=3)
+    maps = [trace for trace in figure.data if trace.type == "heatmap"]
+    assert [trace.showscale for trace in maps] == [True, False, True]
+    assert maps[0].colorbar.x < figure.layout.xaxis3.domain[0] < maps[2].colorbar.x
+    assert [trace.showlegend for trace in figure.data if trace.name == "series"] == [None, False]
+    assert {trace.legendgroup for trace in figure.data if trace.name == "series"} == {"series"}
+
+
+def test_intervals_end_where_they_are_said_to():
+    estimate = layers.points([1, 2], [0.5, 0.7], ends=([0.4, 0.1], [0.6, 0.9]))
+    np.testing.assert_allclose(estimate.y - np.array(estimate.error_y.arrayminus), [0.4, 0.1])
+    np.testing.assert_allclose(estimate.y + np.array(estimate.error_y.array), [0.6, 0.9])
+    lying = layers.bars([0.5], ["a"], across=True, ends=([0.4], [0.6]))
+    assert lying.orientation == "h" and lying.error_y.array is None
+    np.testing.assert_allclose(lying.error_x.array, 0.1)

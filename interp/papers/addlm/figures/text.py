@@ -7,6 +7,8 @@ import plotly.graph_objects as go
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, hover
+from interp.figures.panels import Panel, compose
 from interp.papers.addlm.text_attention import TextAttention
 from models.errors import UserError
 
@@ -26,20 +28,17 @@ def text_attention(result: TextAttention, layer: int = 0, head: int = 0, last: i
     weight = result.pattern.sel(layer=layer, head=head).values[-last:, -last:]
     visible = np.tril(np.ones_like(weight, dtype=bool))
     letters = [_SHOWN.get(character, character) for character in result.text[-last:]]
-    figure = go.Figure(
-        go.Heatmap(
-            z=np.where(visible & (weight > 0), weight, np.nan), zmin=0, zmax=float(weight.max()),
-            colorscale=theme.SEQUENTIAL,
-            xgap=1, ygap=1, hoverongaps=False, hovertemplate="weight %{z:.3f}<extra></extra>",
-            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
-        )
+    ticks = {"tickvals": list(range(last)), "ticktext": letters}
+    panel = Panel(
+        [
+            cells(
+                np.where(visible & (weight > 0), weight, np.nan), limits=(0, float(weight.max())), bar="weight",
+                hoverongaps=False, **hover("weight {z:.3f}"),
+            )
+        ],
+        x=ticks | {"title": "character looked at", "tickangle": 0},
+        y=ticks | {"title": "character that looks back"},
     )  # fmt: skip
-    ticks = list(range(last))
-    figure.update_xaxes(title="character looked at", tickvals=ticks, ticktext=letters, tickangle=0, showgrid=False)
-    figure.update_yaxes(
-        title="character that looks back", tickvals=ticks, ticktext=letters, autorange="reversed", showgrid=False,
-    )  # fmt: skip
-    figure.update_layout(plot_bgcolor=theme.LIGHT)
     shown = slice(len(result.text) - last, None)
     kept = result.kept.sel(layer=layer, head=head).isel(query=shown).values
     effective = float(result.effective.sel(layer=layer, head=head).isel(query=shown).mean())
@@ -47,7 +46,7 @@ def text_attention(result: TextAttention, layer: int = 0, head: int = 0, last: i
         f"L{layer}H{head} of {result.model} keeps {_count(kept)} keys, and weighs them like {effective:.1f} equal ones"
     )
     note = f"The last {last} of {len(result.text)} characters; grey: no weight at all. ␣ is a space, ⏎ a new line"
-    return theme.finish(figure, title, result.provenance, width=880, height=860, note=note)
+    return compose([panel], title, result.provenance, note=note, width=880, height=860, plot_bgcolor=theme.LIGHT)
 
 
 def _count(kept: np.ndarray) -> str:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import cells, hover
+from interp.figures.panels import Mark, Panel, compose, label
 from interp.papers.position_coupling.named_stream import NOTHING, NamedStream, as_fraction
 from models.errors import UserError, unknown_name
 
 _ROW = 21  # pixels
+_BESIDE = {"xref": "x domain", "xanchor": "left", "size": 13}
+_PREDICTED = "token read → token predicted"
 
 
 @drawing(NamedStream)
@@ -46,19 +49,15 @@ def named_stream(result: NamedStream, stages: Sequence[str] | None = None, respo
     if not rows:
         raise UserError(f"{', '.join(stages)} writes nothing on this sequence.")
     whole = stages == known
-    figure = go.Figure(
-        go.Heatmap(
-            z=z, text=text, texttemplate="%{text}", textfont={"size": 11}, x=np.arange(len(columns)),
-            y=np.arange(len(rows)), zmin=-1, zmax=1, colorscale=theme.DIVERGING, reversescale=True, xgap=1, ygap=1,
-            hovertemplate="%{text}<extra></extra>", showscale=False,
-        )
-    )  # fmt: skip
+    layer = cells(
+        z, np.arange(len(columns)), np.arange(len(rows)), signed=1.0, text=text, letters=11, **hover("{text}")
+    )
+    marks = []
     for place, (stage, start, count) in enumerate(blocks):
         if place:
-            figure.add_hline(y=start - 0.5, line={"color": theme.BLACK, "width": 2})
-        figure.add_annotation(
-            x=1.01, xref="paper", y=start + (count - 1) / 2, xanchor="left", showarrow=False, text=f"<b>{stage}</b>"
-        )
+            line = {"color": theme.BLACK, "width": 2}
+            marks.append(Mark("add_hline", {"y": start - 0.5, "line": line}))
+        marks.append(label(1.01, start + (count - 1) / 2, f"<b>{stage}</b>", **_BESIDE))
     bottom = len(rows) - 0.5
     if whole:
         for x, position in enumerate(columns.tolist()):
@@ -66,31 +65,22 @@ def named_stream(result: NamedStream, stages: Sequence[str] | None = None, respo
             said = result.predicted[position] if asked else ""
             last = position == len(result.tokens) - 1
             good = last or (asked and result.right[position - result.first])
-            figure.add_annotation(
-                x=x, y=len(rows) + 0.1, text=f"<b>{said}</b>", showarrow=False,
-                font={"size": 14, "color": theme.BLUE if good else theme.VERMILION},
-            )  # fmt: skip
-        figure.add_annotation(
-            x=1.01, xref="paper", y=len(rows) + 0.1, xanchor="left", showarrow=False, text="<b>next token</b>"
-        )
+            colour = theme.BLUE if good else theme.VERMILION
+            marks.append(label(x, len(rows) + 0.1, f"<b>{said}</b>", 14, colour))
+        marks.append(label(1.01, len(rows) + 0.1, "<b>next token</b>", **_BESIDE))
         bottom = len(rows) + 0.8
     ticks = [f"<b>{result.tokens[c]}</b><br>{_ids(result.ids[c])}" if result.ids else result.tokens[c] for c in columns]
-    figure.update_xaxes(
-        side="top", tickvals=list(range(len(columns))), ticktext=ticks, tickangle=0, showgrid=False, zeroline=False
-    )
-    figure.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=rows, range=[bottom, -0.5], showgrid=False, zeroline=False,
-        tickfont={"size": 11},
-    )  # fmt: skip
+    x_axis = {"side": "top", "tickvals": list(range(len(columns))), "ticktext": ticks, "tickangle": 0}
+    y_axis = {
+        "tickvals": list(range(len(rows))), "ticktext": rows, "range": [bottom, -0.5], "tickfont": {"size": 11},
+    }  # fmt: skip
     under = ", above their position ids" if result.ids else ""
     note = f"Columns: the tokens read{under}. Red: positive, blue: negative, each name on its own scale"
     width = 200 + 34 * len(columns) if len(columns) > 20 else 940
-    finished = theme.finish(figure, _title(result, stages, whole), result.provenance, width, 200, note=note)
-    top = (finished.layout.margin.t or 0) + 34
-    return finished.update_layout(
-        height=top + _ROW * (len(rows) + (1.3 if whole else 0)) + 16,
-        margin={"t": top, "b": 16, "l": 118, "r": 92},
-    )
+    return compose(
+        [Panel([layer], x=x_axis, y=y_axis, marks=marks)], _title(result, stages, whole), result.provenance, note=note,
+        width=width, plots=_ROW * (len(rows) + (1.3 if whole else 0)), margin={"t": 34, "b": 16, "l": 118, "r": 92},
+    )  # fmt: skip
 
 
 def _ids(ids: tuple[int, ...]) -> str:
@@ -118,29 +108,18 @@ def named_patterns(result: NamedStream) -> go.Figure:
     writers = result.writers()
     names = [f"{result.tokens[q]} → {result.predicted[q]}" for q in queries]
     titles = [f"L{i}H{h} fills {_filled(writers, f'L{i}H{h}')}" for i, h in heads]
-    figure = make_subplots(
-        rows=-(-len(heads) // 2), cols=2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.09,
-        shared_xaxes=True,
-    )  # fmt: skip
-    for number, (layer, head) in enumerate(heads):
-        row, column = number // 2 + 1, number % 2 + 1
+    panels = []
+    for (layer, head), title in zip(heads, titles, strict=True):
         weight = result.pattern.sel(layer=layer, head=head).values[queries]
         visible = np.arange(weight.shape[1]) <= np.array(queries)[:, None]
-        figure.add_heatmap(
-            z=np.where(visible, weight, np.nan), zmin=0, zmax=1, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1,
-            text=[[as_fraction(value) for value in line] for line in weight], texttemplate="%{text}",
-            textfont={"size": 8}, hovertemplate="weight %{z:.4f}<extra></extra>", showscale=False, row=row, col=column,
-        )  # fmt: skip
-        figure.update_xaxes(
-            tickvals=list(range(weight.shape[1])), ticktext=list(result.tokens), tickangle=0, showgrid=False,
-            showticklabels=True, title="token attended to" if row == -(-len(heads) // 2) else None, row=row, col=column,
-        )  # fmt: skip
-        figure.update_yaxes(
-            tickvals=list(range(len(queries))), ticktext=names,
-            autorange="reversed", showgrid=False, zeroline=False, row=row, col=column,
-        )  # fmt: skip
-    figure.update_yaxes(title="token read → token predicted", col=1)
-    figure.update_layout(plot_bgcolor=theme.LIGHT)
+        text = [[as_fraction(value) for value in line] for line in weight]
+        drawn = cells(np.where(visible, weight, np.nan), text=text, letters=8, **hover("weight {z:.4f}"))
+        x = {
+            "tickvals": list(range(weight.shape[1])), "ticktext": list(result.tokens), "tickangle": 0,
+            "title": "token attended to" if len(panels) >= len(heads) - 2 else "", "showticklabels": True,
+        }  # fmt: skip
+        y = {"tickvals": list(range(len(queries))), "ticktext": names}
+        panels.append(Panel([drawn], title, x, y | {"title": "" if len(panels) % 2 else _PREDICTED}))
     weights = result.pattern.values[:, :, queries]
     counted = (weights > NOTHING).sum(-1)
     equal = bool((abs(weights.max(-1) * counted - 1) < NOTHING * counted).all())
@@ -150,7 +129,10 @@ def named_patterns(result: NamedStream) -> go.Figure:
         title = f"A head {shares} the first token and up to {counted.max() - 1} others"
     note = "Weights as fractions; grey: not visible"
     height = 190 + 390 * -(-len(heads) // 2)
-    return theme.finish(figure, title, result.provenance, width=1180, height=height, note=note)
+    return compose(
+        panels, title, result.provenance, note=note, columns=2, width=1180, height=height, gaps=(76, 70), shared="x",
+        plot_bgcolor=theme.LIGHT,
+    )  # fmt: skip
 
 
 def _filled(writers: dict[str, list[str]], stage: str) -> str:

@@ -1,70 +1,61 @@
-"""Pictures of head roles, of what heads write, and of trained next to hand-built heads."""
+"""Pictures of head roles, of what heads write and cost, of their growth, and of trained next to hand-built heads."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, cells, curve, hover, points, written
+from interp.figures.panels import Mark, Panel, compose, frame, hline, vline
+from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.comparison import CoupledComparison
+from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.keys import ROLE_NAMES
 from interp.papers.position_coupling.roles import HeadRoles
 from interp.papers.position_coupling.writes import HeadWrites
 
-_GROUP_NAMES = {
-    "sum": "digit sum",
-    "carry": "carry",
-    "same digit": "same digit of others",
-    "eos": "EOS",
-    "rest": "rest",
+_GROUPS = {  # name, colour
+    "sum": ("digit sum", theme.BLUE),
+    "carry": ("carry", theme.VERMILION),
+    "same digit": ("same digit of others", theme.SKY),
+    "eos": ("EOS", theme.PURPLE),
+    "rest": ("rest", theme.LIGHT),
 }
 _MOST_HEADS = 12  # of a large model, beside the constructed ones
-_GROUP_COLOURS = (theme.BLUE, theme.VERMILION, theme.SKY, theme.PURPLE, theme.LIGHT)
+_MOST_UNITS = 9  # in one picture
+_EIGHT = (theme.BLUE, theme.VERMILION, theme.GREEN, theme.PURPLE, theme.SKY, theme.ORANGE, theme.YELLOW, theme.GREY)
+_EIGHT_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
+_PATTERN_COLOURS = (
+    theme.BLUE, theme.VERMILION, theme.SKY, theme.PURPLE, theme.GREEN, theme.BLACK, theme.ORANGE,
+)  # fmt: skip
+_ATTENDED = {"keys": "tokens above 0.01, BOS apart", "effective": "exp(entropy) of the weights off BOS, tokens"}
 
 
 @drawing(HeadRoles)
 def head_roles(result: HeadRoles) -> go.Figure:
     """Overlap of every head's mean pattern with every constructed role; the role it plays is outlined."""
-    heads, roles = result.heads, result.table.role.values.tolist()
-    names = [f"L{i}H{h}" for i, h in heads]
-    cells = [result.table.sel(layer=i, head=h) for i, h in heads]
-    overlap = np.array([cell.overlap.values for cell in cells])
-    share = np.array([cell.share.values for cell in cells])
-    shuffled = np.array([cell.shuffled_high.values for cell in cells])
-    p_value = np.array([cell.p_value.values for cell in cells])
+    heads, roles, plays = result.heads, result.table.role.values.tolist(), result.roles()
+    overlap, share, shuffled, p_value = (
+        np.array([result.table[name].sel(layer=i, head=h).values for i, h in heads])
+        for name in ("overlap", "share", "shuffled_high", "p_value")
+    )
     rows = zip(overlap, share, strict=True)
     text = [[f"{o:.2f}<br>share {s:.2f}" for o, s in zip(*row, strict=True)] for row in rows]
-    figure = go.Figure(
-        go.Heatmap(
-            x=[ROLE_NAMES[role] for role in roles],
-            y=names,
-            z=overlap,
-            zmin=0,
-            zmax=1,
-            colorscale=theme.SEQUENTIAL,
-            text=text,
-            texttemplate="%{text}",
-            xgap=3,
-            ygap=3,
-            customdata=np.stack((shuffled, p_value), -1),
-            hovertemplate="%{y} as %{x}: overlap %{z:.3f}; shuffled tokens below %{customdata[0]:.3f} (97.5%), "
-            "p = %{customdata[1]:.3f}<extra></extra>",
-            colorbar={"title": {"text": "overlap", "side": "top"}, "thickness": 12},
-        )
-    )
-    plays = result.roles()
-    for row, head in enumerate(heads):
-        role = plays[head]
-        if role is not None:
-            column = roles.index(role)
-            figure.add_shape(
-                type="rect", x0=column - 0.47, x1=column + 0.47, y0=row - 0.46, y1=row + 0.46,
-                line={"color": theme.ORANGE, "width": 4},
-            )  # fmt: skip
-    figure.update_xaxes(title="role in the construction", showgrid=False)
-    figure.update_yaxes(title="head", autorange="reversed", showgrid=False)
+    said = hover(
+        "{y} as {x}: overlap {z:.3f}; shuffled tokens below {shuffled:.3f} (97.5%), p = {p:.3f}",
+        shuffled=shuffled, p=p_value,
+    )  # fmt: skip
+    names = [ROLE_NAMES[role] for role in roles]
+    layer = cells(overlap, names, [f"L{i}H{h}" for i, h in heads], text=text, bar="overlap", gap=3, **said)
+    frames = [
+        frame(roles.index(role), row, theme.ORANGE)
+        for row, head in enumerate(heads)
+        if (role := plays[head]) is not None
+    ]
     counts = {role: sum(value == role for value in plays.values()) for role in roles}
     found = ", ".join(f"{count} {ROLE_NAMES[role]}" for role, count in counts.items() if count)
     title = f"Roles of {len(heads)} heads: {found or 'none'}"
@@ -73,7 +64,8 @@ def head_roles(result: HeadRoles) -> go.Figure:
         title += f", {none} none"
     note = "Outlined: the role that a head plays. Overlap 1: the constructed pattern; share: attention on its tokens"
     height = 260 + max(4, len(heads)) * (62 if len(heads) <= 8 else 30)
-    return theme.finish(figure, title, result.provenance, width=760, height=height, note=note)
+    panel = Panel([layer], x="role in the construction", y="head", marks=frames)
+    return compose([panel], title, result.provenance, note=note, width=760, height=height)
 
 
 @drawing(CoupledComparison)
@@ -84,67 +76,32 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
     nearest = result.distance.distance.min("reference").to_series().sort_values()
     shown = pairs | set([head for head in nearest.index if head not in pairs][: max(0, _MOST_HEADS - len(pairs))])
     heads = [head for head in result.distance["head"].values.tolist() if head in shown]
-    figure = make_subplots(
-        cols=2,
-        column_widths=[0.42, 0.58],
-        horizontal_spacing=0.17,
-        subplot_titles=("distance of attention", "where a head looks, BOS apart"),
-    )
     distance = result.distance.distance.sel(head=heads).values
-    figure.add_heatmap(
-        x=others,
-        y=heads,
-        z=distance,
-        zmin=0,
-        zmax=1,
-        colorscale=theme.SEQUENTIAL,
-        reversescale=True,
-        text=[[f"{value:.2f}" for value in row] for row in distance],
-        texttemplate="%{text}",
-        xgap=3,
-        ygap=3,
-        showscale=False,
-        hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>",
-        row=1,
-        col=1,
-    )
-    matched: dict[str, str] = {}
-    for reference in result.pairs.reference.values.tolist():
-        head = str(result.pairs.sel(reference=reference)["head"].values)
-        matched[reference] = head
-        x, y = others.index(reference), heads.index(head)
+    matched = {
+        reference: str(result.pairs["head"].sel(reference=reference).values)
+        for reference in result.pairs.reference.values.tolist()
+    }
+    frames = []
+    for reference, head in matched.items():
         far = float(result.pairs.distance.sel(reference=reference)) >= 0.5
-        figure.add_shape(
-            type="rect", x0=x - 0.47, x1=x + 0.47, y0=y - 0.46, y1=y + 0.46,
-            line={"color": theme.ORANGE, "width": 3 if far else 4, "dash": "dot" if far else "solid"},
-            row=1, col=1,
-        )  # fmt: skip
-    rows = []
-    for reference in others:
-        rows.append((f"<i>{reference}</i>", result.reference_profile.sel(head=reference).values))
-        if reference in matched:
-            rows.append((f"{matched[reference]}  ", result.profile.sel(head=matched[reference]).values))
-    rows += [(f"{h} ", result.profile.sel(head=h).values) for h in heads if h not in matched.values()][:6]
-    names = [name for name, _ in rows]
-    for index, group in enumerate(result.profile.group.values.tolist()):
-        figure.add_bar(
-            y=names,
-            x=[values[index] for _, values in rows],
-            orientation="h",
-            name=_GROUP_NAMES[group],
-            marker={"color": _GROUP_COLOURS[index], "line": {"color": "white", "width": 1}},
-            hovertemplate=f"%{{y}}: %{{x:.3f}} on {_GROUP_NAMES[group]}<extra></extra>",
-            row=1,
-            col=2,
-        )
-    figure.update_xaxes(title="head of the construction", showgrid=False, row=1, col=1)
-    figure.update_yaxes(title="head of the model", autorange="reversed", showgrid=False, row=1, col=1)
-    figure.update_xaxes(title="share of attention off BOS", range=[0, 1], row=1, col=2)
-    figure.update_yaxes(autorange="reversed", row=1, col=2)
-    figure.update_layout(
-        barmode="stack", bargap=0.25, legend={"orientation": "h", "y": -0.2, "x": 0.45, "traceorder": "normal"}
-    )
-    figure.update_annotations(font={"size": 13})
+        style: dict[str, Any] = {"width": 3, "dash": "dot"} if far else {"width": 4}
+        frames.append(frame(others.index(reference), heads.index(head), theme.ORANGE, **style))
+    panels = [
+        Panel(
+            [
+                cells(
+                    distance, others, heads, reversescale=True, text=written(distance), gap=3,
+                    **hover("{y} and {x}: {z:.3f}"),
+                )
+            ],
+            "distance of attention", "head of the construction", "head of the model", frames,
+        ),
+        Panel(
+            _profiles(result, matched, [head for head in heads if head not in matched.values()][:6]),
+            "where a head looks, BOS apart", {"title": "share of attention off BOS", "range": [0, 1]},
+            {"autorange": "reversed"},
+        ),
+    ]  # fmt: skip
     total = result.total
     control = "" if np.isnan(total["untrained"]) else f", untrained {total['untrained']:.2f}"
     close = int((result.pairs.distance.values < 0.5).sum())
@@ -155,39 +112,49 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
     note = f"{result.names[0]} beside {result.names[1]} (italics); outlined: matched pairs, dotted from 0.5 on"
     if len(heads) < result.distance.sizes["head"]:
         note += f"; the {len(heads)} nearest of {result.distance.sizes['head']} heads"
-    return theme.finish(figure, title, result.provenance, width=1100, height=600, note=note)
+    return compose(
+        panels, title, result.provenance, note=note, columns=2, width=1100, height=600, widths=[0.42, 0.58],
+        gaps=(170, 0), barmode="stack", bargap=0.25, legend={"y": -0.2, "x": 0.45},
+    )  # fmt: skip
+
+
+def _profiles(result: CoupledComparison, matched: dict[str, str], rest: list[str]) -> list[go.Bar]:
+    """Where heads look: every constructed one, its counterpart below it, and other heads."""
+    rows = []
+    for reference in result.distance.reference.values.tolist():
+        rows.append((f"<i>{reference}</i>", result.reference_profile.sel(head=reference).values))
+        if reference in matched:
+            rows.append((f"{matched[reference]}  ", result.profile.sel(head=matched[reference]).values))
+    rows += [(f"{head} ", result.profile.sel(head=head).values) for head in rest]
+    layers = []
+    for index, group in enumerate(result.profile.group.values.tolist()):
+        name, colour = _GROUPS[group]
+        style: dict[str, Any] = {"marker": {"line": {"color": "white", "width": 1}}} | hover(
+            f"{{y}}: {{x:.3f}} on {name}"
+        )
+        shares = [values[index] for _, values in rows]
+        layers.append(bars(shares, [row for row, _ in rows], name, colour, across=True, **style))
+    return layers
 
 
 @drawing(CoupledComparison, "difference")
 def coupled_difference(result: CoupledComparison) -> go.Figure:
     """Signed: mean attention by role of every matched head minus that of its constructed counterpart."""
     difference = result.difference()
-    pairs = zip(difference["head"].values.tolist(), difference.reference.values.tolist(), strict=True)
-    figure = go.Figure(
-        go.Heatmap(
-            x=[_GROUP_NAMES[group] for group in difference.group.values.tolist()],
-            y=[f"{head} - {reference}" for head, reference in pairs],
-            z=difference.values,
-            zmin=-1,
-            zmax=1,
-            zmid=0,
-            colorscale=theme.DIVERGING,
-            reversescale=True,
-            text=[[f"{value:+.2f}" for value in row] for row in difference.values],
-            texttemplate="%{text}",
-            xgap=3,
-            ygap=3,
-            hovertemplate="%{y}: %{z:+.3f} on %{x}<extra></extra>",
-            colorbar={"title": {"text": "difference", "side": "top"}, "thickness": 12},
-        )
-    )
-    figure.update_xaxes(title="role of the tokens attended to", showgrid=False)
-    figure.update_yaxes(title="matched pair", autorange="reversed", showgrid=False)
+    pairs = list(zip(difference["head"].values.tolist(), difference.reference.values.tolist(), strict=True))
+    layer = cells(
+        difference.values, [_GROUPS[group][0] for group in difference.group.values.tolist()],
+        [f"{head} - {reference}" for head, reference in pairs], signed=1.0, text=written(difference.values, "+.2f"),
+        bar="difference", gap=3, **hover("{y}: {z:+.3f} on {x}"),
+    )  # fmt: skip
     row, column = np.unravel_index(int(np.abs(difference.values).argmax()), difference.shape)
-    label = f"{difference['head'].values[row]} and the constructed {difference.reference.values[row]} head"
-    title = f"Largest difference by role {difference.values[row, column]:+.2f}, between {label}"
+    title = (
+        f"Largest difference by role {difference.values[row, column]:+.2f}, between {pairs[row][0]} and the "
+        f"constructed {pairs[row][1]} head"
+    )
     note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; red: the model attends more"
-    return theme.finish(figure, title, result.provenance, width=860, height=250 + 52 * len(difference), note=note)
+    panel = Panel([layer], x="role of the tokens attended to", y="matched pair")
+    return compose([panel], title, result.provenance, note=note, width=860, height=250 + 52 * len(difference))
 
 
 @drawing(HeadWrites)
@@ -195,30 +162,127 @@ def head_writes(result: HeadWrites) -> go.Figure:
     """Coordinate of the ten digits along each head's main direction, and how linear it is."""
     heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
     columns = min(4, len(heads))
-    rows = -(-len(heads) // columns)
-    titles = []
+    panels = []
     for i, h in heads:
-        linear = float(result.table.linear.sel(layer=i, head=h))
-        titles.append(f"L{i}H{h}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"))
-    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.16)
-    for index, (i, h) in enumerate(heads):
-        row, column = divmod(index, columns)
-        share = float(result.table.line.sel(layer=i, head=h))
-        figure.add_scatter(
-            x=np.arange(10),
-            y=result.line_of.sel(layer=i, head=h).values,
-            mode="markers+lines",
-            line={"color": theme.LIGHT},
-            marker={"color": theme.BLUE, "size": 9},
-            showlegend=False,
-            hovertemplate=f"digit %{{x}}: %{{y:.2f}}<br>the direction holds {share:.0%} of the variance<extra></extra>",
-            row=row + 1,
-            col=column + 1,
-        )
-        figure.update_xaxes(title="digit attended to", dtick=3, range=[-0.6, 9.6], row=row + 1, col=column + 1)
-    figure.update_yaxes(range=[-2.6, 2.6], zeroline=True, zerolinecolor=theme.LIGHT)
-    figure.update_yaxes(title="main direction, sd", col=1)
+        row = result.table.sel(layer=i, head=h)
+        said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {float(row.line):.0%} of the variance")
+        line = result.line_of.sel(layer=i, head=h).values
+        style: dict[str, Any] = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
+        linear = float(row.linear)
+        panels.append(
+            Panel(
+                [curve(np.arange(10), line, None, theme.LIGHT, **style)],
+                f"L{i}H{h}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
+                x={"title": "digit attended to", "dtick": 3, "range": [-0.6, 9.6]},
+                y={
+                    "title": "" if len(panels) % columns else "main direction, sd", "range": [-2.6, 2.6],
+                    "zeroline": True, "zerolinecolor": theme.LIGHT,
+                },
+            )
+        )  # fmt: skip
     kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
     title = f"What heads write about a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
     note = "Along each head's first principal direction; percentages are of the whole variance over ten digits"
-    return theme.finish(figure, title, result.provenance, width=1000, height=150 + 270 * rows, note=note)
+    height = 150 + 270 * -(-len(heads) // columns)
+    return compose(
+        panels, title, result.provenance, note=note, columns=columns, height=height, shared="y", gaps=(36, 90)
+    )
+
+
+@drawing(AttendedGrowth)
+def attended_growth(result: AttendedGrowth, measure: str = "keys") -> go.Figure:
+    """Tokens attended to in one prediction over the number of operands, with slopes and the tokens needed."""
+    table, fits = result.table, result.slopes.sel(measure=measure)
+    operands, needed = table.operands.values, table.needed.values
+    units = [u for u in table.unit.values.tolist() if not table[measure].sel(unit=u).isnull().any()]
+    if len(units) > _MOST_UNITS:
+        ranked = sorted(units[:-1], key=lambda unit: float(fits.slope.sel(unit=unit)))
+        units = [*ranked[:4], *ranked[-4:], units[-1]]
+    style = hover("needed: {y}")
+    lines = [curve(operands, needed, "needed for the digit sum", theme.GREY, "dash", **style)]
+    for index, unit in enumerate(units):
+        values, high = (table[f"{measure}{end}"].sel(unit=unit).values for end in ("", "_high"))
+        slope, low, top = (round(float(fits[k].sel(unit=unit)), 2) + 0.0 for k in ("slope", "low", "high"))
+        style: dict[str, Any] = {"symbol": _EIGHT_SYMBOLS[index % 8], "size": 9} | hover(
+            f"{unit}, {{x}} operands: {{y:.2f}}"
+        )
+        style |= {"error_y": {"array": high - values, "color": _EIGHT[index % 8], "thickness": 1.5, "width": 0}}
+        look = (_EIGHT[index % 8], "solid", 1.5)
+        if unit == "any head":
+            look = (theme.BLACK, "dot", 3)
+            style["error_y"]["color"] = theme.BLACK
+        name = f"{unit}: {slope:+.2f} [{low:+.2f}, {top:+.2f}] an operand"
+        lines.append(curve(operands, values, name, *look, **style))
+    y = {"title": _ATTENDED[measure], "rangemode": "tozero"}
+    slopes = [float(fits.slope.sel(unit=u)) for u in units if u != "any head"]
+    control = float(fits.untrained.values[0])
+    title = (
+        f"A head attends to {round(min(slopes), 2) + 0.0:+.2f} to {round(max(slopes), 2) + 0.0:+.2f} tokens more for "
+        f"every operand; the digit sum needs "
+        f"{round(np.polyfit(operands, needed, 1)[0], 2) + 0.0:+.2f}"
+        + ("" if np.isnan(control) else f", an untrained head takes {control:+.2f}")
+    )
+    exact = table.exact.values
+    note = "" if np.isnan(exact).all() else f"Exact match {exact.min():.2f} to {exact.max():.2f} on these shapes"
+    panel = Panel(lines, x={"title": "operands", "dtick": 1}, y=y)
+    return compose(
+        [panel], title, result.provenance, note=note, width=1050, height=540,
+        legend={"orientation": "v", "x": 1.02, "y": 1},
+    )  # fmt: skip
+
+
+@drawing(PatternSubstitution)
+def pattern_substitution(result: PatternSubstitution) -> go.Figure:
+    """Exact match of every head under every pattern, the whole model as a line; the own role's ideal is filled."""
+    units = [unit for unit in result.roles if unit in result.table.unit.values]
+    if len(units) > _MOST_UNITS:
+        playing = [unit for unit in units if result.roles[unit] is not None]
+        units = (playing or units)[-_MOST_UNITS:]
+    before, (low, high) = result.before / result.n, result.before_interval
+    patterns = result.table.pattern.values.tolist()
+    spread = 0.7 / max(1, len(patterns) - 2)
+    layers = []
+    for index, pattern in enumerate(patterns):
+        everyone = pattern == "ideal, own roles"
+        column = result.table.sel(pattern=pattern)
+        kept = [(x, unit) for x, unit in enumerate(units) if not np.isnan(column.exact.sel(unit=unit))]
+        if not kept:
+            continue
+        found = column.sel(unit=[unit for _, unit in kept])
+        own = [everyone or pattern == f"ideal {ROLE_NAMES.get(result.roles[unit] or '', '-')}" for _, unit in kept]
+        aside = 0 if everyone else spread * (index - (len(patterns) - 2) / 2)
+        said = hover(
+            f"{pattern}: {{y:.3f}}; lost {{lost}}, won {{won}}, tokens right {{tokens:.3f}}",
+            lost=found.lost.values, won=found.won.values, tokens=found.tokens.values,
+        )  # fmt: skip
+        layers.append(
+            points(
+                [x + aside for x, _ in kept], found.exact.values, pattern, _PATTERN_COLOURS[index % 7],
+                ("circle", "diamond", "square", "triangle-up", "cross", "x", "star")[index % 7], 11, filled=own,
+                ends=(found.low.values, found.high.values), bar={"width": 0, "thickness": 1.5}, **said,
+            )
+        )  # fmt: skip
+    marks = [
+        Mark("add_hrect", {"y0": low, "y1": high, "fillcolor": theme.LIGHT, "line_width": 0, "layer": "below"}),
+        hline(before, "whole model", place="top left" if before < 0.9 else "bottom left"),
+        *(vline(x - 0.5, dash="solid", colour=theme.LIGHT) for x in range(1, len(units))),
+    ]
+    x = {
+        "tickvals": list(range(len(units))), "ticktext": [f"{unit}<br>{_role(result, unit)}" for unit in units],
+        "title": "head and its role", "showgrid": False, "zeroline": False,
+    }  # fmt: skip
+    own_rates = [float(result.own(unit).exact) for unit, role in result.roles.items() if role not in (None, "own")]
+    title = f"No head has a role to substitute; the whole model is right on {before:.2f}"
+    if own_rates:
+        title = (
+            f"With one head's pattern replaced by the ideal of its role, {min(own_rates):.2f} to {max(own_rates):.2f} "
+            f"of responses are right ({before:.2f} before)"
+        )
+    note = "Filled: the ideal pattern of the head's own role; open: other patterns (controls). 95% intervals"
+    panel = Panel(layers, x=x, y={"title": "responses entirely right", "range": [-0.04, 1.04]}, marks=marks)
+    return compose([panel], title, result.provenance, note=note, height=620, legend={"y": -0.24})
+
+
+def _role(result: PatternSubstitution, unit: str) -> str:
+    role = result.roles[unit]
+    return "no role" if role is None else ROLE_NAMES.get(role, "own roles")

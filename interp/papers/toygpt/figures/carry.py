@@ -1,16 +1,19 @@
-"""Pictures of :class:`interp.papers.toygpt.carry.CarryPath` and :class:`interp.papers.toygpt.probes.CarryProbes`."""
+"""Pictures of ToyGPT's carry and of its errors: :class:`interp.papers.toygpt.carry.CarryPath`,
+:class:`interp.papers.toygpt.probes.CarryProbes` and :class:`interp.papers.toygpt.errors.CarryErrors`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import bars, curve, hover, points
+from interp.figures.panels import Panel, compose, hline, vline
 from interp.papers.toygpt.carry import CarryPath
+from interp.papers.toygpt.errors import KINDS, CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
 
 LINES = {
@@ -18,44 +21,31 @@ LINES = {
     "b0": (theme.BLUE, "solid", "circle"),
     "s0": (theme.VERMILION, "dash", "square"),
 }
+COLOURS = {"missed": theme.VERMILION, "spurious": theme.BLUE, "other": theme.GREY}
+PATTERNS = {"missed": "", "spurious": "/", "other": "x"}
+_LAYERS = {"type": "category", "showgrid": False}
 
 
 @drawing(CarryPath)
 def carry_path(result: CarryPath) -> go.Figure:
     """Share of tens digits that follow the source's carry: along the stream, and for sublayers and heads."""
-    figure = make_subplots(
-        rows=2,
-        row_heights=[0.5, 0.5],
-        vertical_spacing=0.17,
-        subplot_titles=(
-            "the residual stream after a layer replaced at one position",
-            "one sublayer's or head's output replaced",
-        ),
-    )
-    said = "%{customdata[0]:,} of %{customdata[1]:,} follow (%{y:.1%}); same-carry control changes %{customdata[2]:.1%}"
+    said = "{follows:,} of {n:,} follow ({y:.1%}); same-carry control changes {control:.1%}"
+    lines = []
     for position in LINES:
-        line = _along_the_stream(result.stream(position), position, "share", ("follows", "n", "control_share"), said)
-        figure.add_trace(line, row=1, col=1)
+        rows = result.stream(position)
+        fields = {"follows": rows.follows, "n": rows.n, "control": rows.control_share}
+        lines.append(_along_the_stream(rows, position, "share", said, **fields))
     parts = result.table[result.table.kind != "stream"]
     order = [site for layer in sorted(set(parts.layer)) for site in dict.fromkeys(parts[parts.layer == layer].site)]
-    for position in ("b0", "s0"):
+    replaced = []
+    for position, pattern in (("b0", ""), ("s0", "/")):
         rows = parts[parts.position == position].set_index("site").loc[order].reset_index()
-        figure.add_bar(
-            x=rows.site,
-            y=rows.share,
-            error_y=theme.error_bars(rows.share, rows.low, rows.high, width=2),
-            name=f"at {position}",
-            showlegend=False,
-            marker={"color": LINES[position][0], "pattern": {"shape": "" if position == "b0" else "/"}},
-            customdata=rows[["follows", "n"]],
-            hovertemplate=f"%{{x}} at {position}: %{{customdata[0]:,}} of %{{customdata[1]:,}} follow (%{{y:.1%}})"
-            "<extra></extra>",
-            row=2,
-            col=1,
+        style = hover(
+            f"{{x}} at {position}: {{follows:,}} of {{n:,}} follow ({{y:.1%}})", follows=rows.follows, n=rows.n
         )
-    figure.update_yaxes(range=[-0.02, 1.04], tickformat=".0%", title="tens digits that follow")
-    figure.update_xaxes(type="category", showgrid=False)
-    figure.update_layout(legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom"})
+        style |= {"ends": (rows.low, rows.high), "pattern": pattern, "showlegend": False}
+        replaced.append(bars(rows.site, rows.share, f"at {position}", LINES[position][0], **style))
+    y = {"range": [-0.02, 1.04], "tickformat": ".0%", "title": "tens digits that follow"}
     moves, before, after = result.largest_rise("s0")
     gathering = result.gathering().replace("there", "at b0")
     title = (
@@ -67,57 +57,86 @@ def carry_path(result: CarryPath) -> go.Figure:
         f"Sources with the same carry change {control:.1%} of the tens digits there. {result.bases:,} bases before "
         "dropping those that the model gets wrong"
     )
-    return theme.finish(figure, title, result.provenance, width=1050, height=820, note=note)
+    panels = [
+        Panel(lines, "the residual stream after a layer replaced at one position", _LAYERS, y),
+        Panel(replaced, "one sublayer's or head's output replaced", _LAYERS, y),
+    ]
+    return compose(
+        panels, title, result.provenance, note=note, width=1050, height=820, gaps=(0, 100), margin={"t": 14},
+        legend={"x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom"},
+    )  # fmt: skip
 
 
-def _along_the_stream(rows: pd.DataFrame, position: str, value: str, shown: Sequence[str], said: str) -> go.Scatter:
-    """A line over the layers of one position's stream with its intervals; hovering says ``shown`` in the words of
-    ``said``."""
+def _along_the_stream(rows: pd.DataFrame, position: str, value: str, said: str, **fields: Any) -> go.Scatter:
+    """A line over the layers of one position's stream with its intervals."""
     colour, dash, symbol = LINES[position]
-    return go.Scatter(
-        x=rows.site,
-        y=rows[value],
-        error_y=theme.error_bars(rows[value], rows.low, rows.high),
-        name=f"at {position}",
-        mode="lines+markers",
-        line={"color": colour, "dash": dash},
-        marker={"symbol": symbol, "size": 9},
-        customdata=rows[list(shown)],
-        hovertemplate=f"{position}, %{{x}}: {said}<extra></extra>",
+    style: dict[str, Any] = {"ends": (rows.low, rows.high), "symbol": symbol, "size": 9} | hover(
+        f"{position}, {{x}}: {said}", **fields
     )
+    return curve(rows.site, rows[value], f"at {position}", colour, dash, **style)
 
 
 @drawing(CarryProbes)
 def carry_probes(result: CarryProbes) -> go.Figure:
     """Accuracy of the carry probe along the stream, a line a position, and the highest control."""
-    figure = go.Figure()
-    said = "%{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]; control %{customdata[2]:.3f}"
+    said = "{y:.3f} [{low:.3f}, {high:.3f}]; control {control:.3f}"
+    layers = []
     for position, (colour, _, symbol) in LINES.items():
-        stream = result.stream(position)
-        figure.add_trace(_along_the_stream(stream, position, "accuracy", ("low", "high", "control"), said))
-        figure.add_scatter(
-            x=stream.site,
-            y=stream.control,
-            name=f"at {position}, control",
-            mode="markers",
-            marker={"symbol": f"{symbol}-open", "size": 8, "color": colour},
-            hovertemplate=f"{position}, %{{x}}, labels dealt anew: %{{y:.3f}}<extra></extra>",
-        )
-        figure.add_scatter(
-            x=stream.site,
-            y=stream.untrained,
-            name=f"at {position}, untrained copy",
-            mode="lines",
-            line={"dash": "dot", "width": 1.5, "color": colour},
-            hovertemplate=f"{position}, %{{x}}, untrained copy: %{{y:.3f}}<extra></extra>",
-        )
-    figure.update_yaxes(range=[0.3, 1.02], title="accuracy on units pairs never seen")
-    figure.update_xaxes(type="category", title="residual stream behind", showgrid=False)
+        rows = result.stream(position)
+        fields = {"low": rows.low, "high": rows.high, "control": rows.control}
+        again = hover(f"{position}, {{x}}, labels dealt anew: {{y:.3f}}")
+        untrained = hover(f"{position}, {{x}}, untrained copy: {{y:.3f}}")
+        layers += [
+            _along_the_stream(rows, position, "accuracy", said, **fields),
+            points(rows.site, rows.control, f"at {position}, control", colour, f"{symbol}-open", 8, **again),
+            curve(rows.site, rows.untrained, f"at {position}, untrained copy", colour, "dot", 1.5, **untrained),
+        ]
     best = {position: float(result.stream(position).accuracy.max()) for position in ("b0", "s0")}
     blank = max(float(result.stream(position).untrained.max()) for position in best)
     title = (
         f"{result.name}: a linear probe reads the carry with at most {best['b0']:.3f} at b0 and {best['s0']:.3f} at s0 "
         f"(untrained: at most {blank:.3f}; labels dealt again: at most {result.table.control.max():.3f})"
     )
+    y = {"range": [0.3, 1.02], "title": "accuracy on units pairs never seen"}
+    panel = Panel(layers, x=_LAYERS | {"title": "residual stream behind"}, y=y)
     note = "Dotted lines: the same probes on an untrained copy"
-    return theme.finish(figure, title, result.provenance, width=1050, height=560, note=note)
+    return compose([panel], title, result.provenance, note=note, width=1050)
+
+
+@drawing(CarryErrors)
+def carry_errors(result: CarryErrors) -> go.Figure:
+    """Margin of the right tens digit over its carry-flipped twin by units sum; wrong tens digits by kind below."""
+    table = result.by_sum
+    x, n = table.units_sum.values, table["n"].values
+    margins = [
+        curve(
+            x, table[key].values, f"margin, {name}", colour, dash, symbol="circle", size=6,
+            **hover(f"units sum {{x}}: {name} {{y:.2f}} nats over {{n:,}} sums", n=n),
+        )
+        for key, name, colour, dash in (
+            ("mean", "mean", theme.BLUE, "solid"), ("low", "5% quantile", theme.SKY, "dash"),
+            ("lowest", "lowest", theme.VERMILION, "dot"),
+        )
+    ]  # fmt: skip
+    wrong = [
+        bars(
+            x, table[kind].values, f"{kind} ({result.kinds[kind]:,})", COLOURS[kind], pattern=PATTERNS[kind],
+            **hover(f"units sum {{x}}: {{y}} {kind} of {{n:,}} sums", n=n),
+        )
+        for kind in KINDS
+    ]  # fmt: skip
+    level, carry = hline(0, dash="solid"), vline(9.5, "carry →")
+    panels = [
+        Panel(margins, x={"dtick": 1}, y="right tens digit minus<br>its twin, nats", marks=[level, carry]),
+        Panel(
+            wrong, x={"title": "sum of the units digits", "dtick": 1},
+            y={"title": "wrong tens digits", "rangemode": "tozero"}, marks=[vline(9.5)],
+        ),
+    ]  # fmt: skip
+    told = ", ".join(f"{count:,} {kind}" for kind, count in result.kinds.items() if count) or "none"
+    title = f"{result.name}: {result.all.correct:,} of {result.all.n:,} sums right; wrong tens digits: {told}"
+    note = "Every digit given the right ones before it"
+    return compose(
+        panels, title, result.provenance, note=note, height=640, heights=[0.55, 0.45], shared="x", gaps=(0, 36),
+        margin={"t": 14}, barmode="stack", legend={"orientation": "v", "x": 1.02, "y": 1},
+    )  # fmt: skip

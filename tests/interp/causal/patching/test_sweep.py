@@ -118,7 +118,7 @@ def test_the_figure_names_the_finding():
     figure = activation_patching(TOY, TOY_PAIRS, site="head_out", direction="both").figure()
     assert "restores" in figure.layout.title.text and "breaks" in figure.layout.title.text
     by_source = activation_patching(TOY, TOY_PAIRS, site="pattern_dest_src").figure()
-    assert by_source.data and by_source.layout.coloraxis.cmin == -by_source.layout.coloraxis.cmax
+    assert by_source.data and by_source.data[0].zmin == -by_source.data[0].zmax
 
 
 # ---- refusals

@@ -1,0 +1,128 @@
+"""Results with planted numbers, of the types whose own tests draw no figure; no model is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.core.results import Provenance, Result
+from interp.papers.addlm.weights import TernaryTraining
+from interp.papers.microadder.hand_set import DiscoverabilityGap
+from interp.papers.toygpt.attention import AttentionMaps
+from interp.papers.toygpt.carry import CarryPath
+from interp.papers.toygpt.errors import CarryErrors
+from interp.papers.toygpt.probes import CarryProbes
+from interp.probes.accuracy import AccuracyByChain
+from interp.probes.dynamics.curves import GrokkingCurves
+from models.evaluation import Rate, Score
+
+PROVENANCE = Provenance(12, 0, "planted numbers")
+STREAMS = ("embed", "L0", "L1")
+
+
+def accuracy_by_chain() -> AccuracyByChain:
+    """20 problems of each chain length 0 to 2; of length 2 five wrong."""
+    chains = {0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}
+    score = Score(60, 55, "m", "t", "uniform problems", "greedy", chains, {}, (), "sampled")
+    return AccuracyByChain(score, score, PROVENANCE)
+
+
+def grokking_curves() -> GrokkingCurves:
+    """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
+    exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
+    table = xr.Dataset({"exact": (("seed", "step"), exact)}, {"seed": [0, 1, 2], "step": [0, 10, 20]})
+    return GrokkingCurves("m", table, 0, {0: 20, 1: 10}, 1, None, PROVENANCE)
+
+
+def ternary_training() -> TernaryTraining:
+    """Two kinds of matrices at three steps."""
+    values = np.arange(6.0).reshape(3, 2) / 10
+    flipped = values.copy()
+    flipped[0] = np.nan
+    columns = {"zeros": values, "flipped": flipped, "from_start": values / 2, "to_end": values[::-1]}
+    table = xr.Dataset(
+        {k: (("step", "kind"), v) for k, v in columns.items()}, {"step": [0, 10, 100], "kind": ["W_Q", "W_K"]}
+    )
+    return TernaryTraining(table, PROVENANCE)
+
+
+def attention_maps() -> AttentionMaps:
+    """Two layers of two heads on three tokens; the second view is the first backwards."""
+    mean = np.tril(np.arange(1, 37.0).reshape(2, 2, 3, 3) / 36)
+    mean[..., np.triu_indices(3, 1)[0], np.triu_indices(3, 1)[1]] = np.nan
+    places = {"layer": [0, 1], "head": [0, 1]}
+    tokens = {"query": ["1", "+", "2"], "key": ["1", "+", "2"]}
+    pattern = xr.DataArray(np.stack((mean, mean[::-1])), {"view": ["mean", "1 + 2"], **places, **tokens})
+    names = [f"L{layer}H{head}" for layer in (0, 1) for head in (0, 1)]
+    return AttentionMaps(
+        "m", pattern, xr.DataArray([[1.0, 1.5], [2.0, 2.5]], places), 2.0,
+        xr.DataArray(np.eye(4), {"one": names, "other": names}), xr.DataArray(mean / 10, {**places, **tokens}),
+        ((1, 2),), PROVENANCE,
+    )  # fmt: skip
+
+
+def _along_the_stream(
+    columns: Callable[[int], dict[str, float]], extra: tuple[tuple[str, str, int], ...]
+) -> pd.DataFrame:
+    sites = [("stream", site, layer) for layer, site in enumerate(STREAMS)] + list(extra)
+    rows = []
+    for position in ("a0", "b0", "s0"):
+        for kind, site, layer in sites:
+            rows.append({"kind": kind, "site": site, "layer": layer, "position": position} | columns(len(rows)))
+    return pd.DataFrame(rows)
+
+
+def carry_path() -> CarryPath:
+    """At s0 a tenth, two and nine tenths of 100 follow, along the streams."""
+
+    def columns(row: int) -> dict[str, float]:
+        share = (0.1, 0.2, 0.9, 0.3, 0.4)[row % 5]
+        counts = {"follows": round(100 * share), "n": 100, "stays": 0, "other": 0, "control_changed": 1}
+        ends = {"low": share - 0.05, "high": share + 0.05, "control_low": 0.0, "control_high": 0.02}
+        return counts | ends | {"share": share, "control_share": 0.01}
+
+    table = _along_the_stream(columns, (("sublayer", "L0 attention", 0), ("head", "L0H0", 0)))
+    return CarryPath("m", table, STREAMS, {}, 120, PROVENANCE)
+
+
+def carry_probes() -> CarryProbes:
+    """Accuracies that rise along the stream."""
+
+    def columns(row: int) -> dict[str, float]:
+        value = (0.5, 0.6, 0.9)[row % 3]
+        return {"accuracy": value, "low": value - 0.1, "high": value + 0.05, "control": 0.5, "untrained": 0.55}
+
+    return CarryProbes("m", _along_the_stream(columns, ()), STREAMS, PROVENANCE)
+
+
+def carry_errors() -> CarryErrors:
+    """One missed carry at a units sum of 10, two spurious ones at 9."""
+    sums = np.arange(19)
+    columns = {
+        "n": 10 + sums, "wrong": np.where(sums == 10, 1, np.where(sums == 9, 2, 0)), "missed": (sums == 10).astype(int),
+        "spurious": 2 * (sums == 9), "other": 0 * sums, "mean": 5.0 + sums, "lowest": -1.0 + sums, "low": 2.0 + sums,
+    }  # fmt: skip
+    table = xr.Dataset({name: ("units_sum", values) for name, values in columns.items()}, {"units_sum": sums})
+    kinds = {"missed": 1, "spurious": 2, "other": 0}
+    rates = (Rate(500, 499), Rate(9500, 9498), Rate(10_000, 9997))
+    return CarryErrors("m", *rates, {}, {}, kinds, 4500, table, (), PROVENANCE)
+
+
+def discoverability_gap() -> DiscoverabilityGap:
+    """A certified adder set by hand of 4 numbers, a trained one of 57, and one that is not certified."""
+    columns = ("model", "made", "numbers", "values", "rung", "smallest_margin")
+    rows = [
+        ("by-hand", "by hand", 4, 4, "certified with rounding", 0.5),
+        ("trained", "trained", 57, 50, "certified in intervals", 0.1),
+        ("other", "trained", 70, 60, "sampled", np.nan),
+    ]
+    return DiscoverabilityGap(pd.DataFrame(rows, columns=list(columns)), PROVENANCE)
+
+
+PLANTED: tuple[Callable[[], Result], ...] = (
+    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes, carry_errors,
+    discoverability_gap,
+)  # fmt: skip
