@@ -10,7 +10,7 @@
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
     interp ask microadder-57                     what can be asked of it; with a probe's name, the answer
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
-    interp compare microadder-57 adder-456       models beside each other: matched, or question by question
+    interp compare microadder-57 adder-456       compare models: part by part, or question by question
     interp report                                report.html on the zoo's ten-digit adders
     interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
     interp gallery                               gallery/index.html: a static site on everything that is stored
@@ -62,7 +62,7 @@ class List:
     """Every model that can be built, paper by paper, and how the zoo's were trained."""
 
     markdown: bool = False
-    """Print the table as Markdown, as in the README."""
+    """Print the page docs/zoo.md: the table, and what its columns mean."""
     all: bool = False
     """Also the models that only figures compare."""
 
@@ -106,8 +106,10 @@ class List:
                 ]
             rows.append((name, f"{n:,}", *row))
         if self.markdown:
-            for row in (header, ["---"] * len(header), *rows):
-                print("| " + " | ".join(row) + " |")
+            from interp.cli.zoo_page import ABOVE, BELOW
+
+            table = "".join(f"| {' | '.join(row)} |\n" for row in (header, ["---"] * len(header), *rows))
+            print(ABOVE + table + BELOW, end="")
             return 0
         from rich.console import Console
         from rich.table import Table
@@ -196,7 +198,7 @@ class Certify:
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
-    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS behind them."""
+    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
     minutes: float | None = None
     """How long to try; what is not proved by then stays open."""
     check: Path | None = None
