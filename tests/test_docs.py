@@ -1,6 +1,7 @@
 """The pages under docs/ are true: tables are the models', and every "how to" is followed to the letter."""
 
 import os
+import pkgutil
 import re
 import shlex
 import shutil
@@ -187,3 +188,18 @@ def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
     for page in ("interp/compare/compare.html", "models/tasks/base.html", "index.html"):
         assert (tmp_path / page).exists()
     assert "Jensen-Shannon" in (tmp_path / "interp/compare/heads.html").read_text()
+
+
+# ---- proofs
+
+
+def test_every_theorem_names_a_function_and_a_test_that_are_there():
+    found = rows((DOCS / "proofs.md").read_text(), "theorem or claim")
+    assert len(found) > 20
+    for _, function, test in found:
+        where, _, name = function.rpartition(".")
+        package = "" if where.startswith("interp.") else "interp.proofs."
+        holder = pkgutil.resolve_name(package + where)
+        assert hasattr(holder, name), function
+        file, case = test.split("::")
+        assert f"def {case}(" in (ROOT / "tests" / "interp" / "proofs" / file).read_text(), test

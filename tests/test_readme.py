@@ -1,19 +1,53 @@
-"""What the README prints is what the commands print."""
+"""What the README and docs/zoo.md print is what the commands print, and the README's snippet runs."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from interp.cli import main
 from interp.papers.headlines import table
+from tests.docs_blocks import blocks
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
-def test_the_table_of_models_is_the_commands_output(capsys):
+@pytest.fixture
+def zoo(capsys) -> str:
     assert main(["list", "--markdown"]) == 0
-    table = capsys.readouterr().out.strip()
-    assert table in README
+    return capsys.readouterr().out
+
+
+def test_the_page_of_the_zoo_is_the_commands_output(zoo):
+    assert (ROOT / "docs" / "zoo.md").read_text() == zoo
+
+
+def test_the_eight_models_are_rows_of_that_table_under_its_header(zoo):
+    rows = README.split("## Models\n")[1].split("\n## ")[0].splitlines()
+    rows = [row for row in rows if row.startswith("|")]
+    of_all = [row for row in zoo.splitlines() if row.startswith("|")]
+    assert rows[:2] == of_all[:2]
+    assert len(rows[2:]) == len(set(rows[2:])) == 8
+    assert set(rows[2:]) <= set(of_all[2:])
+
+
+def test_it_fits_three_screens():
+    assert len(README.splitlines()) <= 110
 
 
 def test_what_it_says_of_the_papers_numbers_is_about_behaviour_and_as_counted():
     _, counted = table().of_kind("behaviour").sentence().split(". ", 1)
     assert counted in " ".join(README.split())
+
+
+@pytest.mark.slow
+def test_its_snippet_runs():
+    (snippet,) = blocks(README)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", snippet.text], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -41,7 +41,7 @@ class List:
     """Every model that can be built, paper by paper, and how the zoo's were trained."""
 
     markdown: bool = False
-    """Print the table as Markdown, as in the README."""
+    """Print the page docs/zoo.md: the table, and what its columns mean."""
     all: bool = False
     """Also the models that only figures compare."""
 
@@ -85,8 +85,10 @@ class List:
                 ]
             rows.append((name, f"{n:,}", *row))
         if self.markdown:
-            for row in (header, ["---"] * len(header), *rows):
-                print("| " + " | ".join(row) + " |")
+            from interp.cli.zoo_page import ABOVE, BELOW
+
+            table = "".join(f"| {' | '.join(row)} |\n" for row in (header, ["---"] * len(header), *rows))
+            print(ABOVE + table + BELOW, end="")
             return 0
         from rich.console import Console
         from rich.table import Table
@@ -175,7 +177,7 @@ class Certify:
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
-    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS behind them."""
+    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
     minutes: float | None = None
     """How long to try; what is not proved by then stays open."""
     check: Path | None = None

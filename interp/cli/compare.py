@@ -17,10 +17,10 @@ from models.zoo import load
 
 @dataclass(frozen=True)
 class Compare:
-    """Lay models beside each other on one page.
+    """Put models next to each other on one page.
 
     Two of one format are matched head by head and unit by unit, with their distances; more than two, or models of
-    different formats, are asked the same questions, one row a model.
+    different formats, are asked the same questions, one row per model.
     """
 
     models: Annotated[tuple[ModelName, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]

@@ -17,7 +17,7 @@ ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(meta
 
 @dataclass(frozen=True)
 class Explore:
-    """Write a page that steps through a model's answers, or those of two models beside each other, over chosen
+    """Write a page that steps through a model's answers, or those of two models next to each other, over chosen
     examples: attention, units, streams and logits at each digit, whole or with a head or unit ablated. It needs no
     kernel and no network; `interp.explore` in Jupyter takes any problem."""
 

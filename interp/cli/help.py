@@ -12,7 +12,7 @@ HELP = """The ``interp`` command.
     interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
     interp ask microadder-57                     what can be asked of it; with a probe's name, the answer
     interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
-    interp compare microadder-57 adder-456       models beside each other: matched, or question by question
+    interp compare microadder-57 adder-456       compare models: part by part, or question by question
     interp report                                report.html on the zoo's ten-digit adders
     interp explore microadder-57 adder-456       explore.html: step through their answers, ablate by a click
     interp gallery                               gallery/index.html: a static site on everything that is stored

@@ -1,4 +1,4 @@
-"""Models beside each other: two of one format matched part by part, models of any formats question by question.
+"""Models next to each other: two of one format matched part by part, models of any formats question by question.
 
 interp.compare(a, b)              :mod:`interp.compare.compare` says what is compared, and against which nulls
 interp.compare_models([a, b, c])  :mod:`interp.compare.across`; its questions: :mod:`interp.compare.questions`

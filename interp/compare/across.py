@@ -1,4 +1,4 @@
-"""Models of different formats asked the same questions: one row a model, one column a question.
+"""Models of different formats asked the same questions: one row per model, one column per question.
 
     interp.compare_models([models.load("microadder-57"), models.load("toygpt-learned-pre")]).figure()
 
@@ -59,7 +59,7 @@ def compare_models(
         raise UserError("There is no model to compare: the list is empty.")
     tasks = [tasks] * len(models) if isinstance(tasks, Task) else tasks
     if tasks is not None and len(tasks) != len(models):
-        raise UserError(f"Give one task a model (or None for its own): {len(models)} models and {len(tasks)} tasks.")
+        raise UserError(f"Give one task per model (or None for its own): {len(models)} models and {len(tasks)} tasks.")
     if n < 20:
         raise UserError(f"Questions need at least 20 problems, not n = {n}.")
     chosen = find_questions(questions)

@@ -33,7 +33,7 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.transformer import ArithmeticTransformer
 
-#: Component by the beginning of a parameter's name, behind "blocks/LAYER/".
+#: Component by the beginning of a parameter's name, after "blocks/LAYER/".
 _COMPONENTS = {
     "W_E": ("embed/", "W_E", "arc_", "tok_table"),
     "W_pos": ("pos", "spiral_"),

@@ -1,7 +1,8 @@
 """Circuits and responses as tables in which no basis of the residual stream, of a head or of the units is left.
 
-Of every head, behind the gains of the norms it reads and is read through (x and y are the
-embeddings of tokens, or what positions add at the places of the sequence; g1 the gains in front, g those behind):
+Of every head, with the gains of the norms through which it reads and is read (x and y are the
+embeddings of tokens, or what positions add at the places of the sequence; g1 the gains
+before the head, g those after it):
 
     QK: x -> y      (x g1 W_Q + b) (y g1 W_K)^T / scale       rows x: tokens, query places or the bias alone
     OV: x           x g1 W_V W_O g W_U                        rows x, columns output tokens

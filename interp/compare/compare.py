@@ -1,4 +1,4 @@
-"""Two models of one format beside each other: trained and hand-built, or two seeds of one architecture.
+"""Two models of one format next to each other: trained and hand-built, or two seeds of one architecture.
 
     heads        matched by where they look               :mod:`interp.compare.heads`
     units        matched by what they respond to          :mod:`interp.compare.units`
@@ -81,7 +81,7 @@ def compare(
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> Comparison:
-    """Two models of one format beside each other; see the module.
+    """Two models of one format next to each other; see the module.
 
     Args:
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds.
@@ -316,7 +316,7 @@ def _role_means(reading: Readings, at: Frame) -> xr.DataArray:
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels that occur more than once (delimiters) with a number behind them."""
+    """Labels that occur more than once (delimiters) with a number after them."""
     seen: dict[str, int] = {}
     out = []
     for label in labels:

@@ -1,4 +1,4 @@
-"""What one model does on the problems of a comparison, read in one forward pass, and its weights behind the norms."""
+"""What one model does on a comparison's problems, read in one forward pass, and its weights as the norms scale them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELL = ("digit_sum", "carry_in")  # the intermediate values that logits are laid
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What both models are read at: the task's targets, their roles, and the intermediate values behind them.
+    """What both models are read at: the task's targets, their roles, and the intermediate values that lead to them.
 
     ``member`` [target, role, key]: which visible keys have a role for a target. ``tokens_at`` [n, pos]. ``cells``
     [n, target]: index of the (digit sum, carry in) of the target's column in ``cell_values`` [cell, 2], -1 where the

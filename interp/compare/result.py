@@ -15,7 +15,7 @@ from models.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Result):
-    """Two models beside each other; ``names`` are a's and b's.
+    """Two models next to each other; ``names`` are a's and b's.
 
     ``table``: a row a measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
     ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over
@@ -27,7 +27,7 @@ class Comparison(Result):
     correlation. ``units`` (a, b): all correlations, of units that vary. ``still``: how many do not, in a and in b.
     ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell],
     cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``:
-    number beside number, or None. ``control``: whose copies, and how many.
+    number next to number, or None. ``control``: whose copies, and how many.
     """
 
     table: pd.DataFrame

@@ -1,4 +1,4 @@
-"""Seeds of one architecture beside each other: how far apart their parameters are, and how far what they compute.
+"""Seeds of one architecture next to each other: how far apart their parameters are, and how far what they compute.
 
 For every pair, the distance of each component's parameters as stored and after alignment
 (:mod:`interp.compare.alignment`), and of the functions, on the same problems and teacher-forced tokens:
@@ -7,7 +7,7 @@ For every pair, the distance of each component's parameters as stored and after 
     logits       |a - b| / sqrt(|a|^2 + |b|^2) of logits whose rows were centred: 0 equal, 1 orthogonal
     agreement    share of problems whose whole answers are the same, right or wrong
 
-Null: untrained copies beside each other, aligned in the same way. Where a component of two trained models is as far
+Null: untrained copies next to each other, aligned in the same way. Where a component of two trained models is as far
 apart as of two random draws, training left nothing in common there that these symmetries can show.
 """
 
@@ -40,11 +40,11 @@ CONTROLS = 3
 
 @dataclass(frozen=True, eq=False)
 class SeedDistances(Result):
-    """``table``: a row a pair and component: a, b, component ("all" for everything), numbers, before, after, and the
+    """``table``: a row per pair and component: a, b, component ("all" for everything), numbers, before, after, and the
     mean of the untrained pairs there: untrained_before, untrained_after (with untrained_low and untrained_high, the
     extremes of the latter).
 
-    ``functions``: a row a pair: divergence with low and high (bootstrap over problems), logits, agreement with
+    ``functions``: a row per pair: divergence with low and high (bootstrap over problems), logits, agreement with
     agreement_low and agreement_high (Clopper-Pearson), n. ``untrained_functions``: the same of untrained pairs.
     """
 
@@ -132,7 +132,7 @@ def seed_distances(
         task, n, seed, problems: where functions are compared; half of the drawn problems are rich in carries.
         untrained: fresh copies of the first model, every pair of which is a draw of the null; 0 or 1 for none.
 
-    Cost: one alignment a pair, of models and of copies; a run of the problems a model.
+    Cost: one alignment per pair, of models and of copies; a run of the problems per model.
 
     Raises:
         UserError: fewer than two models, names that do not fit, models of different architectures or of one whose
@@ -175,7 +175,7 @@ def seed_distances(
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Names that occur more than once, with a number behind each."""
+    """Names that occur more than once, with a number after each."""
     return [f"{name} ({names[:i].count(name) + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 

@@ -1,4 +1,4 @@
-"""The result of :func:`interp.compare_models`: one row a model, one column a question."""
+"""The result of :func:`interp.compare_models`: one row per model, one column per question."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ModelTable(Result):
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
-        """The numbers behind one question: a row a model and part. Raises UserError for one without parts."""
+        """The parts of one question's answers: a row per model and part. Raises UserError for a question without parts."""
         if not self.question(question).parts:
             known = ", ".join(repr(each.name) for each in self.questions if each.parts)
             raise UserError(f"The question {question!r} has no parts; these have: {known}.")

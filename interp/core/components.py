@@ -150,7 +150,7 @@ class Head(Part):
 
 @dataclass(frozen=True)
 class Neuron(Part):
-    """One MLP unit behind its nonlinearity (``mlp.hook_post`` [batch, pos, d_mlp]; times its gate in a gated MLP)."""
+    """One MLP neuron after its activation (``mlp.hook_post`` [batch, pos, d_mlp]; times its gate in a gated MLP)."""
 
     layer: int
     unit: int

@@ -1,4 +1,4 @@
-"""What an intervention is judged by: one number an example, read off the logits of a few positions.
+"""What an intervention is judged by: one number per example, read off the logits of a few positions.
 
 A :class:`Metric` says which positions' logits it reads, so that a sweep computes no others, and keeps one value for
 each example, so that means get spreads and intervals. The factories bind a metric to pairs of problems
@@ -49,13 +49,13 @@ class Metric:
         """The metric of every example.
 
         Raises:
-            UserError: the function returned another shape than one number an example.
+            UserError: the function returned another shape than one number per example.
         """
         values = self.compute(logits, rows)
         if not isinstance(values, Tensor) or values.shape != logits.shape[:-2]:
             got = list(values.shape) if isinstance(values, Tensor) else f"a {type(values).__name__}"
             raise UserError(
-                f"The metric {self.name!r} must return one number an example, {list(logits.shape[:-2])}, and returned "
+                f"The metric {self.name!r} must return one number per example, {list(logits.shape[:-2])}, and returned "
                 f"{got}."
             )
         return values
@@ -110,7 +110,7 @@ def exact_match(pairs: ProblemPairs, target: int | None = None) -> Metric:
     position, clean, _ = _asked(pairs, target)
 
     def compute(logits: Tensor, rows: slice) -> Tensor:
-        highest, token = logits[..., 0, :].max(-1)  # max hands NaN on
+        highest, token = logits[..., 0, :].max(-1)  # max returns NaN if any logit is NaN
         return ((token == clean[rows].to(logits.device)) & ~highest.isnan()).to(logits.dtype)
 
     return Metric("exact_match", (position,), compute)

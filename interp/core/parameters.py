@@ -20,7 +20,7 @@ def parameter_table(model: HookedModel) -> pd.DataFrame:
 
 
 def parameters_beside(a: HookedModel, b: HookedModel) -> pd.DataFrame | None:
-    """Two models' free parameters beside each other: parameter, index, a, b, difference (a minus b).
+    """Two models' free parameters next to each other: parameter, index, a, b, difference (a minus b).
 
     None unless both have parameters of the same names and shapes. Numbers may differ where the models do not: weight
     maps have symmetries (a sign or a scale moved from one factor to the next), which are not taken out here.

@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain, base_of, domain_of
 
-#: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come behind them.
+#: Tokens 0 to 9 are the digits in every addition task; delimiters and EOS, where they have tokens, come after them.
 DIGIT_TOKENS = 10
 
 
@@ -99,7 +99,7 @@ def carry_rich_digits(
 ) -> Int[np.ndarray, "n column 2"]:
     """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
 
-    A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p a problem, else below or
+    A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else below or
     above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
     p = 0.1. Units come first; without
     ``leading_zeros`` the last column's digits are from 1 on.

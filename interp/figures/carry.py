@@ -61,7 +61,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
         UserError: a task without digit sums.
     """
     if result.by_sum is None:
-        raise UserError("The task has no digit sums to draw against; figure("ablation") and to_dataframe() need none.")
+        raise UserError("The task has no digit sums to draw against; figure('ablation') and to_dataframe() need none.")
     units, base = _units(result), result.by_sum.attrs.get("base", 10)
     panels = []
     for unit in units:

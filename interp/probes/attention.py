@@ -1,7 +1,7 @@
 """Where each answer digit looks: attention patterns averaged by what a position *means* to the digit.
 
-A pattern over 33 positions is read badly by eye; the question is how much weight goes to the digits of the own
-column, to the previous column, to the last output. ``task.relative_roles(target)`` groups the positions so, and
+A pattern over 33 positions is hard to read by eye. The question is how much weight goes to the digits of the own
+column, to the previous column and to the written digit. ``task.relative_roles(target)`` groups the positions so, and
 
     weight[role]   = sum of the attention weights on the role's positions (the roles' weights sum to 1)
     per_key[role]  = weight[role] / number of positions of the role

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # One number for several keys misleads if it is far off for one of them: it may be a quarter off. Below 1/200 of a row a
-# difference is left unsaid: it is little beside the weights of 0.04 to 0.4 that addition in base 10 asks for.
+# difference is left unsaid: it is small next to the weights of 0.04 to 0.4 that addition in base 10 asks for.
 ALIKE, FAINT = 1.25, 0.005
 
 
@@ -51,7 +51,7 @@ def times(gap: float) -> str:
 
 
 def gap_interval(low: float, high: float) -> str:
-    """The interval behind a number, with a space before it; nothing where one value gives no interval."""
+    """The interval that follows a number, with a space before it; nothing where one value gives no interval."""
     return f" [{low:.3f}, {high:.3f}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 

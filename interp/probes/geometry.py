@@ -1,4 +1,4 @@
-"""Planes and circles through points: the numerics behind :mod:`interp.probes.embeddings`, all in float64."""
+"""Planes and circles through points: the numerics of :mod:`interp.probes.embeddings`, all in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When do seeds grok, and how many? Validation curves of several models beside each other.
+"""When do seeds grok, and how many? Validation curves of several models next to each other.
 
 A seed has grokked when it once answered every uniform validation problem; the share of seeds that do comes with its
 Clopper-Pearson interval, seeds being the independent units. The step is the first validation at which that happened, so

@@ -30,7 +30,7 @@ class SeedSweep:
     Attributes:
         parameters: free numbers of the model.
         steps, planned: steps done, and steps of the whole recipe; fewer done than planned is an unfinished run.
-        seeds, best_exact, token, first_perfect, on_test: one entry a seed: highest exact match on the validation
+        seeds, best_exact, token, first_perfect, on_test: one entry per seed: highest exact match on the validation
             problems at any evaluation; token accuracy at the last one; step of the first perfect one (None: never);
             right answers on the test set of the checkpoint that was perfect on validation (None: there was none).
         n_test: size of the test set.

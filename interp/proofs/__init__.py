@@ -1,11 +1,11 @@
 """Proofs over the whole input domain: right on every input of a shape, not only on those that were tried.
 
-interp.certify(model)                        by the way that the model is for: see certificates.ways
+interp.certify(model)                        by the way that fits the model: see interp.proofs.ways
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
 check_certificate(certificate, model)        the same again, without searching
 decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
-certificates.coupled_addition                the hand-built transformer, shape by shape
-certificates.hand_built_parity               the hand-built parity model, all lengths by induction
+interp.proofs.coupled_addition               the hand-built transformer, shape by shape
+interp.proofs.hand_built_parity              the hand-built parity model, all lengths by induction
 """
 
 from interp.proofs.accuracy_bounds import AccuracyBounds

@@ -4,7 +4,7 @@ A ball (Arb, through python-flint) holds every value that a quantity can take. W
 weights define over the real numbers. With ``FLOAT32`` it is what a computer stores: each operation of the forward pass
 widens its result by the largest rounding error of that operation, u = 2^-24 being the unit roundoff.
 
-What is assumed of the hardware and the mathematical library (``tests/interp/certificates/test_rounding.py`` holds this
+What is assumed of the hardware and the mathematical library (``tests/interp/proofs/test_rounding.py`` holds this
 environment's torch against it on dense samples):
 
 * ``+ - *`` are correctly rounded; a square, a quotient and ``sqrt`` are off by at most one unit in the last place

@@ -1,4 +1,4 @@
-"""Small domains: every problem there is, run through the model. No proof, and none needed: there is no other input.
+"""Small domains: every problem there is, run through the model. This needs no proof, because there is no other input.
 
 The verdict is about the model as it runs, in its own arithmetic: teacher-forced in batches, which is right on a whole
 answer exactly if greedy decoding is. Floating-point sums depend on the order of their terms, and the order on how many

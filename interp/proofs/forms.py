@@ -5,7 +5,7 @@ A form is ``c + sum_s a_s e_s + rest`` with noise symbols ``e_s`` in [-1, 1] tha
 is replaced by a line, with what it strays from the line added to ``rad``: an error that falls with the square of the
 region's size. Regions stand along the last axis, so that every operation runs over contiguous memory.
 
-What is assumed of numpy and scipy in float64 (``tests/interp/certificates/test_behind.py`` holds this environment
+What is assumed of numpy and scipy in float64 (``tests/interp/proofs/test_behind.py`` holds this environment
 against it): ``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
 ``n u / (1 - n u)`` with u = 2^-53; ``exp`` and ``erf`` are off by at most ``ULPS`` units in the last place. Radii are
 sums of non-negative numbers, whose own rounding the factor ``UP`` covers; the error of n roundings is taken four times

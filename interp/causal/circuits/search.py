@@ -8,7 +8,7 @@ every example, with the edges that a mask does not keep ablated. All have one si
                  every removal measured again at each step. No single edge of what it returns can be dropped.
     acdc         Conmy et al. (2023), Algorithm 1: the edges once, from the logits backwards; an edge goes if the score
                  falls by less than tau without it. Every tau of a list is tried and the smallest faithful circuit kept.
-                 Theirs is the KL divergence from the whole model and one tau; here the score is the criterion's.
+                 Their score is the KL divergence from the whole model, for one tau; here it is the criterion's.
 
 A circuit is faithful if its score, the least ``1 - |1 - F|`` of the metrics, is at least the threshold; F is the share
 of a metric that comes back, ``(m(circuit) - m(ablated)) / (m(full) - m(ablated))``. Too much of it counts like too

@@ -1,13 +1,14 @@
 """Patched runs from effective weights: only what changes, and only what is read.
 
-A patch changes some positions of one layer. What precedes is the unpatched run's, computed once. Behind the patch:
+A patch changes some positions of one layer. Everything before it is the same as in the unpatched run and is computed
+once. After the patch:
 
-* A patch that mixes no positions (attention's and the MLP's output, z, q, a pattern's row, neurons, resid_mid) comes
-  to another stream at its positions behind the layer. That stream is the same for every variant and computed once for
+* A patch that mixes no positions (attention's and the MLP's output, z, q, a pattern's row, neurons, resid_mid) leads
+  to another stream at its positions after the layer. That stream is the same for every variant and computed once for
   all positions; in the last layer this is all, and only at the rows that are read.
 * A stream at some positions enters attention as other queries, keys and values there. Scores of old and new queries
   on old and new keys are computed once, and each variant picks its rows and columns from them.
-* A patch of keys or values likewise, in its own head.
+* A patch of keys or values does the same, in its own head.
 * Later layers are recomputed from the first changed position on (what is before it cannot see it), and in the last
   layer only the rows that are read.
 
@@ -15,8 +16,8 @@ Variants are stacked as long as their widest activation stays in the processor's
 positions of the last layer: about one run for all variants together, where patching one by one takes one run each.
 
 Over all layers less can be saved: what a patch changes must be computed. With P positions a patch of the stream into
-layer l of L changes (P + 1) / 2 positions on average, in that layer and in all behind it but the last, of which keys
-and values are needed there. One by one, L P runs of L P positions a layer; here about L (L - 1) / 2 * P (P + 1) / 2:
+layer l of L changes (P + 1) / 2 positions on average, in that layer and in all after it but the last, of which keys
+and values are needed there. One by one, L P runs of L P positions per layer; here about L (L - 1) / 2 * P (P + 1) / 2:
 4 L / (L - 1) times fewer, 8 in two layers and 5.3 in four, before keys, values and the read rows of the last layer
 are counted.
 """

@@ -1,4 +1,4 @@
-"""What can be swapped: parts of a model's forward pass, each at one hook point, beside their counterparts in another.
+"""What can be swapped: parts of a model's forward pass, each at one hook point, with their counterparts in another.
 
     L0H0 pattern           attn.hook_pattern of one head: the other's weights as they are
     L0H0 pattern by role   the other's weight on every role (:meth:`models.tasks.base.Task.relative_roles`), divided

@@ -68,7 +68,7 @@ class Swaps(Result):
     ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
     ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (of source "swapped"); the first row is the
     whole model. ``by_chain``: ``right`` of ``n`` with interval by component, source, copy and carry-chain length.
-    ``control``: which model was drawn anew, and how often. Columns and sources are explained in
+    ``control``: which model was drawn again, and how often. Columns and sources are explained in
     :mod:`interp.compare.swaps.swaps`.
     """
 
@@ -148,7 +148,7 @@ class Swaps(Result):
         return self.table
 
     def summary(self) -> pd.DataFrame:
-        """A row a component: the swap with its closeness, and the exact match of every control beside it; of several
+        """A row per component: the swap with its closeness, and the exact match of every control next to it; of several
         untrained models the best."""
         rows = []
         for name in self.components:

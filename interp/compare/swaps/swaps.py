@@ -10,7 +10,7 @@ What took the place of the part, in the column ``source``:
     ablated      nothing of b: the part's mean over the fit's problems, place by place; equal weights on all visible
                  keys for a pattern
     shuffled     b's on another of the held-out problems, through the same map
-    untrained    that of a freshly initialised model, heads and units matched and maps fitted anew: what a linear map
+    untrained    that of a freshly initialised model, heads and units matched and maps fitted again: what a linear map
                  makes of features that no training or construction has chosen. Parts that find no partner are ablated
     stitched     b's, through a map that was then fitted to a's own loss (:mod:`interp.compare.swaps.stitch`): about
                  the best that a linear map can do; "stitched untrained": the same from untrained models. For it, logits
@@ -32,7 +32,7 @@ Measures, on problems that the fit has not seen:
 
 Limits. Sampled. A linear map has as many numbers to choose as ``fitted`` says (d_b x d_a, or fewer where b's part does
 not vary in all directions), and a whole stream or MLP in which b has already solved the problem hands a the answer:
-read ``untrained`` and ``shuffled`` beside it, and parts before wholes. Where a pattern does not depend on the problem,
+read ``untrained`` and ``shuffled`` next to it, and parts before wholes. Where a pattern does not depend on the problem,
 another problem's does as well: there ``ablated`` and ``untrained`` are the controls. Matching is done on the fit's
 problems. A swap that fails through least squares can succeed stitched; then the part holds what is needed, but not as
 its largest variation. One that fails both ways may succeed through a map that is not linear.

@@ -3,7 +3,7 @@
 Every axis of every tensor lies in a space ("stream", "units of layer 0", ...), and one element a space moves all
 tensors at once. With the other spaces fixed, the closest element of one is found exactly (Procrustes, Hungarian
 algorithm), so that no step makes anything worse; this is weight matching (Ainsworth et al. 2023, "Git Re-Basin",
-section 3.2) with rotations beside permutations, as in Theus et al. (2025, "Generalized Linear Mode Connectivity for
+section 3.2) with rotations as well as permutations, as in Theus et al. (2025, "Generalized Linear Mode Connectivity for
 Transformers").
 """
 
@@ -67,7 +67,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Layout:
-    """``axes[name]``: a tensor's axes, None where nothing moves it; an axis repeated a head stands behind the heads."""
+    """``axes[name]``: a tensor's axes, None where nothing moves it; an axis repeated per head comes after the heads."""
 
     spaces: Mapping[str, Space]
     axes: Mapping[str, Sequence[Axis | None]]

@@ -1,4 +1,4 @@
-"""A ten-digit adder's circuit: does attention follow the problem, what does it write, and which way comes the carry?"""
+"""A ten-digit adder's circuit: does attention follow the problem, what does it write, and how does the carry come?"""
 
 from interp.papers import Paper
 

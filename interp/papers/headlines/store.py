@@ -1,4 +1,4 @@
-"""Where this project's numbers lie: zoo entries, stored results of experiments, grids, certificates."""
+"""Where this project's numbers are stored: zoo entries, stored results of experiments, grids, certificates."""
 
 from __future__ import annotations
 

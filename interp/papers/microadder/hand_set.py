@@ -289,9 +289,10 @@ def aligned(trained: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, 
     * ``out_A`` counts through ``W_head out_A`` alone, and its scale can be traded against ``out_B``'s (the best
       of 3,202 factors from 1/100 to 100).
 
-    In 57, unit permutations are none: W_head ties units to axes; and norm gains are none: W_head also writes what it
-    reads. 67 has both, and all rungs more that exchange or reverse axes, which would hide which number is which; they
-    are in :mod:`interp.compare.symmetries.microadder`.
+    The 57 has no symmetry of unit permutations, because W_head ties units to axes, and none of norm gains, because
+    W_head also writes what it reads. The 67 has both. All sizes have more symmetries
+    that exchange or reverse axes, which would hide which number is which; they are in
+    :mod:`interp.compare.symmetries.microadder`.
     """
     found = {name: value.double().clone() for name, value in trained.items()}
     goal = {name: value.double() for name, value in target.items()}

@@ -145,7 +145,7 @@ def compute_carry_errors(
 
 
 def _most_likely(logits: Float[Tensor, "n target d_vocab"]) -> Int[Tensor, "n target"]:
-    highest, token = logits.max(-1)  # max hands NaN on
+    highest, token = logits.max(-1)  # max returns NaN if any logit is NaN
     return torch.where(highest.isnan(), -1, token)
 
 

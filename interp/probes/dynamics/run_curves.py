@@ -1,6 +1,7 @@
 """How training went, for entries that store the lines of their runs (``metrics.jsonl``) instead of tensors of curves.
 
-The file holds the runs one after the other; a run starts over where the step does, and its lines have a number a seed.
+The file holds the runs one after the other. A new run begins where the step starts over, and each line has one number
+per seed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Teacher forcing is exact for "the whole response is right": up to and including the first wrong token a model reads the
 same whether it is given the true tokens or its own, so the first wrong token is the same event. It is *not* exact for
-"the final number is right" behind a scratchpad, which a model may get wrong by its own earlier slips or right in spite
+"the final number is right" after a scratchpad, which a model may get wrong by its own earlier slips or right in spite
 of them: there problems whose response is not exact are decoded greedily.
 """
 
@@ -34,7 +34,7 @@ class Offsets:
     """Which ids a problem's tokens get at test time; results depend on it strongly.
 
     ``start``: the first id of every level (the paper tests with 1); None: uniform among those that the tables leave
-    room for, drawn anew for every problem and level, as in training.
+    room for, drawn again for every problem and level, as in training.
     """
 
     start: tuple[int, ...] | None
@@ -151,7 +151,7 @@ class CellScorer:
             first = int(mask.long().argmax(1).min())
             ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
             logits = self._logits(sequences.inputs, first, ids)
-            highest, predicted = logits.max(-1)  # max hands NaN on, which argmax would call the most likely
+            highest, predicted = logits.max(-1)  # max returns NaN if there is one; argmax would call it the most likely
             wrong = (predicted != sequences.targets[:, first:]) | highest.isnan()
             exact.append(~(wrong & mask[:, first:]).any(1))
             answer.append(~(wrong & answer_mask(task, sequences)[:, first:]).any(1))

@@ -180,7 +180,7 @@ def logit_attribution(
         model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
         task: what its tokens mean; ``model.task`` unless given.
         problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
-        rival: "others", "carry" or "all", or one token an example and digit target [n, target].
+        rival: "others", "carry" or "all", or one token per example and digit target [n, target].
 
     Cost: one pass and one product [n target, d_model] by [d_model, d_mlp] a layer; the intervals of many units take
     longest.

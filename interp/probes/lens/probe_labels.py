@@ -74,7 +74,7 @@ class Labels:
         return np.rint(predicted) == values if self.counted else (predicted > 0) == (values > 0)
 
     def dealt(self, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-        """The control task (Hewitt and Liang 2019): the labels dealt anew to the types, at random."""
+        """The control task (Hewitt and Liang 2019): the labels dealt to the types at random."""
         _, first, member = np.unique(self.type, return_index=True, return_inverse=True)
         return rng.permutation(self.value[first])[member]
 

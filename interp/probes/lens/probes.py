@@ -7,7 +7,7 @@ problem nor its deciding pair with any training row. What is *not* kept apart ar
 independent of the label, and for ``carry_in`` the pair of the probed column itself.
 
     accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
-    control       the same with labels dealt anew to the types (Hewitt and Liang 2019), the mean of eight deals. Nothing
+    control       the same with labels dealt to types at random (Hewitt and Liang 2019), the mean of eight deals. Nothing
                   can be known of a pair never seen: what is above the commonest label's share has leaked
     selectivity   accuracy - control
     memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
@@ -268,7 +268,7 @@ def linear_probes(
     Args:
         model: any model with TransformerLens hooks.
         task: what its tokens mean; ``model.task`` unless given. It says its domain.
-        sites: hook points with positions behind the batch (heads and other axes are flattened), or labels of
+        sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
             :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; every residual stream unless given.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or a position's label such as "b0".

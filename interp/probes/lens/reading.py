@@ -18,8 +18,8 @@ from models.tasks.base import Role, Task
 
 
 def stream_points(model: HookedModel) -> dict[str, str]:
-    """The residual streams in order of depth: label -> hook. "L0 pre" is the embeddings, "L1 mid" stands behind layer
-    1's attention, "L1 post" behind its MLP; the pre of a later layer is the post of the one before."""
+    """The residual streams in order of depth: label -> hook. "L0 pre" is the embeddings, "L1 mid" comes after layer
+    1's attention, "L1 post" after its MLP; the pre of a later layer is the post of the one before."""
     points = {"L0 pre": "blocks.0.hook_resid_pre"}
     for layer in range(model.cfg.n_layers):
         for part in ("mid", "post"):
@@ -51,7 +51,7 @@ def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]
 
 
 def variable_index(role: Role, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Where a digit's value stands in a variable of shape [n, column] or [n, step, column], behind the problem's axis;
+    """Where a digit's value stands in a variable of shape [n, column] or [n, step, column], after the problem's axis;
     None if the algorithm does not compute it. Steps are counted from 1 in roles."""
     if role.column is None or not 0 <= role.column < shape[-1]:
         return None
@@ -93,7 +93,7 @@ def read(
 
     Raises:
         UserError: a hook point that does not exist (with the closest name), one that this model's switches leave
-            silent, or one without a position axis behind the batch.
+            silent, or one without a position axis after the batch.
     """
     names, places = [require_hook(model, name) for name in dict.fromkeys(hooks)], list(positions)
     for batch in chunks(tokens, model, size):

@@ -147,7 +147,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "same in both runs of all 64 pairs.*changes nothing": lambda: activation_patching(ADDER, PAIRS, site="pattern"),
         "64 of 64 pairs have the same answer": lambda: activation_patching(ADDER, same_twice()),
         "nothing.*changes nothing": lambda: activation_patching(ADDER, same_twice(), metrics="probability"),
-        r"must return one number an example, \[64\], and returned \[\]": lambda: activation_patching(
+        r"must return one number per example, \[64\], and returned \[\]": lambda: activation_patching(
             ADDER, PAIRS, metrics=Metric("mine", (26,), lambda logits, rows: logits.mean())
         ),
         r"tokens of one shape \[n, pos\], not \[64, 33\] and \[64, 20\]": lambda: patch_sweep(

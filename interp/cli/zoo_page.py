@@ -1,0 +1,37 @@
+"""The page docs/zoo.md, as ``interp list --markdown`` prints it: what the columns mean, and the table."""
+
+ABOVE = """\
+# The zoo
+
+Every model that can be built, paper by paper. This page is the output of one command:
+
+    interp list --markdown > docs/zoo.md
+
+How to read the columns:
+
+* **parameters** are the free numbers that a weight map takes. Constants of a scheme, such as a spiral's period, are not
+  counted.
+* **right (sampled)** is the score on the test set that the next column names. A score of 10,010 / 10,010 is sampled
+  evidence: it bounds the error rate on such problems below 3.0e-4 with 95% confidence, and it says nothing about all
+  inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead, in
+  nats per character.
+* **all inputs** says what is known of every input. "Certified with rounding" is a proof for every input that includes
+  the rounding of every float32 operation; "certified in intervals" is a proof about the real numbers that the weights
+  define; "exhaustive" is a count over every input. `interp certify NAME` makes all three. For adders of ten digits,
+  every input means all 10^20 pairs.
+* **runs of seeds** are the runs that were trained, and the next column says how many of them are perfect. A seed is
+  perfect if its checkpoint, selected on validation problems that are disjoint from the test set, answers the whole test
+  set. The count includes a repeat of the same seeds on a build that rounds differently: there, other seeds succeed, or
+  none.
+* **training time** is wall time for all seeds together, on one CPU thread of a shared machine.
+
+"""
+
+BELOW = """
+ToyGPT's variants have the paper's budget of 1,000 iterations. Most of the nine have not learnt addition by then. The
+NoPE, FIRE and RoPE models of Position Coupling have the size and the training budget of our other small models. With
+that budget they fail even on the lengths they were trained on. The paper's models have 25 or 63 million parameters and
+50,000 training steps.
+
+Cards, learning curves of every seed and log-spaced snapshots are in `models/zoo/NAME/`.
+"""
