@@ -33,7 +33,7 @@ def circle(result: CircleFit) -> go.Figure:
         points(points_[:, 0], points_[:, 1], "table rows", size=11, rim="white", text=labels, **said),
     ]  # fmt: skip
     marks = [
-        label(*at, f"<b>{name}</b>", 14)
+        label(at[0], at[1], f"<b>{name}</b>", 14)
         for name, at in zip(labels, _outside(points_, result.centre, 0.09 * radius), strict=True)
     ]
     x, y = _window(result.centre, 1.18 * max(radius, float(np.abs(points_ - result.centre).max())))
@@ -73,11 +73,17 @@ def helix(result: HelixFit) -> go.Figure:
     turning = [
         circle_around(result.centre, result.amp, "fitted helix"),
         points(
-            *points_[:, :2].T, "table rows", size=11, rim="white", text=names, **hover("row {text}: ({x:.3f}, {y:.3f})")
+            points_[:, 0],
+            points_[:, 1],
+            "table rows",
+            size=11,
+            rim="white",
+            text=names,
+            **hover("row {text}: ({x:.3f}, {y:.3f})"),
         ),
     ]
     at = _outside(points_[:, :2], result.centre, 0.12 * result.amp)
-    marks = [label(*place, f"<b>{name}</b>", 13) for name, place in zip(names, at, strict=True)]
+    marks = [label(place[0], place[1], f"<b>{name}</b>", 13) for name, place in zip(names, at, strict=True)]
     ramp = [
         curve(rows, result.fitted.values[:, 2], None, theme.GREY, "dot", 1.5, hoverinfo="skip"),
         points(rows, points_[:, 2], None, size=11, rim="white", **hover("row {x}: {y:.3f}")),

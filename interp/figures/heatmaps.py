@@ -111,7 +111,7 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
             (x0, x1), grey = trained[axis], {"fillcolor": theme.LIGHT, "opacity": 0.7, "line_width": 0}
             marks.append(Mark("add_vrect", {"x0": x0, "x1": x1, "layer": "below"} | grey))
         if what == "answer":
-            at = {"xref": "x domain", "xanchor": "left", "yanchor": "top"}
+            at: dict[str, Any] = {"xref": "x domain", "xanchor": "left", "yanchor": "top"}
             marks += [hline(0.5), label(0, 0.5, "a guess", colour=theme.GREY, **at)]
         y = {"range": [-0.03, 1.03], "tickformat": ".0%", "title": "" if panels else "right"}
         panels.append(Panel(layers, title, f"{axis} of the query", y, marks))
@@ -127,7 +127,7 @@ def _line(panel: GridPanel, what: str, axis: str, number: int) -> list[go.Scatte
     median = panel.median(what)
     if len(panel.grids) > 1:
         shares = np.stack([grid.share(what).values for grid in panel.grids])
-        low, high = shares.min(0), shares.max(0)
+        low, high = np.min(shares, axis=0), np.max(shares, axis=0)
     else:
         frame = panel.grids[0].to_dataframe().set_index(axis).reindex(median[axis].values)
         prefix = "" if what == "correct" else f"{what}_"

@@ -33,8 +33,10 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
             right=table["right"], n=table["n_changed"], stayed=table["stayed"],
         ),
     )  # fmt: skip
-    beside = {"xanchor": "left", "xshift": 8, "size": 13}
-    numbers = [label(*at, f"{shown:.3f}", **beside) for *at, shown in zip(table["high"], run, value, strict=True)]
+    beside: dict[str, Any] = {"xanchor": "left", "xshift": 8, "size": 13}
+    numbers = [
+        label(at, row, f"{shown:.3f}", **beside) for at, row, shown in zip(table["high"], run, value, strict=True)
+    ]
     x = {"title": "share of pairs with the causal model's answer, where it changes", "range": [0, 1.12]}
     panel = Panel([layer], x=x | {"tickvals": QUARTERS}, y={"ticksuffix": "  "}, marks=numbers)
     found = result.accuracy()

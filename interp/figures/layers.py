@@ -29,7 +29,7 @@ _FIELD = re.compile(r"{(\w+)([:|][^}]*)?}")
 _THIN = ("thin", "line-", "open")  # symbols that are nothing but their outline
 
 
-def hover(said: str, /, extra: str = "", **fields: Any) -> dict[str, Any]:
+def hover(said: str, /, extra: Any = "", **fields: Any) -> dict[str, Any]:
     """What a point says when pointed at: ``{x}``, ``{y}``, ``{z}``, ``{text}``, and ``fields`` by name.
 
     A field is an array of the layer's shape or one that broadcasts to it; formats are d3's: ``{low:.3f}``.

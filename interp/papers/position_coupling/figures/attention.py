@@ -124,8 +124,8 @@ def needed_attention_shares(result: NeededAttention) -> go.Figure:
         bands = np.array([one.quantiles.values for one in found])
         at = place + shift
         for low, high, width in ((0, 4, 2), (1, 3, 7)):
-            ends = [np.column_stack(pair).ravel() for pair in ((at, at, gap), (bands[:, low], bands[:, high], gap))]
-            layers.append(curve(*ends, None, _ROLE_COLOUR[role], width=width, opacity=0.35, hoverinfo="skip"))
+            xs, ys = (np.column_stack(pair).ravel() for pair in ((at, at, gap), (bands[:, low], bands[:, high], gap)))
+            layers.append(curve(xs, ys, None, _ROLE_COLOUR[role], width=width, opacity=0.35, hoverinfo="skip"))
         said = hover(
             "{y:.3f}; the heaviest keys are exactly these in {agreement:.1%} of rows, the operand's weight varies by "
             "{choice:.2f}, p = {p:.3f}",
