@@ -104,7 +104,7 @@ def _checked(name: str, value: Any, default: Any, hint: Any) -> Any:
         return _whole(name, value, *WHOLE[name])
     if name in REAL and _is_number(value):
         return _real(name, value, *REAL[name])
-    of_models = "Any" in str(hint) or "HookedModel" in str(hint)  # and not of what was measured on them
+    of_models = "Any" in str(hint)  # and not of what was measured on them
     if name in SEVERAL_MODELS and of_models:
         return _models(name, value)
     if name in MODELS and not (isinstance(value, str) and str in get_args(hint)):  # some take names as well

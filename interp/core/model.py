@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 
 @runtime_checkable
-class HookedModel(Protocol):
+class Hooked(Protocol):
     """A model with TransformerLens' hooks: this project's, a HookedTransformer, a TransformerBridge.
 
     Its other attributes (``W_E`` and the like, ``blocks``) are TransformerLens' too and are not listed one by one.
@@ -27,3 +27,7 @@ class HookedModel(Protocol):
     def run_with_cache(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __getattr__(self, name: str) -> Any: ...
+
+
+# At run time a question checks its model in words (models.questions), and some take less than all of this.
+HookedModel = Hooked if TYPE_CHECKING else Any

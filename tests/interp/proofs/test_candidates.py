@@ -94,7 +94,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
         asked.append(arithmetic)
         return interp.certify(model, arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.candidates.certify", counted)
+    monkeypatch.setattr("interp.proofs.candidates.certify_one_layer", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
     assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
     assert Certifier("float")(zoo(NAME), 1, 0).accepted and asked[3:] == ["float"]
@@ -105,7 +105,7 @@ def test_undecided_is_not_certified(monkeypatch):
         found = interp.certify(model, arithmetic="float")
         return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.candidates.certify", undecided)
+    monkeypatch.setattr("interp.proofs.candidates.certify_one_layer", undecided)
     verdict = Certifier("interval")(zoo(NAME), 1, 0)
     assert not verdict.accepted and not verdict.files
     assert verdict.statement.startswith(
