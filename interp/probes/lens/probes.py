@@ -7,7 +7,7 @@ problem nor its deciding pair with any training row. What is *not* kept apart ar
 independent of the label, and for ``carry_in`` the pair of the probed column itself.
 
     accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
-    control       the same with labels dealt to types at random (Hewitt and Liang 2019), the mean of eight deals. Nothing
+    control       the same with labels dealt to types at random (Hewitt and Liang 2019), mean of eight deals. Nothing
                   can be known of a pair never seen: what is above the commonest label's share has leaked
     selectivity   accuracy - control
     memorised     the control's accuracy where folds are of rows, so that every pair was seen: how many pairs a probe of
