@@ -46,10 +46,10 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, eq=False)
 class ModeConnectivity(Result):
-    """``table``: a row a path and point: path, t, loss (nats a token) with loss_low and loss_high (bootstrap over
+    """``table``: a row per path and point: path, t, loss (nats per token) with loss_low and loss_high (bootstrap over
     problems), exact (share of whole answers right) with exact_low and exact_high (Clopper-Pearson), correct, n.
 
-    ``barriers``: a row a path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: of the
+    ``barriers``: a row per path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: of the
     two models by component, before and after (:meth:`interp.compare.alignment.Alignment.distances`).
     ``logit_change``: the largest change of a logit by the alignment, of either model: rounding.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.model import HookedModel
 from interp.core.problems import DIGIT_TOKENS
 from interp.probes.embeddings import POOR, CircleFit, circle_fit
 from interp.probes.geometry import as_table
@@ -27,7 +27,7 @@ class DigitPoints:
     share: float
 
 
-def digit_points(a: HookedModel, b: HookedModel, base: int = DIGIT_TOKENS) -> tuple[DigitPoints, DigitPoints]:
+def digit_points(a: Any, b: Any, base: int = DIGIT_TOKENS) -> tuple[DigitPoints, DigitPoints]:
     """Both models' digits from ``W_E`` [d_vocab, d_model], b's turned (or mirrored) to lie nearest to a's.
 
     Circles are used if both have one, so that both are drawn alike.

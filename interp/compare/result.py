@@ -17,7 +17,7 @@ from models.errors import UserError
 class Comparison(Result):
     """Two models next to each other; ``names`` are a's and b's.
 
-    ``table``: a row a measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
+    ``table``: a row per measured quantity. ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
     ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over
     problems; heads only), ``factor`` (what a's table is multiplied by to come closest to b's), ``nothing`` ("a" or "b"
     where that model's table is all zeros, at distance 1 from any; where both are there is no row), ``untrained`` (mean

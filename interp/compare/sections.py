@@ -8,10 +8,10 @@ from interp.compare.result import Comparison
 from interp.compare.table import ModelTable
 from interp.core.sections import Section, records
 
-ABOUT = """One row a model, one column a question, all asked in what every format of addition shares: where the two
+ABOUT = """One row per model, one column per question, all asked in what every format of addition shares: where the two
 digits of a column stand, and which position predicts its answer digit. Models of sums of many operands are asked about
-sums of two numbers. A number stands with its 95% interval or its rung of evidence, and the control: the same measure
-where there is nothing to find. A dash says that the question makes no sense for the model."""
+sums of two numbers. A number stands with its 95% interval or its strength of evidence, and the control: the same
+measure where there is nothing to find. A dash says that the question makes no sense for the model."""
 DISTANCES = """Distances lie between 0 (the same) and 1. Untrained: the mean of copies with fresh parameters in place of
 one of the two; shuffled: of shuffled labels; p is the share of them that are as close. A circuit that only one model
 has is named in the column "nothing in"."""

@@ -128,8 +128,8 @@ class ModelTable(Result):
         return texts
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a model and question: value, low, high, n, rung, control, what the control is, note; ``why`` where the
-        question does not apply."""
+        """A row per model and question: value, low, high, n, rung, control, what the control is, note; ``why`` where
+        the question does not apply."""
         rows = []
         for row in self.rows:
             for question in self.questions:
@@ -144,7 +144,11 @@ class ModelTable(Result):
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
+<<<<<<< HEAD
         """The parts of one question's answers: a row per model and part. Raises UserError where it has none."""
+=======
+        """The parts of one question's answers: a row per model and part. Raises UserError if there are no parts."""
+>>>>>>> h-docs
         if not self.question(question).parts:
             known = ", ".join(repr(each.name) for each in self.questions if each.parts)
             raise UserError(f"The question {question!r} has no parts; these have: {known}.")
@@ -157,7 +161,7 @@ class ModelTable(Result):
         return pd.DataFrame(rows)
 
     def matrix(self) -> pd.DataFrame:
-        """One row a model, one column a question: the values, NaN where a question does not apply."""
+        """One row per model, one column per question: the values, NaN where a question does not apply."""
         cells = [
             [a.value if isinstance(a := row.answers[q.name], Answer) else float("nan") for q in self.questions]
             for row in self.rows

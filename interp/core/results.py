@@ -43,7 +43,7 @@ class Result(ABC):
 
     @abstractmethod
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a measured quantity, with its interval and n."""
+        """One row per measured quantity, with its interval and n."""
 
     def figure(self, kind: str = "", **options: Any) -> Any:
         """The obvious picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.

@@ -47,7 +47,7 @@ class AccuracyByChain(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a problem set and chain length: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
+        """A row per problem set and chain length: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
         tables = {"stratified": self.stratified.to_dataframe(), self.test.problems: self.test.to_dataframe()}
         return pd.concat([table.assign(problems=name) for name, table in tables.items()], ignore_index=True)
 

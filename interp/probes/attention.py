@@ -185,7 +185,7 @@ class AttentionByRole(Result):
         return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
+        """One row per layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
         frame = self.table[["weight", "spread", "per_key", "uniform", "n_keys"]].to_dataframe().reset_index()
         more = max(self.provenance.n - 1, 1)  # the spread divides by n
         half = float(stdtrit(more, 0.975)) * frame["spread"] / math.sqrt(more)

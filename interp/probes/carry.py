@@ -189,7 +189,7 @@ class CarryUnits(Result):
         return frame.drop(columns="signal")
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
+        """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
         flat = self.table.drop_vars("present")
         parts = {}
         for name, values in flat.data_vars.items():

@@ -54,7 +54,7 @@ class GrokkingComparison(Result):
         return "; ".join(texts) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a model: seeds, how many grok, the share with its 95% interval, first, median and last step."""
+        """A row per model: seeds, how many grok, the share with its 95% interval, first, median and last step."""
         rows = []
         for model in self.curves:
             rate, steps = self.rate(model), list(self.first_steps(model).values())

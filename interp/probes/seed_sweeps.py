@@ -175,5 +175,5 @@ def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0
 
 
 def table(sweeps: Sequence[SeedSweep]) -> pd.DataFrame:
-    """One row a variant."""
+    """One row per variant."""
     return pd.DataFrame([sweep.row() for sweep in sweeps])

@@ -54,7 +54,7 @@ class ShapeScores(Result):
         return f"{text}, and {own[furthest].accuracy:.1%} of {_of(furthest)}, the furthest where {STILL:.0%} are right."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a seed and shape: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
+        """A row per seed and shape: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
         rows = []
         for seed, table in self.rates.items():
             for shape, rate in table.items():

@@ -98,7 +98,7 @@ class StressSuites(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a case: n, errors, error rate with 95% interval, rung, and one wrong problem if there is any."""
+        """A row per case: n, errors, error rate with 95% interval, rung, and one wrong problem if there is any."""
         rows = []
         for case in self.cases:
             example = ""

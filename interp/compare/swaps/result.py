@@ -64,7 +64,7 @@ class Outcome:
 class Swaps(Result):
     """What ``names[0]`` answers with parts of ``names[1]``.
 
-    ``table``: a row a component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``, ``low``,
+    ``table``: a row per component, source, copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``, ``low``,
     ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
     ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (of source "swapped"); the first row is the
     whole model. ``by_chain``: ``right`` of ``n`` with interval by component, source, copy and carry-chain length.

@@ -45,7 +45,7 @@ class GrokkingCurves(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a seed and evaluation."""
+        """A row per seed and evaluation."""
         return self.table.to_dataframe().dropna().reset_index()
 
 

@@ -53,7 +53,7 @@ class RunCurves(Result):
         return int(self.table.step.values[-1])
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a seed and evaluation."""
+        """A row per seed and evaluation."""
         return self.table.to_dataframe().dropna().reset_index()
 
 

@@ -40,8 +40,8 @@ class TrainingDynamics(Result):
     provenance: Provenance
 
     def half_way(self) -> pd.DataFrame:
-        """A row a reading: ``first`` and ``last`` value, ``after`` and ``by``, the two snapshots between which it made
-        half of its change for good (NaN where it made none)."""
+        """A row per reading: ``first`` and ``last`` value, ``after`` and ``by``, the two snapshots between which it
+        made half of its change for good (NaN where it made none)."""
         rows = []
         steps = self.table.step.values
         for reading in self.table.reading.values:
@@ -99,7 +99,7 @@ class TrainingDynamics(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a step and reading."""
+        """A row per step and reading."""
         return self.table.to_dataframe().reset_index().dropna(subset=["value"])
 
 

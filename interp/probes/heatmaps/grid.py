@@ -143,7 +143,7 @@ class ExactMatchGrid(Result):
         return f"{self.model}: exact match {', '.join(parts)} ({self.offsets})."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a size: n, correct, accuracy, low, high (Clopper-Pearson, 95%); NaN out of reach."""
+        """A row per size: n, correct, accuracy, low, high (Clopper-Pearson, 95%); NaN out of reach."""
         frame = self.table.to_dataframe().reset_index()
         for what in COUNTED:
             if what in frame:

@@ -54,7 +54,7 @@ class OffsetSweep(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a start: accuracy, low, high (Clopper-Pearson, 95%); the last row has random offsets."""
+        """A row per start: accuracy, low, high (Clopper-Pearson, 95%); the last row has random offsets."""
         last = {"moved": "random", "start": None, "n": self.random.n, "correct": self.random.correct}
         frame = pd.DataFrame([*self.table.to_dict("records"), last])
         bounds = [clopper_pearson(k, n) for k, n in zip(frame.correct, frame.n, strict=True)]
@@ -119,7 +119,7 @@ def offset_sweep(
 class GreedyAgreement(Result):
     """On how many problems teacher forcing and greedy decoding give the same verdict on the whole response.
 
-    ``table``: a row a shape with n, agree, correct (by greedy decoding), answer (final number right, greedy) and
+    ``table``: a row per shape with n, agree, correct (by greedy decoding), answer (final number right, greedy) and
     answer_forced (final number right, given the true scratchpad), of which only the first two must be equal.
     """
 

@@ -94,7 +94,7 @@ class GridPanels(Result):
         return said + "."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
+        """A row per panel, seed and size: n, correct, accuracy, low, high (Clopper-Pearson, 95%)."""
         tables = [
             grid.to_dataframe().assign(panel=panel.label, grid=number)
             for panel in self.panels

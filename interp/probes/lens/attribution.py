@@ -99,7 +99,7 @@ class LogitAttribution(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a part and target; units stand below the parts."""
+        """A row per part and target; units stand below the parts."""
         frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
         if self.units is None:
             return frame
@@ -123,7 +123,7 @@ def compute_logit_attribution(
 
     Args:
         values: every part's logits; NaN where a part does not exist for a target.
-        parts: a row a part with :data:`interp.probes.lens.parts.PARTS_AXES`.
+        parts: a row per part with :data:`interp.probes.lens.parts.PARTS_AXES`.
         units: of the MLPs; their sums are among the parts already.
         lead: the model's own difference, to which a problem's parts must add up.
 

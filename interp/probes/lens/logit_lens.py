@@ -76,7 +76,7 @@ class LogitLens(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a point and target."""
+        """A row per point and target."""
         kept = [name for name in self.table.data_vars if "target" in self.table[name].dims]
         return self.table[kept].to_dataframe().reset_index()
 

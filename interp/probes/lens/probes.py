@@ -103,7 +103,7 @@ class LinearProbes(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a site, signal and column."""
+        """A row per site, signal and column."""
         return self.table.copy()
 
 
