@@ -13,7 +13,7 @@ from interp.papers.headlines.counts import Finder
 from interp.papers.headlines.headline import Headline
 from interp.papers.headlines.rules import AtLeast, AtMost, Digits, Ours, counted, several, share
 from interp.papers.headlines.store import NotStored, Store
-from models.hand_built import NAME, HandBuiltOptions
+from models.hand_built.coupled_addition import NAME, HandBuiltOptions
 
 SHOWN = "interp headlines --paper position-coupling"
 GRID, CERTIFIED, LARGE = (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from interp.papers.studies.page import Section, records, write_experiment
 
 from interp.papers.studies import Settings
-from interp.papers.studies.page import Section, records, write_experiment
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from models.errors import UserError
 from models.training.recipes import get_recipe

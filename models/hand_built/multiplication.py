@@ -49,7 +49,7 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.hand_built import bits, codes
+from models.hand_built.coupled_addition import bits, codes
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
 from models.tasks.multiplication import VOCABULARY, Multiplication
