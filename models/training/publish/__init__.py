@@ -11,9 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
-from models.checkpoint import parse_weights
+from models.checkpoint import assign_parameters, parse_weights
 from models.errors import UserError
 from models.evaluation import Rate, Score
 from models.registry import build
@@ -97,8 +95,6 @@ def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]
     found = []
     for i, step in enumerate(steps):
         model = build(name)
-        with torch.no_grad():
-            for key, parameter in model.weight_map.named_parameters():
-                parameter.copy_(tensors[key][i])
+        assign_parameters(model.weight_map, {key: values[i] for key, values in tensors.items()}, entry)
         found.append((step, model))
     return found
