@@ -13,7 +13,7 @@ import torch
 
 import models
 from interp.probes.heatmaps.cells import CellScorer, cell_problems
-from models.decoding import greedy
+from models.partial_forward import greedy
 from models.position_coupling_figures import FIGURES
 
 OPERANDS = DIGITS = 10

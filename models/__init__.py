@@ -5,14 +5,14 @@ adder = models.load("microadder-57")            # trained by this project
 fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
-import models.adder_by_hand
 import models.addlm
 import models.addlm_adder
-import models.hand_built
-import models.hand_built_multiplication
-import models.hand_built_parity
+import models.hand_built.adders
+import models.hand_built.coupled_addition
+import models.hand_built.microadder
+import models.hand_built.multiplication
+import models.hand_built.parity
 import models.low_rank_adder
-import models.microadder_by_hand
 import models.microadder_continued
 import models.position_coupling_figures
 import models.toygpt  # noqa: F401  these register their models

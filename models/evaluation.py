@@ -23,9 +23,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.decoding import greedy
 from models.errors import UserError, unknown_name
-from models.fast_forward import logits_from, stands_for
+from models.partial_forward import greedy, logits_from, stands_for
 from models.questions import question
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from transformer_lens.utilities.logits_utils import sample_logits
 
-from models.decoding import NOTHING, greedy
 from models.errors import UserError, unknown_name
-from models.fast_forward import stands_for
 from models.lens_tokens import refuse_bos
+from models.partial_forward import NOTHING, greedy, stands_for
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.fast_forward import logits_from, stands_for
+from models.partial_forward import logits_from, stands_for
 from models.questions import question
 from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
 from models.transformer import ArithmeticTransformer

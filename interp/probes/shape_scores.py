@@ -1,7 +1,7 @@
 """How far a model of many lengths generalises: the stored scores of its entry, shape by shape, for every seed.
 
 A shape is (operands, digits), the digits of both factors, or a number of bits; the first one is the longest of the
-training set. The numbers are those of the card: :mod:`models.training.publish_sequences` scored every seed on the same
+training set. The numbers are those of the card: :mod:`models.training.publish.sequences` scored every seed on the same
 problems of each shape.
 """
 

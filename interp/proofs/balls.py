@@ -17,7 +17,7 @@ environment's torch against it on dense samples):
   ``LARGEST`` makes every later comparison fail.
 
 The forward pass is the hooked one of :mod:`models.transformer`. Paths that compute the same function by other steps
-(:mod:`models.fast_forward` with torch's fused attention and LayerNorm, ``torch.compile``) are not enclosed.
+(:mod:`models.partial_forward` with torch's fused attention and LayerNorm, ``torch.compile``) are not enclosed.
 
 ``sin`` and ``cos`` occur in weight maps only. A certificate is about the effective weights that they produced, bit for
 bit; ``TRIG_ULPS`` is what the tests hold them to.

@@ -46,8 +46,8 @@ from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units,
 from interp.proofs.watch import watched
 from models.errors import UserError
 from models.evaluation import margins
-from models.hand_built import HandBuiltOptions
-from models.selected_rows import logits_at
+from models.hand_built.coupled_addition import HandBuiltOptions
+from models.partial_forward import logits_at
 from models.tasks.segments import to_number
 
 SLACK = 1e-9

@@ -21,7 +21,7 @@ from interp.core.stored_data import DATA
 from interp.proofs.coupled_addition import CoupledAdditionCertificate, certify_shapes
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
-from models.hand_built import NAME
+from models.hand_built.coupled_addition import NAME
 
 STORED = DATA / "hand_built_certificates.json"
 

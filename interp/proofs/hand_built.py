@@ -43,8 +43,8 @@ from interp.proofs.verdict import (
 )
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built import HandBuiltOptions
-from models.hand_built_parity import HandBuiltParityOptions
+from models.hand_built.coupled_addition import HandBuiltOptions
+from models.hand_built.parity import HandBuiltParityOptions
 from models.tasks.base import Task
 
 METHOD = "hand-built"

@@ -27,7 +27,7 @@ from interp.proofs.certify import certify_one_layer
 from interp.proofs.rungs import ArithmeticName
 from models.errors import UserError
 from models.evaluation import predict
-from models.fast_forward import logits_from
+from models.partial_forward import logits_from
 from models.tasks.addition import DIGITS
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
@@ -86,7 +86,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: Any, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    The forward without hooks (:mod:`models.fast_forward`) sees all pairs. It may differ from the model's own in the
+    The forward without hooks (:mod:`models.partial_forward`) sees all pairs. It may differ from the model's own in the
     last bits: pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference between the two on
     the first 512 are run through the model itself.
     """

@@ -177,7 +177,6 @@ class FixedWidthAddition(Task):
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
-        query = EQUALS + target
         own, previous = target, target - 1
         operands = lambda column: [self.operand_position(i, column) for i in (0, 1)]  # noqa: E731
         groups: dict[str, list[int]] = {
@@ -186,9 +185,7 @@ class FixedWidthAddition(Task):
             "previous output": [ANSWER + previous] if 0 <= previous <= DIGITS else [],
             "delimiters": [PLUS, EQUALS],
         }
-        taken = {position for group in groups.values() for position in group}
-        groups["rest"] = [position for position in range(query + 1) if position not in taken]
-        return groups
+        return self.with_rest(groups, EQUALS + target)
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
         """Pairs of independent uniform integers in [0, 10^10)."""
@@ -199,6 +196,7 @@ class TenDigitAddition(FixedWidthAddition):
     """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
 
     name = "ten-digit-addition"
+    vocabulary = "0123456789"
     d_vocab = 10
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
@@ -212,15 +210,6 @@ class TenDigitAddition(FixedWidthAddition):
         from models.tasks.adderboard import validation_problems
 
         return validation_problems(n, seed)
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(str(int(token)) for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        text = text.strip()
-        if not (len(text) == 1 and text.isdigit()):
-            raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9.")
-        return int(text)
 
 
 class UnendedAddition(TenDigitAddition):
@@ -254,13 +243,4 @@ class DelimitedAddition(TenDigitAddition):
     name = "ten-digit-addition-delimited"
     d_vocab = 14
     plus_token, equals_token, eos_token = 10, 11, 12
-    _TEXT = "0123456789+=$_"
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(self._TEXT[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        text = text.strip()
-        if len(text) != 1 or text not in self._TEXT:
-            raise UserError(f"{text!r} is not a token; tokens are the digits, +, =, $ (EOS) and _ (padding).")
-        return self._TEXT.index(text)
+    vocabulary = "0123456789+=$_"

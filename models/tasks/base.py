@@ -37,6 +37,8 @@ class Task(ABC):
     """
 
     name: str
+    #: The text of every token, in the order of their ids; a task without one says :meth:`token_text` and `token_id`.
+    vocabulary: Sequence[str]
     d_vocab: int
     input_length: int
     #: What models of this task are selected and compared by: "accuracy" of whole answers, or the "loss".
@@ -138,17 +140,26 @@ class Task(ABC):
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions grouped by what they are *to one target*: own column's operands, previous output, ..."""
 
+    @staticmethod
+    def with_rest(groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
+        """Groups of positions, completed by all others up to the query's own ("rest")."""
+        taken = {position for group in groups.values() for position in group}
+        return groups | {"rest": [position for position in range(query + 1) if position not in taken]}
+
     @abstractmethod
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operands"]:
         """Problems from the task's natural (uniform) distribution."""
 
-    @abstractmethod
     def token_text(self, tokens: Any) -> str:
         """Text of a token or a sequence of tokens."""
+        return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
 
-    @abstractmethod
     def token_id(self, text: str) -> int:
-        """The token of a one-token text."""
+        """The token of a one-token text. Raises UserError where there is none."""
+        known = list(self.vocabulary)
+        if text.strip() not in known:
+            raise UserError(f"{text!r} is not a token; tokens are {' '.join(known)}.")
+        return known.index(text.strip())
 
     @abstractmethod
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:

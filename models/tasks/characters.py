@@ -54,6 +54,7 @@ class CharacterLanguage(Task):
     """
 
     name = "tinyshakespeare"
+    vocabulary = CHARACTERS
     d_vocab = len(CHARACTERS)
     input_length = N_CTX
     compared_by = "loss"
@@ -139,9 +140,6 @@ class CharacterLanguage(Task):
         places = torch.arange(N_CTX + 1, device=problems.device)[:, None] + problems[:, 0]
         window = text_ids().to(problems.device)[places]
         return window[:-1], window[1:]
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(CHARACTERS[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
 
     def token_id(self, text: str) -> int:
         if text not in _ID:

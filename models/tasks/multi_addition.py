@@ -23,7 +23,15 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
-from models.tasks.segments import Segments, places, propagate_carries, significant_digits, to_digits, to_number
+from models.tasks.segments import (
+    Segments,
+    places,
+    propagate_carries,
+    significant_digits,
+    spelt_numbers,
+    to_digits,
+    to_number,
+)
 from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "0123456789+=>$"  # the order of the paper's appendix D
@@ -225,9 +233,7 @@ class MultiOperandAddition(SequenceTask):
         """The final number b_m of each row of answer tokens (all targets, or its digits alone)."""
         digits = torch.as_tensor(answer_tokens)
         digits = digits[:, -self.length - 1 : -1] if digits.shape[1] > self.length else digits
-        if not self.format.reversed_response:
-            digits = digits.flip(1)
-        return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
+        return spelt_numbers(digits if self.format.reversed_response else digits.flip(1))
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n step column"]]:
         """Schoolbook addition of a_i and b_{i-1} for every step i = 1 .. m, [n, m, l] each.

@@ -21,7 +21,15 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role
-from models.tasks.segments import Segments, places, propagate_carries, significant_digits, to_digits, to_number
+from models.tasks.segments import (
+    Segments,
+    places,
+    propagate_carries,
+    significant_digits,
+    spelt_numbers,
+    to_digits,
+    with_carries,
+)
 from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "0123456789*=+>$"
@@ -200,8 +208,7 @@ class Multiplication(SequenceTask):
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         """The product, from the last running sum."""
         width = self.first_digits + self.second_digits
-        digits = torch.as_tensor(answer_tokens)[:, -width - 1 : -1]
-        return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
+        return spelt_numbers(torch.as_tensor(answer_tokens)[:, -width - 1 : -1])
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n step column"]]:
         """Both stages, one row a digit of B.
@@ -213,11 +220,11 @@ class Multiplication(SequenceTask):
         M, N = self.shape
         first, second = digits[:, 0, :M], digits[:, 1, :N]
         raw = first[:, None] * second[..., None]
-        product, product_carry = _with_carries(raw, M + 1)
+        product, product_carry = with_carries(raw, M + 1)
         shifted = torch.stack([torch.nn.functional.pad(product[:, k], (k, N - 1 - k)) for k in range(N)], 1)
         running = propagate_carries(shifted.cumsum(1), M + N)
         before = torch.cat((torch.zeros_like(running[:, :1]), running[:, :-1]), 1)
-        _, sum_carry = _with_carries(before + shifted, M + N)
+        _, sum_carry = with_carries(before + shifted, M + N)
         return {
             "product": product,
             "product_carry": product_carry,
@@ -271,14 +278,3 @@ class Multiplication(SequenceTask):
                 drawn[:, -1] = torch.randint(1, 10, (n,), generator=generator, device=generator.device)
             digits[:, operand, :length] = drawn
         return digits
-
-
-def _with_carries(sums: Int[Tensor, "*n column"], columns: int) -> tuple[Tensor, Tensor]:
-    """(digits, carry into each column) of numbers given as column sums."""
-    carry, digits, carries = torch.zeros_like(sums[..., 0]), [], []
-    for column in range(columns):
-        carries.append(carry)
-        total = carry + sums[..., column] if column < sums.shape[-1] else carry
-        digits.append(total % 10)
-        carry = total // 10
-    return torch.stack(digits, -1), torch.stack(carries, -1)

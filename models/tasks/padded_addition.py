@@ -6,13 +6,10 @@ first. 14 tokens: the digits, + (10), = (11), PAD (12, never used) and EOS (13, 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition
 
 TOKENS = (*"0123456789", "+", "=", "<PAD>", "<EOS>")
@@ -22,6 +19,7 @@ class PaddedAddition(FixedWidthAddition):
     """Ten-digit addition in the 456-parameter adder's format."""
 
     name = "padded-addition"
+    vocabulary = TOKENS
     d_vocab = len(TOKENS)
     plus_token, equals_token, eos_token = (TOKENS.index(text) for text in ("+", "=", "<EOS>"))
     most_significant_first = True
@@ -37,11 +35,3 @@ class PaddedAddition(FixedWidthAddition):
         from models.tasks.ten_test_sets import validation_problems
 
         return validation_problems(n, seed)
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(TOKENS[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        if text.strip() not in TOKENS:
-            raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9, '+', '=', '<PAD>' and '<EOS>'.")
-        return TOKENS.index(text.strip())

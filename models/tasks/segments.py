@@ -60,6 +60,11 @@ class TokenSequences:
         return self.response[:, 1:]
 
 
+def spelt_numbers(digits: Int[Tensor, "n column"]) -> list[int]:
+    """The number that each row of tokens spells, least significant digit first; -1 where a token is no digit."""
+    return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
+
+
 def compose(segments: Segments, special: int) -> TokenSequences:
     """Write the segments out. Cost: a few gathers of [row, length]."""
     device = segments.numbers.device
@@ -96,12 +101,18 @@ def significant_digits(digits: Int[Tensor, "*n column"]) -> Int[Tensor, "*n"]:
 
 def propagate_carries(sums: Int[Tensor, "*n column"], columns: int) -> Int[Tensor, "*n columns"]:
     """Decimal digits, least significant first, of numbers given as column sums of any size."""
-    carry, out = torch.zeros_like(sums[..., 0]), []
+    return with_carries(sums, columns)[0]
+
+
+def with_carries(sums: Int[Tensor, "*n column"], columns: int) -> tuple[Tensor, Tensor]:
+    """(:func:`propagate_carries`, the carry into each column)."""
+    carry, digits, carries = torch.zeros_like(sums[..., 0]), [], []
     for column in range(columns):
+        carries.append(carry)
         total = carry + sums[..., column] if column < sums.shape[-1] else carry
-        out.append(total % 10)
+        digits.append(total % 10)
         carry = total // 10
-    return torch.stack(out, -1)
+    return torch.stack(digits, -1), torch.stack(carries, -1)
 
 
 _CHUNK = 4000  # Python refuses to turn integers of more than 4,300 digits into text and back in one go

@@ -281,15 +281,6 @@ class SequenceTask(Task):
         """How many digits each operand of this shape may have."""
         return (self.n_digits,) * self.n_operands
 
-    def token_text(self, tokens: Any) -> str:
-        return "".join(self.vocabulary[int(token)] for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        text = text.strip()
-        if len(text) != 1 or text not in self.vocabulary:
-            raise UserError(f"{text!r} is not a token; tokens are {' '.join(self.vocabulary)}.")
-        return self.vocabulary.index(text)
-
     def tokenise(self, text: str) -> Int[Tensor, "1 pos"]:
         """Tokens of a sequence's text, such as ``"$57+48=000>750>501"``.
 

@@ -56,6 +56,7 @@ class TwoDigitAddition(Task):
     """Two-digit addition: ``a1 a0 b1 b0``, then the sum's units, tens and hundreds."""
 
     name = "two-digit-addition"
+    vocabulary = "0123456789"
     d_vocab = 10
     input_length = 6
     domain: Domain = Domain.of((2, 2))
@@ -130,7 +131,6 @@ class TwoDigitAddition(Task):
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
-        query = FIRST_QUERY + target
         own = list(OPERAND_POSITIONS[target]) if target < len(OPERAND_POSITIONS) else []
         previous = list(OPERAND_POSITIONS[target - 1]) if target >= 1 else []
         groups = {
@@ -138,19 +138,8 @@ class TwoDigitAddition(Task):
             "previous operands": previous,
             "previous output": [FIRST_QUERY + target] if target >= 1 else [],
         }
-        taken = {position for group in groups.values() for position in group}
-        groups["rest"] = [position for position in range(query + 1) if position not in taken]
-        return groups
+        return self.with_rest(groups, FIRST_QUERY + target)
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
         """Pairs of independent uniform integers in [0, 100)."""
         return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(str(int(token)) for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        text = text.strip()
-        if not (len(text) == 1 and text.isdigit()):
-            raise UserError(f"{text!r} is not a token; tokens are the digits 0 to 9.")
-        return int(text)

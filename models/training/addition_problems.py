@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Int, UInt8
@@ -114,30 +115,38 @@ class AdditionProblems(DigitCurriculum):
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
-        if not isinstance(task, TenDigitAddition) or seeds.is_cuda:
+        share = ctypes.c_double(self.share_at(step))
+        batch = None
+        if isinstance(task, TenDigitAddition):
+            batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
+        if batch is None:
             return None
-        kernel = library("addition_batches.c", "-ffp-contract=off")
-        if kernel is None:
-            return None
-        tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
-        targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
-        refused = kernel.batch(
-            ctypes.c_int64(len(seeds)),
-            ctypes.c_void_p(seeds.contiguous().data_ptr()),
-            ctypes.c_int64(step),
-            ctypes.c_int64(rows),
-            self.max_digits_at(step),
-            ctypes.c_double(self.share_at(step)),
-            ctypes.c_void_p(tokens.data_ptr()),
-            ctypes.c_void_p(targets.data_ptr()),
-        )
-        assert not refused
+        tokens, targets = batch
         for place, token in ((10, task.plus_token), (21, task.equals_token)):
             if token:
                 tokens[:, place] = token
         if task.eos_token:
             targets[:, 11] = task.eos_token
         return tokens[:, : task.input_length], targets[:, : len(task.query_positions)]
+
+
+def native_rows(
+    sampler: str, seeds: Int[Tensor, " seed"], step: int, rows: int, max_digits: int, *more: Any
+) -> tuple[UInt8[Tensor, "seed 33 row"], UInt8[Tensor, "seed 12 row"]] | None:
+    """Tokens and targets from a function of the C sampler, which takes ``more`` beside; None where there is none."""
+    kernel = None if seeds.is_cuda else library("addition_batches.c", "-ffp-contract=off")
+    if kernel is None:
+        return None
+    seeds = seeds.contiguous()
+    tokens, targets = (torch.empty(len(seeds), width, rows, dtype=torch.uint8) for width in (33, 12))
+    refused = getattr(kernel, sampler)(
+        *(ctypes.c_int64(len(seeds)), ctypes.c_void_p(seeds.data_ptr()), ctypes.c_int64(step), ctypes.c_int64(rows)),
+        max_digits,
+        *more,
+        *(ctypes.c_void_p(array.data_ptr()) for array in (tokens, targets)),
+    )
+    assert not refused
+    return tokens, targets
 
 
 def carry_rich_problems(base: Int[Tensor, " n"], max_digits: int) -> Int[Tensor, "n 2"]:

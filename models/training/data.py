@@ -26,7 +26,7 @@ class ProblemSource(Protocol):
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[Tensor, Tensor] | None:
         """The same, encoded for all seeds at once by compiled code; None where there is none."""
-        ...
+        return None
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.weights import Weights, is_bias
+from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer, pointers
 from models.training.native import FAST, LANES, library
 from models.training.objective import GeneralObjective, Parameters
 from models.transformer import ArithmeticTransformer
@@ -68,18 +69,9 @@ class OneLayerObjective(GeneralObjective):
     def applies_to(model: ArithmeticTransformer) -> bool:
         cfg, queries = model.config, list(model.task.query_positions)
         return (
-            cfg.n_layers == 1
-            and cfg.normalization_type is not None
-            and cfg.norm_placement == "pre"
-            and not cfg.norm_eps_outside
-            and cfg.final_norm
-            and cfg.positional_embedding_type == "standard"
-            and cfg.attn_scores == "dot"
-            and cfg.attn_top_k is None
-            and 0 < cfg.d_mlp <= 64
+            is_plain_layer(cfg)
+            and cfg.d_mlp <= 64
             and cfg.act_fn == "gelu"
-            and not cfg.gated_mlp
-            and not cfg.dropout
             and cfg.d_vocab <= LANES
             and cfg.d_model <= 16  # beyond, the accumulators leave the cache and matrix products are better
             and queries == list(range(queries[0], queries[-1] + 1))
@@ -152,7 +144,7 @@ class OneLayerObjective(GeneralObjective):
             return super().loss(parameters, tokens, targets)
         folded = self.fold(self.effective_weights(parameters))
         tokens = tokens[:, : self.queries[-1] + 1]
-        return _FusedLoss.apply(self.kernel, self.model.config.eps, self.has_biases, tokens, targets, *folded)
+        return FusedLoss.apply(self.kernel, in_a_struct, self.model.config.eps, tokens, targets, *folded)
 
     def predictions(
         self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
@@ -168,10 +160,10 @@ class OneLayerObjective(GeneralObjective):
         self.kernel.predictions(
             len(padded),
             padded.shape[-1],
-            ctypes.c_void_p(padded.data_ptr()),
+            *pointers([padded]),
             ctypes.c_float(self.model.config.eps),
-            _pointers(arrays),
-            ctypes.c_void_p(predicted.data_ptr()),
+            *in_a_struct(arrays),
+            *pointers([predicted]),
         )
         return predicted[..., :n_rows]
 
@@ -192,38 +184,3 @@ class OneLayerObjective(GeneralObjective):
             "BIAS": int(self.has_biases),
         }
         return library("one_layer.c", *FAST, *(f"-D{key}={value}" for key, value in shape.items()))
-
-
-class _FusedLoss(torch.autograd.Function):
-    """Loss [seed] and its gradient with respect to all of :class:`Folded`, in one pass over the rows."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, kernel: Any, eps: float, has_biases: bool, tokens: Tensor, targets: Tensor, *folded: Tensor
-    ) -> Tensor:
-        arrays = [array.detach().contiguous() for array in folded]
-        tokens, targets = tokens.contiguous(), targets.contiguous()
-        loss = torch.empty(tokens.shape[0])
-        gradients = [torch.zeros_like(array) for array in arrays]
-        kernel.loss_and_gradient(
-            tokens.shape[0],
-            tokens.shape[2],
-            ctypes.c_void_p(tokens.data_ptr()),
-            ctypes.c_void_p(targets.data_ptr()),
-            ctypes.c_float(eps),
-            _pointers(arrays),
-            ctypes.c_void_p(loss.data_ptr()),
-            _pointers(gradients),
-        )
-        ctx.save_for_backward(*gradients)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (g * grad.view(-1, *[1] * (g.ndim - 1)) for g in ctx.saved_tensors)
-        return (None, None, None, None, None, *scaled)
-
-
-def _pointers(arrays: list[Tensor]) -> Any:
-    """The C struct of pointers, which is an array of them."""
-    return (ctypes.c_void_p * len(arrays))(*(array.data_ptr() for array in arrays))

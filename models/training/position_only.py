@@ -16,7 +16,6 @@ loss and gradient up to rounding; the tests check it.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +25,7 @@ from torch.nn import functional as F
 
 from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
+from models.training.fused_loss import FusedLoss, is_plain_layer, pointers
 from models.training.native import FAST, LANES, library
 from models.training.objective import GeneralObjective, Parameters, cross_entropy
 from models.transformer import ArithmeticTransformer
@@ -66,17 +66,8 @@ class PositionOnlyObjective(GeneralObjective):
         cfg = model.config
         return (
             model.weight_map.split_stream is not None
-            and cfg.n_layers == 1
+            and is_plain_layer(cfg)
             and cfg.normalization_type == "RMS"
-            and cfg.norm_placement == "pre"
-            and not cfg.norm_eps_outside
-            and cfg.final_norm
-            and cfg.positional_embedding_type == "standard"
-            and cfg.attn_scores == "dot"
-            and cfg.attn_top_k is None
-            and cfg.d_mlp > 0
-            and not cfg.gated_mlp
-            and not cfg.dropout
             and not any(is_bias(key) for key in model.effective_weights() if not key.endswith(("_left", "_right")))
         )
 
@@ -145,7 +136,7 @@ class PositionOnlyObjective(GeneralObjective):
         if not self.takes_kernel(tokens):
             return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
         tables = self._tables_for_loss(parameters, tokens.shape[1])
-        return _FusedLoss.apply(self.kernel, self.model.config.eps, tokens, targets, *tables)
+        return FusedLoss.apply(self.kernel, pointers, self.model.config.eps, tokens, targets, *tables)
 
     def _kernel(self, n_pos: int) -> Any:
         """The fused kernel for this model's shapes, or None where it does not apply or cannot be built."""
@@ -164,27 +155,6 @@ class PositionOnlyObjective(GeneralObjective):
             "NR": cfg.n_heads * left.shape[-1],
         }
         return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in shape.items()))
-
-
-class _FusedLoss(torch.autograd.Function):
-    """Loss [seed] and its gradient with respect to all tables, in one pass over the rows."""
-
-    @staticmethod
-    def forward(ctx: Any, kernel: Any, eps: float, tokens: Tensor, targets: Tensor, *tables: Tensor) -> Tensor:
-        tables = tuple(table.detach().contiguous() for table in tables)
-        tokens, targets = tokens.contiguous(), targets.contiguous()
-        loss = torch.empty(tokens.shape[0])
-        gradients = [torch.empty_like(table) for table in tables]
-        arrays = [tokens, targets, *tables, loss, *gradients]
-        pointers = [ctypes.c_void_p(array.data_ptr()) for array in arrays]
-        kernel.loss_and_gradient(tokens.shape[0], tokens.shape[2], *pointers[:2], ctypes.c_float(eps), *pointers[2:])
-        ctx.save_for_backward(*gradients)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (g * grad.view(-1, *[1] * (g.ndim - 1)) for g in ctx.saved_tensors)
-        return (None, None, None, None, *scaled)
 
 
 def _mix(

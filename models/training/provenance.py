@@ -4,53 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from models.errors import UserError
 from models.registry import get_spec
 from models.training.recipes import get_recipe
-from models.training.run_folder import RunFolder, differences
-
-
-def finished(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A run's last checkpoint: its tensors, [seed, ...] each, and its state.
-
-    Raises:
-        UserError: some of its seeds are still in training.
-    """
-    loaded = RunFolder(Path(folder)).load_checkpoint()
-    if loaded is None or any(entry["status"] == "training" for entry in loaded[2]["seeds"]):
-        raise UserError(f"{folder} is not finished; give its `interp train` command again to go on with it.")
-    return loaded[1:]
-
-
-def finished_seeds(folders: Iterable[Path]) -> tuple[list[tuple[dict[str, Any], Tensor]], float, bytes]:
-    """Every seed's last state and best parameters, the wall time of all runs in seconds, and their metrics.
-
-    Raises:
-        UserError: unfinished runs, seeds tried twice.
-    """
-    rows, seconds, metrics = [], 0.0, b""
-    for folder in folders:
-        tensors, state = finished(folder)
-        rows += zip(state["seeds"], tensors["best_theta"], strict=True)
-        seconds += state["seconds"]
-        metrics += RunFolder(Path(folder)).metrics_path.read_bytes()
-    check_once(entry["seed"] for entry, _ in rows)
-    return rows, seconds, metrics
-
-
-def check_once(seeds: Iterable[int]) -> None:
-    """Raise a UserError if a seed comes twice."""
-    listed = list(seeds)
-    if len(set(listed)) < len(listed):
-        raise UserError("The runs share seeds; a seed counts once.")
+from models.training.run_folder import differences
 
 
 def how_made(configs: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.fast_forward import logits_from, supports
+from models.partial_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
@@ -53,7 +53,7 @@ class SequenceStream:
 
 
 class SequenceObjective(OneByOne):
-    """Mean cross-entropy over the response tokens of a batch, through :func:`models.fast_forward.logits_from`."""
+    """Mean cross-entropy over the response tokens of a batch, through :func:`models.partial_forward.logits_from`."""
 
     dynamic_lengths = True
 

@@ -9,13 +9,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task
 from models.tasks.characters import N_CTX, TRAINING
 from models.training.counter import row_keys, uniform
+from models.training.data import ProblemSource
 
 
 @dataclass(frozen=True)
-class TextWindows:
+class TextWindows(ProblemSource):
     """Uniform window starts in the first ``characters`` of the text; a window ends before that bound.
 
     The start of (seed, step, row) depends on nothing else; see :mod:`models.training.counter`.
@@ -29,8 +29,3 @@ class TextWindows:
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 1"]:
         return (uniform(row_keys(seed, step, rows, device), 0) * (self.characters - N_CTX)).long()[:, None]
-
-    def native_batch(
-        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
-    ) -> tuple[Tensor, Tensor] | None:
-        return None

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tasks.base import Task
 from models.tasks.two_digit import training_problems
 from models.training.counter import row_keys, uniform
+from models.training.data import ProblemSource
 
 
 @dataclass(frozen=True)
-class TwoDigitProblems:
+class TwoDigitProblems(ProblemSource):
     """Uniform draws from :func:`models.tasks.two_digit.training_problems`.
 
     minGPT shuffles the pairs instead and goes through them; a thousand batches of 64 are seven passes.
@@ -24,7 +24,3 @@ class TwoDigitProblems:
         """The problems of one seed at one step, a function of these two alone."""
         pool = training_problems().to(device)
         return pool[(uniform(row_keys(seed, step, rows, device), 0) * len(pool)).long()]
-
-    def native_batch(self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int) -> None:
-        """None: drawing 64 pairs takes microseconds."""
-        return None

@@ -2,7 +2,7 @@
 
 Stacking pays where a model is so small that overheads rule (:class:`models.training.objective.GeneralObjective`).
 From some ten thousand parameters on it only takes memory; what counts there is that no attention pattern is kept and
-that the last layer computes the queries that carry loss and no others (:mod:`models.fast_forward`).
+that the last layer computes the queries that carry loss and no others (:mod:`models.partial_forward`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from models.fast_forward import logits_from, supports
+from models.partial_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.training.objective import GeneralObjective, Parameters
 from models.transformer import ArithmeticTransformer
@@ -25,7 +25,7 @@ LARGE = 20_000
 
 
 class OneByOne:
-    """What objectives share that take one seed after the other through :func:`models.fast_forward.logits_from`."""
+    """What objectives share that take one seed after the other through :func:`models.partial_forward.logits_from`."""
 
     model: ArithmeticTransformer
     group_size = 1  # one seed's matrix products fill a core; stacking would only take memory

@@ -13,9 +13,8 @@ from torch import Tensor
 from models.tasks.base import Task
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
-from models.training.addition_problems import DigitCurriculum
+from models.training.addition_problems import DigitCurriculum, native_rows
 from models.training.counter import row_keys, uniform
-from models.training.native import library
 
 _RANGES = 17  # bits: how finely the native sampler's table of held-out problems is divided
 
@@ -47,22 +46,10 @@ class VariedLengthProblems(DigitCurriculum):
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
-        kernel = library("addition_batches.c", "-ffp-contract=off") if isinstance(task, PaddedAddition) else None
-        if kernel is None or seeds.is_cuda:
+        if not isinstance(task, PaddedAddition):
             return None
-        tokens = torch.empty(len(seeds), 33, rows, dtype=torch.uint8)
-        targets = torch.empty(len(seeds), 12, rows, dtype=torch.uint8)
-        fingerprints, starts = _held_out_table()
-        refused = kernel.varied_lengths(
-            ctypes.c_int64(len(seeds)),
-            ctypes.c_void_p(seeds.contiguous().data_ptr()),
-            ctypes.c_int64(step),
-            ctypes.c_int64(rows),
-            self.max_digits_at(step),
-            *(ctypes.c_void_p(array.data_ptr()) for array in (fingerprints, starts, tokens, targets)),
-        )
-        assert not refused
-        return tokens, targets
+        held_out = (ctypes.c_void_p(array.data_ptr()) for array in _held_out_table())
+        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *held_out)
 
 
 @cache

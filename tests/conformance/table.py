@@ -15,8 +15,8 @@ import torch
 
 import models
 from models import addlm as addlm_models
-from models.adder_by_hand import ADDERS as HAND_SET_ADDERS
 from models.addlm_adder import ADDERS
+from models.hand_built.adders import ADDERS as HAND_SET_ADDERS
 from models.low_rank_adder import OPTIONS as LOW_RANK_ADDERS
 from models.microadder_continued import SMALLEST
 from models.microadder_ladder import LADDER

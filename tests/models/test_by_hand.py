@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import models
-from models.adder_by_hand import ADDERS
 from models.evaluation import predict
-from models.microadder_by_hand import by_hand
+from models.hand_built.adders import ADDERS
+from models.hand_built.microadder import by_hand
 from models.microadder_ladder import rung
 
 SCRATCH = [adder.name for adder in ADDERS]

@@ -16,9 +16,10 @@ from transformer_lens import patching
 import models
 from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
 from models.errors import UserError
-from models.hand_built import HandBuiltOptions, codes
-from models.hand_built_exact import exact_check, is_rounding_of_rational
-from models.selected_rows import logits_at
+from models.hand_built.construction import codes
+from models.hand_built.coupled_addition import HandBuiltOptions
+from models.hand_built.exact import exact_check, is_rounding_of_rational
+from models.partial_forward import logits_at
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import models
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built_multiplication import HEADS, NAME, HandBuiltMultiplicationOptions, HandBuiltMultiplicationWeights
+from models.hand_built.multiplication import HEADS, NAME, HandBuiltMultiplicationOptions, HandBuiltMultiplicationWeights
 from models.tasks import Multiplication
 from models.transformer import ArithmeticTransformer
 from tests.models.task_sequences import smallest_margin

@@ -11,7 +11,7 @@ from torch import Tensor
 import models
 from models.errors import UserError
 from models.evaluation import predict
-from models.hand_built_parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
+from models.hand_built.parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
 from models.tasks import Parity
 from models.transformer import ArithmeticTransformer
 from tests.models.task_sequences import smallest_margin

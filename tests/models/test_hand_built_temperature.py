@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import models
 from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
-from models.hand_built_temperature import DTYPES, eta_window, tie_error
+from models.hand_built.temperature import DTYPES, eta_window, tie_error
 
 NAME = "position-coupling-hand-built"
 

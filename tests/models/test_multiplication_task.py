@@ -307,26 +307,6 @@ def test_shapes_beyond_the_models_limits_are_refused() -> None:
         task.for_problems("1*2*3")
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("$3x2=", "Character 3 of '$3x2=', 'x', is not a token; tokens are 0 1 2 3 4 5 6 7 8 9 * = + > $"),
-        ("3*2=", "starts with $"),
-        ("$3*2", "has no '='"),
-        ("$3*=", "An operand is missing"),
-        ("$3+2=", "The query of '$3+2=' is not one of multiplication"),
-        ("$3*2=60>60", "no beginning of a response"),
-        ("$3*2=60=60+1", "no beginning of a response"),
-        ("$3*2=60=60=60", "no beginning of a response"),
-        ("$3*2=60$1", "Only filling"),
-    ],
-)
-def test_what_is_not_a_sequence_is_refused_with_a_reason(text: str, complaint: str) -> None:
-    with pytest.raises(UserError) as error:
-        Multiplication().tokenise(text)
-    assert complaint in str(error.value)
-
-
 def test_sequences_and_their_beginnings_become_tokens_and_text_again() -> None:
     task = Multiplication()
     for text in ("$37*925=", "$37*925=581+4", "$37*925=581+470+333=58100>52", "$3*2=60=60$$"):

@@ -163,23 +163,6 @@ def test_shapes_beyond_the_models_limits_are_refused() -> None:
         Parity(0)
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("$0121=", "Character 4 of '$0121=', '2', is not a token; tokens are 0 1 = $"),
-        ("0101=", "starts with $"),
-        ("$0101", "has no '='"),
-        ("$=0", "An operand is missing"),
-        ("$01=0=1", "no beginning of a response"),
-        ("$01=0$1", "Only filling"),
-    ],
-)
-def test_what_is_not_a_sequence_is_refused_with_a_reason(text: str, complaint: str) -> None:
-    with pytest.raises(UserError) as error:
-        Parity().tokenise(text)
-    assert complaint in str(error.value)
-
-
 def test_sequences_and_their_beginnings_become_tokens_and_text_again() -> None:
     for text in ("$0101=", "$0101=01", "$0101=0110$$"):
         assert Parity().token_text(Parity().tokenise(text)[0]) == text

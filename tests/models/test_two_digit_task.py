@@ -109,5 +109,5 @@ def test_there_are_only_so_many_validation_problems(n: int):
 
 def test_tokens_are_digits():
     assert TASK.token_text(torch.tensor([4, 2])) == "42" and TASK.token_id(" 7 ") == 7
-    with pytest.raises(UserError, match="digits 0 to 9"):
+    with pytest.raises(UserError, match="tokens are 0 1 2 3 4 5 6 7 8 9"):
         TASK.token_id("+")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import models
-from models.hand_built import codes
+from models.hand_built.construction import codes
 from tests.parity.hand_built_tables import FIGURE_4, FROM_EQUALS, MISPRINTS, OFFSETS, TABLES, TOKENS
 
 ETA = 16.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from models.fast_forward import logits_from
+from models.partial_forward import logits_from
 from models.position_coupling import PAPER, SMALL, DecoderSize, Variant
 from models.transformer import ArithmeticTransformer
 from tests.comparing import assert_same

@@ -33,8 +33,8 @@ from torch import Tensor
 
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import Groups, Site, parts_of
-from models import fast_forward as fast
-from models.fast_forward import heads_output
+from models.partial_forward import layers as fast
+from models.partial_forward.layers import heads_output
 
 #: Numbers in the widest activation of variants that are stacked; 2^17 to 2^20 were about equally fast.
 NUMBERS_AT_ONCE = 2**18

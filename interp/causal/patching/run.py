@@ -1,7 +1,7 @@
 """One run of a model, whose activations are computed when they are first asked for.
 
 A sweep needs the unpatched run up to where patches set in, and of the last layer only the rows that a metric reads. The
-formulas are :mod:`models.fast_forward`'s; the hooked forward is the definition, and the tests hold this to it.
+formulas are :mod:`models.partial_forward`'s; the hooked forward is the definition, and the tests hold this to it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models import fast_forward as fast
-from models.fast_forward import heads_output, mlp_input
+from models.partial_forward import layers as fast
+from models.partial_forward.layers import heads_output, mlp_input
 from models.parts.positions import rotate
 from models.transformer import ArithmeticTransformer
 

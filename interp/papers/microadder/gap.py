@@ -26,7 +26,7 @@ def gap(settings: Settings) -> Page:
     found = discoverability_gap(certified_at_best)
     sections = [Section("The gap", found.sentence() + ".", [found.to_dataframe()], [found.figure()])]
     data: dict = {"gap": records(found.to_dataframe()), "factor": found.factor}
-    sections.append(Section("Number by number", "The algorithm is derived in models/microadder_by_hand.py."))
+    sections.append(Section("Number by number", "The algorithm is derived in models/hand_built/microadder.py."))
     for trained, by_hand in PAIRS:
         both = compare_numbers(models.load(trained), models.load(by_hand), settings.problems or 2_000)
         tables = [both.amounts, both.to_dataframe()]

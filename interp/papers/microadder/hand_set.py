@@ -37,7 +37,7 @@ STATED = (36, 57)
 KINDS = ("by hand", "trained", "trained from another model")
 Judge = Callable[[Any], Certificate]
 
-#: What each of MicroAdder's numbers does; derived in :mod:`models.microadder_by_hand`.
+#: What each of MicroAdder's numbers does; derived in :mod:`models.hand_built.microadder`.
 ROLES = {
     "arc_A": "radius of the digits' arc",
     "arc_start": "angle of digit 0: the arc is centred on 45 degrees",

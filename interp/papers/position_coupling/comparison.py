@@ -56,7 +56,7 @@ from interp.papers.position_coupling.keys import (
 )
 from interp.papers.position_coupling.patterns import CLIP, read_patterns
 from models.errors import UserError
-from models.hand_built import NAME
+from models.hand_built.coupled_addition import NAME
 from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")

@@ -32,8 +32,8 @@ from interp.core.stored_data import DATA
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.evaluation import margins
-from models.hand_built import NAME
-from models.selected_rows import logits_at
+from models.hand_built.coupled_addition import NAME
+from models.partial_forward import logits_at
 from models.transformer import ArithmeticTransformer
 
 STORED = DATA / "hand_built_grid.json"

@@ -3,7 +3,7 @@
     python -m interp.papers.position_coupling.hand_built_large
 
 One all-nines, one carry-heavy and one uniform problem of each size, teacher-forced, in blocks of queries
-(:mod:`models.selected_rows`): every token of the response, or at the sizes whose full pattern has 10^10 entries and
+(:mod:`models.partial_forward`): every token of the response, or at the sizes whose full pattern has 10^10 entries and
 more a sample of positions, half of them at the numbers' ends. Stored with the seconds that one (busy) core took.
 """
 
@@ -21,8 +21,8 @@ from interp.core.operand_problems import carry_heavy
 from interp.core.stored_data import DATA
 from models.checkpoint import write_json_atomic
 from models.evaluation import margins
-from models.hand_built import NAME
-from models.selected_rows import logits_at
+from models.hand_built.coupled_addition import NAME
+from models.partial_forward import logits_at
 
 STORED = DATA / "hand_built_large.json"
 

@@ -17,10 +17,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.decoding import greedy
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
-from models.fast_forward import FireBiasTable, logits_from, responses_right, stands_for, supports
+from models.partial_forward import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
 

@@ -24,10 +24,10 @@ from interp.causal.ablation import Head, Neuron, Part, mean_activations
 from interp.core.problems import draw, resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.probes.lens.reading import stream_points
-from models.decoding import NOTHING
 from models.errors import UserError, unknown_name
 from models.evaluation import most_likely
 from models.importers.stock import from_transformer_lens
+from models.partial_forward import NOTHING
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask
@@ -65,8 +65,8 @@ class Run:
     """One problem's run: what :class:`Subject` returns. Activations are those at the queries, in the order of targets.
 
     ``tokens`` are the prompt and the model's own answer, as far as it is read again; ``answer`` holds
-    :data:`models.decoding.NOTHING` where the model cannot go on. ``cache`` has a batch axis of one and, instead of
-    positions, the queries; patterns are [1, head, target, key]. ``streams`` names the residual streams by depth.
+    :data:`models.partial_forward.NOTHING` where the model cannot go on. ``cache`` has a batch axis of one and, instead
+    of positions, the queries; patterns are [1, head, target, key]. ``streams`` names the residual streams by depth.
     """
 
     task: Task

@@ -23,7 +23,7 @@ from interp.site.gallery.probes import SMALL, chain_part, parameter_part, probe_
 from interp.site.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
 from interp.site.pages import figure_data
 from models.evaluation import Rate, Score, score
-from models.hand_built import NAME as HAND_BUILT
+from models.hand_built.coupled_addition import NAME as HAND_BUILT
 from models.registry import PAPERS, get_spec
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.parity import Parity
@@ -227,7 +227,7 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
 def _rate(model: Any, shape: tuple[int, ...]) -> Rate:
     import torch
 
-    from models.fast_forward import exact_match
+    from models.partial_forward import exact_match
 
     task = model.task.at(*shape)
     problems = task.sample(TRIED, torch.Generator().manual_seed(0))

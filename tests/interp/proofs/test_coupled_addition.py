@@ -21,7 +21,7 @@ from interp.proofs.coupled_addition import (
 from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
 from interp.proofs.coupled_values import Perturbation, digit_values, read_units
 from models.errors import UserError
-from models.hand_built_temperature import eta_window
+from models.hand_built.temperature import eta_window
 from tests.shape_checks import unchecked_shapes
 
 NAME = "position-coupling-hand-built"

@@ -197,7 +197,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
             metric="exact_match"
         ),
         "There is no metric of this sweep 'los'": lambda: activation_patching(ADDER, PAIRS, metrics="loss").figure(
-            "los"
+            metric="los"
         ),
     }
     for message, call in refusals.items():

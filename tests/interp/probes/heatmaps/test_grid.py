@@ -15,14 +15,14 @@ from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_proble
 from interp.probes.heatmaps.grid import ExactMatchGrid, exact_match_grid, rectangle
 from interp.probes.heatmaps.offset_sweeps import greedy_agreement, offset_sweep
 from interp.probes.heatmaps.panels import GridPanel, GridPanels
-from models.decoding import greedy
 from models.errors import UserError
+from models.partial_forward import greedy
 from models.position_coupling import SMALL
 from models.tasks import Parity
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.base import WeightMap
-from tests.models.test_fast_forward import coder
+from tests.models.test_partial_forward import coder
 
 ADDER = models.build("position-coupling-hand-built", max_operands=6, max_digits=6)
 

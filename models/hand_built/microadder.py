@@ -1,7 +1,7 @@
 """MicroAdder's 57 and 67 numbers set by hand: few values of at most three digits, all others 0, 1 or -1.
 
 The parametrisation is that of :mod:`models.microadder`, so that trained and hand-set numbers stand side by side
-(``interp reproduce microadder:gap``). Algorithm and signs are those of :mod:`models.adder_by_hand`, whose docstring
+(``interp reproduce microadder:gap``). Algorithm and signs are those of :mod:`models.hand_built.adders`, whose docstring
 derives them; here is what MicroAdder's numbers have to do with it. The values were solved from these relations and
 then moved on a grid of two to three digits until the smallest margin of all 10^20 problems was largest.
 

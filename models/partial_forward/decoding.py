@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast_forward import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
+from models.partial_forward.layers import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered

@@ -24,7 +24,7 @@ Where this departs from the text, and why:
   ``l + 2 <= 2^P1``, or a zero NEXT code at the last id; ``last_next`` chooses. (The stated sufficient bound
   ``P1 >= log2 l`` is smaller still: at l = 2^P1 the ids do not even fit.) The wrap of level 2 is harmless: only
   digits of b_m have the last id, and the queries that would match them come before. Equations 17-18 mean V_3, U_3.
-* **Temperature.** "Arbitrarily large" eta fails in floating point; see :mod:`models.hand_built_temperature`.
+* **Temperature.** "Arbitrarily large" eta fails in floating point; see :mod:`models.hand_built.temperature`.
 * **The tie with BOS.** BOS must score exactly what a match scores. ``sqrt(eta P)`` in W_Q and W_K, as the text has it,
   is rounded; in float32 the tie is then off by a unit in the last place at most (11 bits: 1.5e-5), which nothing
   notices, but in bfloat16 and float16 that unit is a whole score (P = 3, 7, 12, 14 bits in both: no EOS right). There
@@ -45,11 +45,16 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError, unknown_name
+from models.hand_built.construction import (
+    Construction,
+    bits,
+    check_options,
+    codes,
+    register_construction,
+    residual_dims,
+)
 from models.parts.weights import Weights
-from models.registry import ModelSpec, register
 from models.tasks.multi_addition import VOCABULARY, MultiOperandAddition, padded_length
-from models.weight_maps.constant import ConstantWeights
-from models.weight_maps.residual_dims import dim_labels, residual_dims
 
 NAME = "position-coupling-hand-built"
 LastNext = Literal["wrap", "zero", "paper"]
@@ -89,12 +94,7 @@ class HandBuiltOptions:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("max_operands", "max_digits"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"{name} must be an integer from 1 on, not {value!r}.")
-        if not 0 < self.eta < math.inf:
-            raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
+        check_options(self.eta, max_operands=self.max_operands, max_digits=self.max_digits)
         for name, allowed in self._choices().items():
             if getattr(self, name) not in allowed:
                 raise unknown_name(name, getattr(self, name), map(str, allowed))
@@ -141,18 +141,6 @@ class HandBuiltOptions:
         return power, score / power
 
 
-def bits(ids: int) -> int:
-    """Bits that tell ``ids`` of them apart: ceil(log2(ids)), and at least one."""
-    return max(1, (ids - 1).bit_length())
-
-
-def codes(n_bits: int) -> Float[Tensor, "id bit"]:
-    """Row k - 1 is ``v_k``: component i is ``(-1)^b`` with b the i-th bit from the left of k - 1 (equation 3)."""
-    shifts = torch.arange(n_bits - 1, -1, -1)
-    ones = (torch.arange(2**n_bits)[:, None] >> shifts) & 1
-    return (1 - 2 * ones).double()
-
-
 def hand_built_dims(P1: int, P2: int) -> dict[str, slice]:
     """The residual stream's named dimensions, in the order of appendix D.4.1."""
     single = ("NUM", "IS_BOS", "FULL_ONES", "PRE_SUM", "PRE_CARRY", "PRE_ARROW", "PRE_EOS")
@@ -180,16 +168,13 @@ def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
     )
 
 
-class HandBuiltWeights(ConstantWeights):
-    """The construction as effective weights. ``dims`` names the residual dimensions, ``dim_labels`` labels them."""
+class HandBuiltWeights(Construction):
+    """The construction of a sum."""
 
     def __init__(self, options: HandBuiltOptions = HandBuiltOptions()):
-        self_dims = hand_built_dims(*options.position_bits)
-        super().__init__(hand_built_config(options), hand_built_weights(options, self_dims))
+        dims = hand_built_dims(*options.position_bits)
+        super().__init__(hand_built_config(options), hand_built_weights(options, dims), options, dims)
         self.position_limits = tuple(2**n_bits for n_bits in options.position_bits)
-        self.options = options
-        self.dims = self_dims
-        self.dim_labels = dim_labels(self_dims)
 
 
 def hand_built_weights(options: HandBuiltOptions, dims: dict[str, slice]) -> Weights:
@@ -316,13 +301,10 @@ def hand_built_task(max_operands: int = 30, max_digits: int = 30, **unused: Any)
     )
 
 
-register(
-    ModelSpec(
-        name=NAME,
-        weight_map=lambda **options: HandBuiltWeights(HandBuiltOptions(**options)),
-        task=hand_built_task,
-        recipe=None,
-        source="Position Coupling (ICLR 2025), Theorem 4.1 and appendix D",
-        options={name: field.default for name, field in HandBuiltOptions.__dataclass_fields__.items()},
-    )
+register_construction(
+    NAME,
+    HandBuiltWeights,
+    HandBuiltOptions,
+    hand_built_task,
+    source="Position Coupling (ICLR 2025), Theorem 4.1 and appendix D",
 )

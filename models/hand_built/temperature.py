@@ -52,7 +52,7 @@ from typing import Any
 import torch
 
 from models.errors import UserError, unknown_name
-from models.hand_built import HEADS, HandBuiltOptions
+from models.hand_built.coupled_addition import HEADS, HandBuiltOptions
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 LARGEST_TIE_ERROR = 1 / 200

@@ -1,11 +1,4 @@
-"""Logits at some positions, without attention patterns: the same function as the model's forward, much cheaper.
-
-For scoring and training on long sequences. What is saved: patterns are not kept (fused attention), and the last layer
-computes queries, MLP and head only where logits are wanted, half of the tokens of a sum with its scratchpad. On a CPU
-and without gradients a layer takes its queries a few at a time: their scores, their MLP and the keys up to the last of
-them stay in the processor's cache, and keys behind them cost nothing. The hooks of attention and of the residual stream
-do not fire. The hooked forward is the definition; the tests hold this one to it, gradients included.
-"""
+"""The layers of a partial forward: fused attention, no patterns, no hooks, and only the positions asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,9 +16,8 @@ from models.parts.norms import Norm
 from models.parts.positions import rotate
 from models.parts.tropical import attend
 from models.parts.weights import Weights
-from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
-from models.unaltered import alterations, require_unaltered
+from models.unaltered import alterations
 
 #: Queries of one problem at a time, on a CPU without gradients; 64 to 256 were equally fast.
 QUERIES_AT_ONCE = 128
@@ -52,33 +44,7 @@ def _tropical(cfg: TransformerConfig) -> bool:
     return cfg.attn_scores != "dot" or cfg.attn_top_k is not None
 
 
-def logits_from(
-    model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
-    first: int,
-    weights: Weights,
-    position_ids: Int[Tensor, "#batch pos level"] | None = None,
-    bias: Bias | None = None,
-) -> Float[Tensor, "batch query d_vocab"]:
-    """The model's logits at positions ``first``, ``first + 1``, ...
-
-    Cost for one layer: keys and values at all positions, all else at the queries only.
-
-    Args:
-        position_ids: ids to use in place of the task's; one row serves a whole batch.
-        bias: a :class:`FireBiasTable` that several calls share.
-    """
-    residual = dropout(model, embed(model, tokens, weights, position_ids))
-    if bias is None and model.config.positional_embedding_type == "fire":
-        bias = fire_bias(model, weights, tokens.shape[1])
-    for layer, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
-        start = first if layer == model.config.n_layers - 1 else 0
-        residual = _block(block, residual, weights, bias, start)
-    return unembed(model, residual, weights)
-
-
-# ---- the forward's parts, for positions from ``start`` on; decoding uses them as well
+# ---- for positions from ``start`` on
 
 
 def embed(
@@ -97,6 +63,13 @@ def embed(
         ids = model.task.position_ids(tokens) if position_ids is None else position_ids
         return residual + model.pos_embed(tokens[: len(ids)], ids, weights)
     return residual
+
+
+def attention_input(
+    block: Block, resid_pre: Float[Tensor, "*batch pos d_model"], weights: Weights
+) -> Float[Tensor, "*batch pos d_model"]:
+    """What the heads read of the stream."""
+    return norm_output(block.ln1, resid_pre, weights) if block.config.has_pre_norm else resid_pre
 
 
 def keys_and_values(
@@ -264,11 +237,11 @@ def norm_output(
     return F.layer_norm(x, (cfg.d_model,), gain, bias, norm.eps)
 
 
-def _block(
+def block_output(
     block: Block, resid_pre: Tensor, weights: Weights, bias: Bias | None, start: int
 ) -> Float[Tensor, "batch query d_model"]:
     """The block's output at positions from ``start`` on."""
-    normalized = norm_output(block.ln1, resid_pre, weights) if block.config.has_pre_norm else resid_pre
+    normalized = attention_input(block, resid_pre, weights)
     k, v = keys_and_values(block, normalized, weights)
     stop = resid_pre.shape[1]
     few = not torch.is_grad_enabled() and resid_pre.device.type == "cpu"
@@ -318,64 +291,3 @@ def fire_bias(model: ArithmeticTransformer, weights: Weights, n_pos: int) -> Bia
         return FireBiasTable(model, weights)
     whole = model.fire(n_pos, weights)
     return lambda start, stop: whole[:, start:stop, :stop]
-
-
-def responses_right(
-    model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
-    targets: Int[Tensor, "batch pos"],
-    mask: Bool[Tensor, "batch pos"],
-    weights: Weights,
-    position_ids: Int[Tensor, "#batch pos level"] | None = None,
-    bias: Bias | None = None,
-) -> Bool[Tensor, " batch"]:
-    """Whether a model predicts every masked target of each row; a NaN among the logits is wrong.
-
-    The last layer goes through the queries from left to right and forgets a row at its first wrong token, behind which
-    nothing can make the response right again. Where a model fails early, little more than keys and values is computed.
-    """
-    residual = embed(model, tokens, weights, position_ids)
-    if bias is None and model.config.positional_embedding_type == "fire":
-        bias = fire_bias(model, weights, tokens.shape[1])
-    *earlier, last = (block for block in model.blocks if isinstance(block, Block))
-    for block in earlier:
-        residual = _block(block, residual, weights, bias, 0)
-    normalized = norm_output(last.ln1, residual, weights) if last.config.has_pre_norm else residual
-    k, v = keys_and_values(last, normalized, weights)
-    rows = torch.arange(len(tokens), device=tokens.device)  # still right
-    first, stop = int(mask.long().argmax(1).min()), tokens.shape[1]
-    for a in range(first, stop, QUERIES_AT_ONCE):
-        b = min(a + QUERIES_AT_ONCE, stop)
-        out = finish_block(last, residual[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
-        highest, predicted = unembed(model, out, weights).max(-1)  # max hands NaN on
-        wrong = ((predicted != targets[:, a:b]) | highest.isnan()) & mask[:, a:b]
-        right = ~wrong.any(1)
-        if not right.all():
-            rows, residual, normalized, k, v, targets, mask = (
-                x[right] for x in (rows, residual, normalized, k, v, targets, mask)
-            )
-        if not len(rows):
-            break
-    found = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-    return found.index_fill(0, rows, True)
-
-
-def exact_match(
-    model: ArithmeticTransformer,
-    task: SequenceTask,
-    problems: Int[Tensor, "n operand column"],
-    tokens_a_batch: int = 16_384,
-) -> Bool[Tensor, " n"]:
-    """Whether each problem's whole response (EOS included) is right, teacher-forced; the same as by greedy decoding.
-
-    ``tokens_a_batch`` bounds the memory; a batch of this size stays in a core's cache for small models.
-    """
-    require_unaltered(model, "An exact match by the fast forward")
-    sequences, found = task.sequences(problems), []
-    rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
-    with torch.inference_mode():
-        weights = model.effective_weights()
-        for part in torch.arange(len(problems)).split(rows):
-            inputs, targets, mask = (x[part] for x in (sequences.inputs, sequences.targets, sequences.mask))
-            found.append(responses_right(model, inputs, targets, mask, weights))
-    return torch.cat(found)

@@ -19,21 +19,23 @@ eta a power of two every score is exact in half precision too, and so is the tie
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from models.config import TransformerConfig
-from models.errors import UserError
-from models.hand_built import bits, codes
+from models.hand_built.construction import (
+    Construction,
+    bits,
+    check_options,
+    codes,
+    register_construction,
+    residual_dims,
+)
 from models.parts.weights import Weights
-from models.registry import ModelSpec, register
 from models.tasks.parity import VOCABULARY, Parity
-from models.weight_maps.constant import ConstantWeights
-from models.weight_maps.residual_dims import dim_labels, residual_dims
 
 NAME = "parity-hand-built"
 
@@ -47,10 +49,7 @@ class HandBuiltParityOptions:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_bits, bool) or not isinstance(self.max_bits, int) or self.max_bits < 1:
-            raise UserError(f"max_bits must be an integer from 1 on, not {self.max_bits!r}.")
-        if not 0 < self.eta < math.inf:
-            raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
+        check_options(self.eta, max_bits=self.max_bits)
 
     @property
     def highest_id(self) -> int:
@@ -87,13 +86,12 @@ def parity_config(options: HandBuiltParityOptions) -> TransformerConfig:
     )
 
 
-class HandBuiltParityWeights(ConstantWeights):
-    """The construction as effective weights. ``dims`` names the residual dimensions, ``dim_labels`` labels them."""
+class HandBuiltParityWeights(Construction):
+    """The construction of a parity."""
 
     def __init__(self, options: HandBuiltParityOptions = HandBuiltParityOptions()):
         dims = parity_dims(options.code_width)
-        super().__init__(parity_config(options), parity_weights(options, dims))
-        self.options, self.dims, self.dim_labels = options, dims, dim_labels(dims)
+        super().__init__(parity_config(options), parity_weights(options, dims), options, dims)
 
 
 def parity_weights(options: HandBuiltParityOptions, dims: dict[str, slice]) -> Weights:
@@ -153,13 +151,10 @@ def parity_task(max_bits: int, **unused: Any) -> Parity:
     return Parity(min(4, max_bits), max_bits=max_bits)
 
 
-register(
-    ModelSpec(
-        name=NAME,
-        weight_map=lambda **options: HandBuiltParityWeights(HandBuiltParityOptions(**options)),
-        task=parity_task,
-        recipe=None,
-        source="In the manner of Position Coupling (ICLR 2025), Theorem 4.1, for its section 3",
-        options={field.name: field.default for field in fields(HandBuiltParityOptions)},
-    )
+register_construction(
+    NAME,
+    HandBuiltParityWeights,
+    HandBuiltParityOptions,
+    parity_task,
+    source="In the manner of Position Coupling (ICLR 2025), Theorem 4.1, for its section 3",
 )

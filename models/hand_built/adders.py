@@ -1,8 +1,8 @@
 """Adders of ten-digit numbers written down from scratch, in three and in four numbers, on MicroAdder's tokens.
 
 A stock one-layer decoder: RMS norms, one head, two GELU units, no biases, 34 tokens over the digits. What follows is
-the arithmetic that its numbers were solved from; :mod:`models.microadder_by_hand` has the same circuit in MicroAdder's
-own 57 numbers. All angles below are degrees.
+the arithmetic that its numbers were solved from; :mod:`models.hand_built.microadder` has the same circuit in
+MicroAdder's own 57 numbers. All angles below are degrees.
 
     digits     e(d) = (cos psi, sin psi),  psi_d = (d - 4.5) stride              an arc around the radial axis
     columns    p_i = (cos 360 i / 11, sin 360 i / 11),  X_i, Y_i and Z_i alike   eleven to the turn

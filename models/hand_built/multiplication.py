@@ -40,8 +40,7 @@ SUM always names some digit, and a delimiter counts double: every next token is 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,12 +48,16 @@ from torch import Tensor
 
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.hand_built import bits, codes
+from models.hand_built.construction import (
+    Construction,
+    bits,
+    check_options,
+    codes,
+    register_construction,
+    residual_dims,
+)
 from models.parts.weights import Weights
-from models.registry import ModelSpec, register
 from models.tasks.multiplication import VOCABULARY, Multiplication
-from models.weight_maps.constant import ConstantWeights
-from models.weight_maps.residual_dims import dim_labels, residual_dims
 
 NAME = "multiplication-hand-built"
 NINE = 9  # thresholds 1 ... 9 of a digit
@@ -104,10 +107,7 @@ class HandBuiltMultiplicationOptions:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_digits, bool) or not isinstance(self.max_digits, int) or self.max_digits < 1:
-            raise UserError(f"max_digits must be an integer from 1 on, not {self.max_digits!r}.")
-        if not 0 < self.eta < math.inf:
-            raise UserError(f"The temperature eta must be positive and finite, not {self.eta}.")
+        check_options(self.eta, max_digits=self.max_digits)
         if self.dtype == "bfloat16":
             raise UserError("bfloat16 does not hold the whole numbers up to 890 that this model counts with.")
 
@@ -154,14 +154,13 @@ def multiplication_config(options: HandBuiltMultiplicationOptions) -> Transforme
     )
 
 
-class HandBuiltMultiplicationWeights(ConstantWeights):
-    """The construction as effective weights. ``dims`` names the residual dimensions, ``dim_labels`` labels them."""
+class HandBuiltMultiplicationWeights(Construction):
+    """The construction of a product."""
 
     def __init__(self, options: HandBuiltMultiplicationOptions = HandBuiltMultiplicationOptions()):
         dims = multiplication_dims(options.code_widths)
-        super().__init__(multiplication_config(options), multiplication_weights(options, dims))
+        super().__init__(multiplication_config(options), multiplication_weights(options, dims), options, dims)
         self.position_limits = tuple(options.highest_ids)
-        self.options, self.dims, self.dim_labels = options, dims, dim_labels(dims)
 
 
 def multiplication_weights(options: HandBuiltMultiplicationOptions, dims: dict[str, slice]) -> Weights:
@@ -299,13 +298,10 @@ def multiplication_task(max_digits: int, **unused: Any) -> Multiplication:
     return Multiplication(min(2, max_digits), min(3, max_digits), max_digits=max_digits)
 
 
-register(
-    ModelSpec(
-        name=NAME,
-        weight_map=lambda **options: HandBuiltMultiplicationWeights(HandBuiltMultiplicationOptions(**options)),
-        task=multiplication_task,
-        recipe=None,
-        source="In the manner of Position Coupling (ICLR 2025), Theorem 4.1, for its section 5",
-        options={field.name: field.default for field in fields(HandBuiltMultiplicationOptions)},
-    )
+register_construction(
+    NAME,
+    HandBuiltMultiplicationWeights,
+    HandBuiltMultiplicationOptions,
+    multiplication_task,
+    source="In the manner of Position Coupling (ICLR 2025), Theorem 4.1, for its section 5",
 )

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import models
-from models import fast_forward
-from models.fast_forward import FireBiasTable, logits_from, responses_right, supports
+from models.partial_forward import FireBiasTable, logits_from, responses_right, scoring, supports
+from models.partial_forward import layers as partial_layers
 from models.transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.conformance.table import dense, randomised
@@ -63,7 +63,7 @@ def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_
 @pytest.mark.parametrize("first", [0, 3, 5])
 @pytest.mark.parametrize("plain", [True, False])
 def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, first, plain, monkeypatch):
-    monkeypatch.setattr(fast_forward, "_trains_briefly", lambda keys: plain)
+    monkeypatch.setattr(partial_layers, "_trains_briefly", lambda keys: plain)
     model = dense(**COMPUTED[name])(0).double()
     tokens = model.task.encode(model.task.sample(4, torch.Generator().manual_seed(1)))
     hooked = model(tokens)[:, first:]
@@ -76,7 +76,7 @@ def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("few", [1, 7, 1000])
 def test_taking_a_few_queries_at_a_time_changes_nothing(kind, layers, few, monkeypatch):
-    monkeypatch.setattr(fast_forward, "QUERIES_AT_ONCE", few)
+    monkeypatch.setattr(partial_layers, "QUERIES_AT_ONCE", few)
     model = coder(kind, layers).double()
     seq = sequences(model, 5, 4)
     first = int(seq.mask[0].long().argmax())
@@ -130,7 +130,8 @@ def test_whole_responses_are_right_where_every_predicted_token_is(suffix: str, l
 
 
 def test_a_response_that_outlasts_a_block_of_queries_is_followed_to_its_end(monkeypatch):
-    monkeypatch.setattr(fast_forward, "QUERIES_AT_ONCE", 4)
+    for module in (partial_layers, scoring):
+        monkeypatch.setattr(module, "QUERIES_AT_ONCE", 4)
     model = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
     seq = sequences(model, 4, 4, n=20)
     arguments = (model, seq.inputs, seq.targets, seq.mask, model.effective_weights())

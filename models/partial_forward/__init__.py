@@ -1,0 +1,25 @@
+"""The forward without hooks and attention patterns: the same function as the model's, much cheaper.
+
+For scoring, decoding and training. What is saved: patterns are not kept (fused attention), the last layer computes
+queries, MLP and head only where logits are wanted, half of the tokens of a sum with its scratchpad, and decoding keeps
+the keys and values of the tokens before. On a CPU and without gradients a layer takes its queries a few at a time:
+their scores, their MLP and the keys up to the last of them stay in the processor's cache, and keys behind them cost
+nothing. The hooks of attention and of the residual stream do not fire. The hooked forward is the definition; the tests
+hold this one to it, gradients included.
+"""
+
+from models.partial_forward.decoding import NOTHING, greedy
+from models.partial_forward.layers import FireBiasTable, stands_for, supports
+from models.partial_forward.scoring import exact_match, logits_at, logits_from, responses_right
+
+__all__ = [
+    "NOTHING",
+    "FireBiasTable",
+    "exact_match",
+    "greedy",
+    "logits_at",
+    "logits_from",
+    "responses_right",
+    "stands_for",
+    "supports",
+]

@@ -1,0 +1,158 @@
+"""Logits of some positions, and whether whole responses are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.partial_forward.layers import (
+    QUERIES_AT_ONCE,
+    Bias,
+    attention_input,
+    block_output,
+    dropout,
+    embed,
+    finish_block,
+    fire_bias,
+    keys_and_values,
+    unembed,
+)
+from models.parts.weights import Weights
+from models.tasks.sequences import SequenceTask
+from models.transformer import ArithmeticTransformer, Block
+from models.unaltered import require_unaltered
+
+SCORES_AT_ONCE = 2**21  # batch x head x query x key: what stays in the processor's cache
+FEWEST_QUERIES = 16  # a product for fewer rows costs as much
+
+
+def logits_from(
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    first: int,
+    weights: Weights,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+    bias: Bias | None = None,
+) -> Float[Tensor, "batch query d_vocab"]:
+    """The model's logits at positions ``first``, ``first + 1``, ...
+
+    Cost for one layer: keys and values at all positions, all else at the queries only.
+
+    Args:
+        position_ids: ids to use in place of the task's; one row serves a whole batch.
+        bias: a :class:`FireBiasTable` that several calls share.
+    """
+    last, residual, bias = _before_last(model, tokens, weights, position_ids, bias)
+    return unembed(model, block_output(last, residual, weights, bias, first), weights)
+
+
+def _before_last(
+    model: ArithmeticTransformer, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
+) -> tuple[Block, Float[Tensor, "batch pos d_model"], Bias | None]:
+    """The last block, the stream that it reads, and FIRE's bias, if the model has one."""
+    residual = dropout(model, embed(model, tokens, weights, position_ids))
+    if bias is None and model.config.positional_embedding_type == "fire":
+        bias = fire_bias(model, weights, tokens.shape[1])
+    *earlier, last = (block for block in model.blocks if isinstance(block, Block))
+    for block in earlier:
+        residual = block_output(block, residual, weights, bias, 0)
+    return last, residual, bias
+
+
+@torch.no_grad()
+def logits_at(
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    rows: Int[Tensor, " row"],
+    position_ids: Int[Tensor, "batch pos level"] | None = None,
+    scores_at_once: int = SCORES_AT_ONCE,
+) -> Float[Tensor, "batch row d_vocab"]:
+    """``model(tokens)[:, rows]`` for a one-layer model without norms, in blocks of queries.
+
+    The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the
+    model's own components, to the bit, compute the queries asked for, a few at a time, and keys end at the last of
+    them. Keys and values are made anew for each piece, which is little beside its scores.
+
+    Args:
+        rows: positions in ascending order.
+        scores_at_once: how many attention scores to hold at a time, or those of 16 queries if that is more.
+
+    Raises:
+        UserError: a model with norms, several layers or FIRE, or with hooks or the like, which would see pieces.
+    """
+    require_unaltered(model, "A block of queries")
+    cfg = model.config
+    if cfg.n_layers > 1 or cfg.normalization_type is not None or cfg.positional_embedding_type == "fire":
+        raise UserError("Only one-layer models without norms and without FIRE can be read so.")
+    weights = model.effective_weights()
+    block: Any = model.blocks[0]
+    residual = model.embed_tokens(tokens, weights, position_ids)
+    step = max(FEWEST_QUERIES, scores_at_once // (len(tokens) * cfg.n_heads * tokens.shape[1]))
+    logits = []
+    for chunk in rows.split(step):
+        stream, seen = residual[:, chunk], residual[:, : int(chunk[-1]) + 1]
+        stream = stream + block.attn(stream, seen, seen, weights, query_positions=chunk)
+        if cfg.d_mlp:
+            stream = stream + block.mlp(stream, weights)
+        logits.append(model.unembed(stream, weights))
+    return torch.cat(logits, 1)
+
+
+def responses_right(
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    targets: Int[Tensor, "batch pos"],
+    mask: Bool[Tensor, "batch pos"],
+    weights: Weights,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+    bias: Bias | None = None,
+) -> Bool[Tensor, " batch"]:
+    """Whether a model predicts every masked target of each row; a NaN among the logits is wrong.
+
+    The last layer goes through the queries from left to right and forgets a row at its first wrong token, behind which
+    nothing can make the response right again. Where a model fails early, little more than keys and values is computed.
+    """
+    last, residual, bias = _before_last(model, tokens, weights, position_ids, bias)
+    normalized = attention_input(last, residual, weights)
+    k, v = keys_and_values(last, normalized, weights)
+    rows = torch.arange(len(tokens), device=tokens.device)  # still right
+    first, stop = int(mask.long().argmax(1).min()), tokens.shape[1]
+    for a in range(first, stop, QUERIES_AT_ONCE):
+        b = min(a + QUERIES_AT_ONCE, stop)
+        out = finish_block(last, residual[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
+        highest, predicted = unembed(model, out, weights).max(-1)  # max hands NaN on
+        wrong = ((predicted != targets[:, a:b]) | highest.isnan()) & mask[:, a:b]
+        right = ~wrong.any(1)
+        if not right.all():
+            rows, residual, normalized, k, v, targets, mask = (
+                x[right] for x in (rows, residual, normalized, k, v, targets, mask)
+            )
+        if not len(rows):
+            break
+    found = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    return found.index_fill(0, rows, True)
+
+
+def exact_match(
+    model: ArithmeticTransformer,
+    task: SequenceTask,
+    problems: Int[Tensor, "n operand column"],
+    tokens_a_batch: int = 16_384,
+) -> Bool[Tensor, " n"]:
+    """Whether each problem's whole response (EOS included) is right, teacher-forced; the same as by greedy decoding.
+
+    ``tokens_a_batch`` bounds the memory; a batch of this size stays in a core's cache for small models.
+    """
+    require_unaltered(model, "An exact match by the fast forward")
+    sequences, found = task.sequences(problems), []
+    rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
+    with torch.inference_mode():
+        weights = model.effective_weights()
+        for part in torch.arange(len(problems)).split(rows):
+            inputs, targets, mask = (x[part] for x in (sequences.inputs, sequences.targets, sequences.mask))
+            found.append(responses_right(model, inputs, targets, mask, weights))
+    return torch.cat(found)

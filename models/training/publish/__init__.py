@@ -1,0 +1,100 @@
+"""From training runs to a zoo entry: which seed, how good, and how many seeds it took.
+
+What is scored, which seed is stored and what the card tells is the task's own: a function from runs to a
+:class:`~models.training.publish.report.Report`. Checks, the record of how a model was made, and the files are the same
+for all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from models.checkpoint import assign_parameters, parse_weights
+from models.errors import UserError
+from models.evaluation import Rate, Score
+from models.registry import build
+from models.tasks.base import Task
+from models.tasks.characters import CharacterLanguage
+from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
+from models.text_scores import TextLoss
+from models.training.objective import ParameterLayout
+from models.training.provenance import how_made, made_by
+from models.training.publish.report import Report, Runs
+from models.training.publish.sequences import report_sequences
+from models.training.publish.ten_digit import report_ten_digit
+from models.training.publish.text import report_text
+from models.training.publish.two_digit import report_two_digit
+from models.training.run_folder import RunFolder, differences
+from models.transformer import ArithmeticTransformer
+from models.zoo import ZOO, entry_file, read_entry, save_entry
+
+#: Who reports on the runs of a task; all other tasks have seeds that grok.
+_REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
+    SequenceTask: report_sequences,
+    CharacterLanguage: report_text,
+    TwoDigitAddition: report_two_digit,
+}
+
+
+def publish(
+    folders: list[Path], out: Path | None = None, overwrite: bool = False, repeats: Sequence[Path] = ()
+) -> tuple[Path, Score | Rate | TextLoss]:
+    """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
+
+    ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
+    weights, and the card states apart how many of their seeds grokked.
+
+    Returns:
+        the entry's folder and the chosen seed's score on the task's test set.
+
+    Raises:
+        UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
+    """
+    runs = _runs(folders, repeats)
+    report = next((kind for task, kind in _REPORTS.items() if isinstance(runs.model.task, task)), report_ten_digit)
+    if repeats and report is not report_ten_digit:
+        raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is no such model.")
+    found = report(runs)
+    step, configs = found.chosen.state["best_step"], runs.configs
+    if found.steps is not None:
+        step = found.steps
+        configs = [config | {"recipe": config["recipe"] | {"steps": step}} for config in configs]
+    training = {"seed": found.chosen.number, "step": step} | found.counts | how_made(configs, found.seconds)
+    above, below = found.card
+    card = f"# {runs.name}\n\n{above}\n\n{made_by(runs.name, training)}\n\n{below}\n"
+    files = {"seeds.json": json.dumps(found.seeds, indent=1).encode()} | found.files | {"card.md": card.encode()}
+    model = runs.load(found.chosen)
+    folder = save_entry(out or ZOO / runs.name, model, training, found.score, files, overwrite, half=found.half)
+    return folder, found.result
+
+
+def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:
+    """The runs, of which all are of one model, recipe and start."""
+    if not folders:
+        raise UserError("Name the run folders to publish, for example runs/microadder-57.")
+    everything = [RunFolder(Path(folder)) for folder in (*folders, *repeats)]
+    configs = [run.config() for run in everything]
+    for run, config in zip(everything, configs, strict=True):
+        if {path for path, *_ in differences(configs[0], config)} - {"seeds", "first_seed"}:
+            raise UserError(
+                f"{run.path} trains another model or recipe than {folders[0]}, or from another start; publish them "
+                "apart."
+            )
+    model, n = build(configs[0]["model"]), len(folders)
+    return Runs(model, ParameterLayout(model), everything[:n], configs[:n], everything[n:])
+
+
+def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]:
+    """(step, model) for every log-spaced snapshot of an entry's seed, in order of steps."""
+    name = read_entry(entry)["model"]
+    tensors, _ = parse_weights(entry_file(entry, "snapshots.safetensors"), f"snapshots of {entry}")
+    steps = tensors.pop("step").tolist()
+    found = []
+    for i, step in enumerate(steps):
+        model = build(name)
+        assign_parameters(model.weight_map, {key: values[i] for key, values in tensors.items()}, entry)
+        found.append((step, model))
+    return found

@@ -1,0 +1,111 @@
+"""What goes from runs to a zoo entry: the runs with their seeds, and what a task reports of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+from models.evaluation import Rate, Score
+from models.text_scores import TextLoss
+from models.training.objective import ParameterLayout
+from models.training.run_folder import RunFolder
+from models.transformer import ArithmeticTransformer
+
+TORCH = torch.__version__.split("+")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """One seed of one run: its last state, and its parameters as they will be stored."""
+
+    run: RunFolder
+    row: int
+    state: dict[str, Any]
+    theta: Tensor
+
+    @property
+    def number(self) -> int:
+        return self.state["seed"]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one model and one recipe, and repeats of their seeds that are counted apart."""
+
+    model: ArithmeticTransformer
+    layout: ParameterLayout
+    folders: list[RunFolder]
+    configs: list[dict[str, Any]]
+    repeats: list[RunFolder]
+
+    @property
+    def name(self) -> str:
+        return str(self.model.name_or_path)
+
+    def load(self, seed: Seed) -> ArithmeticTransformer:
+        """The model with a seed's parameters."""
+        self.layout.load_into(self.model, seed.theta)
+        return self.model
+
+    def metrics(self) -> bytes:
+        return b"".join(run.metrics_path.read_bytes() for run in self.folders)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a task says of its runs: which seed is stored, how good it is, and the card's own text.
+
+    Attributes:
+        result: the score of what is stored, which is handed to the caller; ``score`` is what the config keeps of it.
+        counts: of the config's ``training``: how many seeds were tried, and what came of them.
+        seeds: a row a seed, for ``seeds.json``; ``files`` are further ones.
+        card: what the card says above and below the paragraphs on how the model was made.
+        steps: of the recipe, where only the beginning of the runs is published.
+    """
+
+    chosen: Seed
+    result: Score | Rate | TextLoss
+    counts: dict[str, Any]
+    seconds: float
+    score: dict[str, Any]
+    seeds: list[dict[str, Any]]
+    card: tuple[str, str]
+    files: dict[str, bytes] = field(default_factory=dict)
+    steps: int | None = None
+    half: bool = True  # stored in float16
+
+
+def finished_seeds(runs: Iterable[RunFolder], half: bool = True) -> tuple[list[Seed], float]:
+    """Every seed of runs with its best parameters (rounded to float16 if ``half``), and their wall time in seconds.
+
+    Raises:
+        UserError: some seeds are still in training, or come twice.
+    """
+    seeds, seconds = [], 0.0
+    for run in runs:
+        loaded = run.load_checkpoint()
+        if loaded is None or any(state["status"] == "training" for state in loaded[2]["seeds"]):
+            raise UserError(f"{run.path} is not finished; give its `interp train` command again to go on with it.")
+        _, tensors, checkpoint = loaded
+        best = tensors["best_theta"].half().float() if half else tensors["best_theta"]
+        seeds += [Seed(run, row, state, best[row]) for row, state in enumerate(checkpoint["seeds"])]
+        seconds += checkpoint["seconds"]
+    check_once(seeds)
+    return seeds, seconds
+
+
+def check_once(seeds: Iterable[Seed]) -> None:
+    """Raise a UserError if a seed comes twice."""
+    listed = [seed.number for seed in seeds]
+    if len(set(listed)) < len(listed):
+        raise UserError("The runs share seeds; a seed counts once.")
+
+
+def grokked(rate: Rate) -> dict[str, Any]:
+    """The counts of an entry of whose seeds so many are right on all that is asked."""
+    return {"seeds_tried": rate.n, "seeds_grokked": rate.correct, "grok_interval_95": list(rate.interval)}

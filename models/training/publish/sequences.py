@@ -1,0 +1,137 @@
+"""Entries of models on sequences of many lengths.
+
+What counts there is length generalisation, which is a lottery over seeds. So every seed is scored on the same shapes,
+from the training bounds upwards, and the card prints them all; the seed that is stored is chosen on problems of the
+shapes beyond the training set's that are drawn apart from those it is scored on.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from models.evaluation import Rate
+from models.partial_forward import exact_match
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.sequences import SequenceTask
+from models.training.publish.report import TORCH, Report, Runs, Seed, finished_seeds, grokked
+from models.transformer import ArithmeticTransformer
+
+SELECTION_SIZE, SELECTION_SEED = 100, 77
+SCORE_SIZE, SCORE_SEED = 1_000, 2025
+
+
+def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:
+    """Shapes from the training bounds to what the position tables reach: both sizes growing, then each alone."""
+    task = model.task
+    assert isinstance(task, SequenceTask)
+    trained = task.shape
+    grown = [tuple(size + more for size in trained) for more in (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 40, 60, 80)]
+    if len(trained) == 2:
+        grown += [(trained[0] * 2, trained[1]), (trained[0], trained[1] * 2)]
+    return [shape for shape in grown if _reachable(model, shape)]
+
+
+def _reachable(model: ArithmeticTransformer, shape: tuple[int, ...]) -> bool:
+    """Whether the tables have the ids, and no more than 30 of anything but bits is asked."""
+    task = model.task
+    assert isinstance(task, SequenceTask)
+    if len(shape) == 2 and max(shape) > 30:
+        return False
+    limits = model.position_limits
+    return not limits or all(id <= limit for id, limit in zip(task.at(*shape).highest_ids(), limits, strict=True))
+
+
+def cell_rates(
+    model: ArithmeticTransformer, shapes: list[tuple[int, ...]], n: int, seed: int
+) -> dict[tuple[int, ...], Rate]:
+    """Exact match of whole responses, teacher-forced, on ``n`` problems of each shape, with ids starting at 1."""
+    task, rates = model.task, {}
+    assert isinstance(task, SequenceTask)
+    for shape in shapes:
+        other = task.at(*shape)
+        problems = other.sample(n, torch.Generator().manual_seed(seed))
+        rates[shape] = Rate(n, int(exact_match(model, other, problems).sum()))
+    return rates
+
+
+def report_sequences(runs: Runs) -> Report:
+    """The seed that is right most often beyond the training shapes; its score on the training set's longest shape.
+
+    Raises:
+        UserError: unfinished runs, seeds tried twice.
+    """
+    model, task = runs.model, runs.model.task
+    assert isinstance(task, SequenceTask)
+    shapes = probe_shapes(model)
+    beyond = shapes[1:] or shapes
+    seeds, seconds = finished_seeds(runs.folders)
+    scores, right_beyond = [], []
+    for seed in seeds:
+        runs.load(seed)
+        selection = cell_rates(model, beyond if len(seeds) > 1 else [], SELECTION_SIZE, SELECTION_SEED)
+        right_beyond.append(sum(rate.correct for rate in selection.values()))
+        scores.append(cell_rates(model, shapes, SCORE_SIZE, SCORE_SEED))
+    at = max(range(len(seeds)), key=right_beyond.__getitem__)
+    chosen = seeds[at]
+    perfect = Rate(len(seeds), sum(table[shapes[0]].correct == SCORE_SIZE for table in scores))
+    first = scores[at][shapes[0]]
+    public = [
+        {key: seed.state[key] for key in ("seed", "status", "best_exact", "best_step")}
+        | {"chosen": seed is chosen, "shapes": [[list(shape), rate.correct] for shape, rate in table.items()]}
+        for seed, table in zip(seeds, scores, strict=True)
+    ]
+    return Report(
+        chosen=chosen,
+        result=first,
+        counts=grokked(perfect),
+        seconds=seconds,
+        score={
+            "n": first.n,
+            "correct": first.correct,
+            "problems": task.shape_text,
+            "method": "teacher_forced",
+            "rung": "sampled",
+            "seed": SCORE_SEED,
+            "shapes": [{"shape": list(s), "n": rate.n, "correct": rate.correct} for s, rate in scores[at].items()],
+        },
+        seeds=public,
+        files={"metrics.jsonl": runs.metrics()},
+        card=_card(runs, seeds, scores, chosen, seconds),
+    )
+
+
+def _card(
+    runs: Runs, seeds: list[Seed], scores: list[dict[tuple[int, ...], Rate]], chosen: Seed, seconds: float
+) -> tuple[str, str]:
+    task = runs.model.task
+    assert isinstance(task, SequenceTask)
+    header = {2: "digits of both factors", 1: "bits"}[len(task.shape)]
+    if isinstance(task, MultiOperandAddition):
+        header = "operands, digits"
+    names = " | ".join(f"seed {seed.number}" for seed in seeds)
+    lines = []
+    for shape in scores[0]:
+        cells = []
+        for table in scores:
+            low, high = table[shape].interval
+            cells.append(f"{table[shape].accuracy:.3f} ({low:.3f}-{high:.3f})")
+        lines.append(f"| {', '.join(map(str, shape))} | " + " | ".join(cells) + " |")
+    table = "\n".join(lines)
+    above = f"""{runs.layout.n:,} free parameters, stored in float16; trained by this project on {task.name}.
+
+Share of whole responses that are right, with 95% intervals: {SCORE_SIZE:,} problems a shape (seed {SCORE_SEED}),
+teacher forced (for a whole response the same as greedy decoding), position ids starting at 1. Rung: sampled. The first
+line is the longest shape of the training set.
+
+| {header} | {names} |
+|---|{"---|" * len(seeds)}
+{table}
+
+* **Stored:** seed {chosen.number}, parameters after {chosen.state["best_step"]:,} steps; of {len(seeds)} chosen
+  on {SELECTION_SIZE} other problems of each further shape (seed {SELECTION_SEED}).
+* **Time:** {seconds / 60:.0f} minutes for all seeds on one thread of a shared machine, bfloat16 products,
+  torch {TORCH}."""
+    below = """Another machine or version rounds differently, and how far a seed generalises is a lottery.
+
+Files: `model.safetensors` (free parameters), `metrics.jsonl` and `seeds.json` (all seeds), `config.json`."""
+    return above, below

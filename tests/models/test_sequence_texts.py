@@ -1,0 +1,55 @@
+"""Text that is no sequence of a task is refused, with what is wrong."""
+
+import pytest
+
+from models.errors import UserError
+from models.tasks.multi_addition import MultiOperandAddition as Addition
+from models.tasks.multiplication import Multiplication as Product
+from models.tasks.parity import Parity
+from models.tasks.sequences import SequenceTask
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "complaint"),
+    [
+        (
+            Addition,
+            "$1x2=3",
+            "Character 3 of '$1x2=3', 'x', is not a token; tokens are 0 1 2 3 4 5 6 7 8 9 + = > $",
+        ),
+        (Addition, "1+2=3", "starts with $"),
+        (Addition, "", "starts with $"),
+        (Addition, "$1+2=3$4", "Only filling may follow the $"),
+        (Addition, "$1+2", "has no '='"),
+        (Addition, "$1+=3", "An operand is missing"),
+        (Addition, "$=3", "An operand is missing"),
+        (Addition, "$1>2=3", "The query of '$1>2=3' is not one of multi-operand-addition"),
+        (Addition, "$1+2=3=4", "What follows '=' in '$1+2=3=4' is no beginning of a response"),
+        (Addition, "$1+2=3+4", "no beginning of a response"),
+        (Addition, "$1+2=0>>3", "no beginning of a response"),
+        (Addition, "$1+2=>0", "no beginning of a response"),
+        (
+            Product,
+            "$3x2=",
+            "Character 3 of '$3x2=', 'x', is not a token; tokens are 0 1 2 3 4 5 6 7 8 9 * = + > $",
+        ),
+        (Product, "3*2=", "starts with $"),
+        (Product, "$3*2", "has no '='"),
+        (Product, "$3*=", "An operand is missing"),
+        (Product, "$3+2=", "The query of '$3+2=' is not one of multiplication"),
+        (Product, "$3*2=60>60", "no beginning of a response"),
+        (Product, "$3*2=60=60+1", "no beginning of a response"),
+        (Product, "$3*2=60=60=60", "no beginning of a response"),
+        (Product, "$3*2=60$1", "Only filling"),
+        (Parity, "$0121=", "Character 4 of '$0121=', '2', is not a token; tokens are 0 1 = $"),
+        (Parity, "0101=", "starts with $"),
+        (Parity, "$0101", "has no '='"),
+        (Parity, "$=0", "An operand is missing"),
+        (Parity, "$01=0=1", "no beginning of a response"),
+        (Parity, "$01=0$1", "Only filling"),
+    ],
+)
+def test_what_is_not_a_sequence_is_refused_with_a_reason(task: type[SequenceTask], text: str, complaint: str) -> None:
+    with pytest.raises(UserError) as error:
+        task().tokenise(text)
+    assert complaint in str(error.value)
