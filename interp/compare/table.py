@@ -144,11 +144,7 @@ class ModelTable(Result):
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
-<<<<<<< HEAD
         """The parts of one question's answers: a row per model and part. Raises UserError where it has none."""
-=======
-        """The parts of one question's answers: a row per model and part. Raises UserError if there are no parts."""
->>>>>>> h-docs
         if not self.question(question).parts:
             known = ", ".join(repr(each.name) for each in self.questions if each.parts)
             raise UserError(f"The question {question!r} has no parts; these have: {known}.")

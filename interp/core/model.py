@@ -30,4 +30,7 @@ class Hooked(Protocol):
 
 
 # At run time a question checks its model in words (models.questions), and some take less than all of this.
-HookedModel = Hooked if TYPE_CHECKING else Any
+if TYPE_CHECKING:
+    HookedModel = Hooked
+else:
+    HookedModel = Any

@@ -126,7 +126,7 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
 def _line(panel: GridPanel, what: str, axis: str, number: int) -> list[go.Scatter]:
     median = panel.median(what)
     if len(panel.grids) > 1:
-        shares: np.ndarray = np.stack([grid.share(what).values for grid in panel.grids])
+        shares: Any = np.stack([grid.share(what).values for grid in panel.grids])
         low, high = np.min(shares, axis=0), np.max(shares, axis=0)
     else:
         frame = panel.grids[0].to_dataframe().set_index(axis).reindex(median[axis].values)

@@ -116,9 +116,9 @@ class AdditionProblems(DigitCurriculum):
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
         share = ctypes.c_double(self.share_at(step))
-        batch = None
-        if isinstance(task, TenDigitAddition):
-            batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
+        if not isinstance(task, TenDigitAddition):
+            return None
+        batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
         if batch is None:
             return None
         tokens, targets = batch

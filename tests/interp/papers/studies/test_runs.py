@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from interp.papers.studies.page import Section, records
 
 from interp.core.sections import Page, Section, records
 from interp.papers.studies import Settings
