@@ -115,10 +115,10 @@ class AdditionProblems(DigitCurriculum):
         self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
     ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
+        if not isinstance(task, TenDigitAddition):
+            return None
         share = ctypes.c_double(self.share_at(step))
-        batch = None
-        if isinstance(task, TenDigitAddition):
-            batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
+        batch = native_rows("batch", seeds, step, rows, self.max_digits_at(step), share)
         if batch is None:
             return None
         tokens, targets = batch
