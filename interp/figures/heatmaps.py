@@ -129,7 +129,7 @@ def _line(panel: GridPanel, what: str, axis: str, number: int) -> list[go.Scatte
         shares: Any = np.stack([grid.share(what).values for grid in panel.grids])
         low, high = np.min(shares, axis=0), np.max(shares, axis=0)
     else:
-        frame: Any = panel.grids[0].to_dataframe().set_index(axis).reindex(list(median[axis].values))
+        frame: Any = next(iter(panel.grids)).to_dataframe().set_index(axis).reindex(list(median[axis].values))
         prefix = "" if what == "correct" else f"{what}_"
         low, high = frame[f"{prefix}low"].values, frame[f"{prefix}high"].values
     known = ~np.isnan(median.values)
