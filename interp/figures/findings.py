@@ -7,26 +7,22 @@ import plotly.graph_objects as go
 from interp.core.results import Findings
 from interp.figures import theme
 from interp.figures.drawing import drawing
+from interp.figures.layers import hover, points
+from interp.figures.panels import Panel, compose
 
-_BESIDE = (theme.GREY, theme.VERMILION, theme.GREEN)
-_SYMBOLS = ("x-thin", "triangle-down", "diamond-open")
+_BESIDE = ((theme.GREY, "x-thin"), (theme.VERMILION, "triangle-down"), (theme.GREEN, "diamond-open"))
 
 
 @drawing(Findings)
 def findings(result: Findings) -> go.Figure:
     """Values with intervals by row, the other columns of numbers as marks of their own."""
     table = result.table
-    names, others = table.columns[0], [c for c in table.select_dtypes("number") if c not in ("value", "low", "high")]
-    figure = go.Figure()
-    bars = theme.error_bars(table["value"], table["low"], table["high"])
-    figure.add_scatter(
-        x=table[names], y=table["value"], error_y=bars, mode="markers", name="value", marker={"color": theme.BLUE}
-    )
+    names, low, high = table[table.columns[0]], table["low"].to_numpy(), table["high"].to_numpy()
+    said = hover("{x}: {y:.4g} [{low:.4g}, {high:.4g}]", low=low, high=high)
+    layers = [points(names, table["value"], "value", ends=(low, high), **said)]
+    others = [column for column in table.select_dtypes("number") if column not in ("value", "low", "high")]
     for index, column in enumerate(others):
-        colour = _BESIDE[index % len(_BESIDE)]
-        marker = {"symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 10, "line": {"width": 2, "color": colour}}
-        figure.add_scatter(
-            x=table[names], y=table[column], mode="markers", name=column, marker=marker | {"color": colour}
-        )
-    figure.update_xaxes(title=str(names))
-    return theme.finish(figure, result.sentence(), result.provenance, width=800, height=460)
+        colour, symbol = _BESIDE[index % len(_BESIDE)]
+        layers.append(points(names, table[column], str(column), colour, symbol, **hover(f"{{x}}: {column} {{y:.4g}}")))
+    panel = Panel(layers, x=str(table.columns[0]), y="value")
+    return compose([panel], result.sentence(), result.provenance, width=800, height=460)

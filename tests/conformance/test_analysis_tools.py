@@ -87,16 +87,14 @@ def test_direct_logit_attribution_and_the_logit_lens_are_refused_under_post_norm
 def test_the_logit_lens_ends_at_the_models_logits(model, tokens):
     lens = tool("logit_lens")
     logits, cache = model.run_with_cache(tokens)
-    for result in (lens.logit_lens(model, task=tokens, positions=None), cache.logit_lens(positions=None)):
+    for result in (lens.logit_lens(model, tokens, positions=None), cache.logit_lens(positions=None)):
         assert result.values.shape == (model.config.n_layers + 1, *logits.shape)
         assert_same(result.values[-1], logits)
     start = cache["resid_pre", 0]
     start = model.ln_final(start) if model.config.has_final_norm else start
     assert_same(result.values[0], model.unembed(start))
     assert_same(lens.logit_readout(model, cache["resid_post", -1]).values, logits)
-    ranks = lens.logit_lens(model, task=tokens, targets=[model.to_string(RIGHT)]).rank_trajectory(
-        model.to_string(RIGHT)
-    )
+    ranks = lens.logit_lens(model, tokens, targets=[model.to_string(RIGHT)]).rank_trajectory(model.to_string(RIGHT))
     assert torch.equal(ranks[-1], (logits[:, -1] > logits[:, -1, RIGHT, None]).sum(-1))
 
 

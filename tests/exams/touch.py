@@ -183,7 +183,7 @@ def _restored(asked: Any) -> tuple[float, dict[str, float]]:
     """What the two runs differ by, and what patching the values at each role makes of it; in logits."""
     model, pairs = asked
     tokens = pairs.corrupted_tokens, pairs.clean_tokens
-    found = interp.patch_sweep(model, *tokens, logit_diff(pairs), "v", by="role", target=pairs.target)
+    found = interp.patch_sweep(model, *tokens, logit_diff(pairs), site="v", by="role", target=pairs.target)
     assert found.found.source is not None  # patches come from a run
     base, source = found.found.base.mean(), found.found.source.mean()
     moved = found.labelled.squeeze(drop=True).mean("pair") - base

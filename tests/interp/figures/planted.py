@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.results import Provenance, Result
+from interp.core.results import Findings, Provenance, Result
 from interp.papers.addlm.weights import TernaryTraining
 from interp.papers.microadder.hand_set import DiscoverabilityGap
 from interp.papers.toygpt.attention import AttentionMaps
@@ -122,7 +122,16 @@ def discoverability_gap() -> DiscoverabilityGap:
     return DiscoverabilityGap(pd.DataFrame(rows, columns=list(columns)), PROVENANCE)
 
 
+def findings() -> Findings:
+    """Two rows with a control."""
+    table = pd.DataFrame(
+        {"what": ["a", "b"], "value": [0.5, 0.7], "low": [0.4, 0.6], "high": [0.6, 0.8], "control": [0.1, 0.0]}
+    )
+    return Findings("b is more than a", table, PROVENANCE)
+
+
 PLANTED: tuple[Callable[[], Result], ...] = (
+    findings,
     accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes, carry_errors,
     discoverability_gap,
 )  # fmt: skip

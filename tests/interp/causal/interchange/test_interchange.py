@@ -357,7 +357,7 @@ def test_bad_input_is_named(adder):
     ask("has no heads", site=Site(MID, head=0))
     ask("There is no head 5", site=Site("blocks.0.attn.hook_z", head=5))
     ask("minus infinity", site="blocks.0.attn.hook_attn_scores")
-    ask("never fires", site="blocks.0.attn.hook_result")
+    ask("would never run", site="blocks.0.attn.hook_result")
     ask("Columns go from 0 to 10", column=11)
     ask("Did you mean 'least squares'", subspace=1, method="least square")
     ask("a subspace of 6 directions does not fit", subspace=6)

@@ -324,20 +324,21 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
     monkeypatch.setattr(PlainPatcher, "logits", unpatched)
     for site in ("resid_pre", "q", "head_out"):
         source = stock.run_with_cache(few.clean_tokens)[1]
-        asked: Any = (few.corrupted_tokens, source, metric, site, "position", [0, -1])
-        fast, with_base = (patch_sweep(model, *asked).found for model in (TOY, stock))
+        asked: Any = (few.corrupted_tokens, source, metric)
+        where: Any = {"site": site, "by": "position", "layers": [0, -1]}
+        fast, with_base = (patch_sweep(model, *asked, **where).found for model in (TOY, stock))
         cells = with_base.patched[0, 0, ..., 0].size
         assert sizes == [cells + 1, cells]
         assert fast.base is not None and np.allclose(fast.base, with_base.base, atol=1e-3)
         assert np.allclose(fast.patched, with_base.patched, atol=1e-3)
         sizes.clear()
-        without = patch_sweep(stock, *asked, unpatched=False)
+        without = patch_sweep(stock, *asked, **where, unpatched=False)
         assert sizes == [cells, cells] and not without.fast and without.found.base is None
         assert np.allclose(without.found.patched, with_base.patched, atol=1e-4)
         sizes.clear()
         with monkeypatch.context() as one_by_one:
             one_by_one.setattr(values, "PLAIN_AT_ONCE", 1)
-            single = patch_sweep(stock, *asked).found
+            single = patch_sweep(stock, *asked, **where).found
         assert sizes == [1] * (2 * cells) + [0] and np.allclose(single.patched, with_base.patched, atol=1e-4)
         sizes.clear()
     with pytest.raises(UserError):

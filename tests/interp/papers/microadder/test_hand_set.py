@@ -53,12 +53,12 @@ def test_the_gap_is_read_off_the_registry_and_the_zoo() -> None:
     table = found.table.set_index("model")
     assert list(found.table.numbers) == [3, 4, 11, 57, 67] and "toygpt-learned-pre" not in table.index
     assert list(table.made[:3]) == ["by hand", "by hand", "trained from another model"]
-    assert table.rung["adder-3-by-hand"] == "certified in interval arithmetic"  # the judge's
+    assert table.rung["adder-3-by-hand"] == "certified in intervals"  # the judge's
     assert table.rung["microadder-57"] == "certified with rounding"  # the stored certificate's
     assert table["values"]["adder-4-by-hand"] == 4
     assert found.factor == 57 / 3 and "19 times" in found.sentence() and "1.58 times" in found.sentence()
     assert len(found.figure().data) == 3
-    assert found.provenance.rung == "certified in interval arithmetic"
+    assert found.provenance.rung == "certified in intervals"
 
 
 def test_models_that_no_method_judges_count_as_sampled() -> None:
