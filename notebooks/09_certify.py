@@ -31,6 +31,7 @@ from flint import arb
 import interp
 import models
 from interp.core import numerals
+from interp.core.stats import clopper_pearson
 from interp.proofs import check_certificate, decision_curves
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.columns import all_classes
@@ -86,7 +87,7 @@ print(f"{a} + {b} = {a + b}, and the model says {answer}")
 # %%
 uniform = torch.randint(10**10, (100_000, 2), generator=torch.Generator().manual_seed(0))
 wrong = wrong_answers(noisy, uniform)
-low, high = interp.core.stats.clopper_pearson(int(wrong.sum()), len(wrong))
+low, high = clopper_pearson(int(wrong.sum()), len(wrong))
 print(f"{int(wrong.sum())} of {len(wrong):,} uniform pairs wrong: a rate of {low:.1e} to {high:.1e}")
 met = uniform[wrong][:3]
 for (a, b), said in zip(met.tolist(), noisy.task.decode(predict(noisy, met)), strict=True):
