@@ -21,6 +21,7 @@ Rooms, each of which knows those before it alone: :mod:`interp.core`; :mod:`inte
 """
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
@@ -184,11 +185,18 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from interp.core.probe import known, registered
+    from models.questions import question
 
-    found = getattr(import_module(_HOME[name]), name) if name in _HOME else registered().get(name)
+    if name in _HOME:
+        found = getattr(import_module(_HOME[name]), name)
+        if isfunction(found) and name != "probe":
+            found = known(name) or question(found)
+    else:
+        registered()
+        found = known(name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = known(name) or found
+    globals()[name] = found
     return found
 
 

@@ -11,6 +11,7 @@ import interp
 import models
 from interp.causal.ablation import Neuron, Sublayer, Together, compute_double_dissociation
 from interp.causal.interchange import Claim, Site, interchange
+from interp.core.probe import registered
 from interp.proofs.exhaustive import check_exhaustive
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -82,12 +83,11 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "chained_claims", "grokking_curves", "training_dynamics"}
+NO_QUESTION = {"patch_sweep", "grokking_curves", "training_dynamics"}
 
 
 def test_every_public_question_is_asked_here():
-    public = {name for name in interp.__all__ if name[0].islower() and not name.startswith("compute_")}
-    assert public - set(QUESTIONS) == NO_QUESTION
+    assert set(registered()) - set(QUESTIONS) == NO_QUESTION
 
 
 @pytest.fixture(scope="module")

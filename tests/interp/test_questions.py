@@ -11,12 +11,14 @@ import torch
 
 import interp
 import models
+from interp.core.probe import registered
 from models.errors import UserError
 from models.questions import REAL, WHOLE, question
 from models.tasks import problem_pairs
 from models.tasks.addition import TenDigitAddition
 
-PUBLIC = {name: value for name in interp.__all__ if inspect.isfunction(value := getattr(interp, name))}
+PUBLIC = {each.name: each.ask for each in registered().values()}
+PUBLIC |= {name: getattr(interp, name) for name in ("explore", "chained_claims")}
 NUMBERS = (-1, 2**63, 2**70, math.nan, math.inf, 10**400)
 NEVER = (object(), {1: 2}.items(), b"x", 3j)  # what no parameter takes
 PARAMETERS = [
