@@ -298,7 +298,7 @@ def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):
     assert float(with_carry.effect) == pytest.approx(float((total[total >= 12] > 11).mean()), abs=0.2)
     assert result.by_sum is not None and result.by_sum.attrs["base"] == 12
     assert result.by_sum.sel(layer=0, unit=0, stat="n").sum("digit_sum").values.tolist() == [1000, 0]
-    assert result.figure().data and result.ablation_figure().data and len(result.to_dataframe()) == 26 * 4
+    assert result.figure().data and result.figure("ablation").data and len(result.to_dataframe()) == 26 * 4
 
 
 class Unary(ColumnAddition):
@@ -325,7 +325,7 @@ def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
     assert set(result.table.rival.sel(signal="s=3").values.ravel()) == {"none"}
     with pytest.raises(UserError):
         result.figure()
-    assert result.ablation_figure().data
+    assert result.figure("ablation").data
 
 
 @pytest.mark.parametrize(("name", "n_problems", "n_fit"), [("residues modulo 12", 144, 72), ("base 7", 2401, 256)])

@@ -13,6 +13,7 @@ def test_every_constructed_model_has_a_stored_verdict_and_no_other():
     assert json.loads(STORED.read_text()).keys() == set(constructed())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["parity-hand-built", "adder-4-by-hand"])
 def test_a_stored_verdict_is_what_the_certifier_says(name):
     assert judge_constructed(name) == json.loads(STORED.read_text())[name]

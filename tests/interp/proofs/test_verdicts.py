@@ -319,6 +319,7 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     check_certificate(hunted, model)
 
 
+@pytest.mark.slow
 def test_a_refutation_is_checked_answer_and_all():
     model, found = model_without_eos(), no_eos()
     assert found.status == "refuted"
@@ -361,6 +362,7 @@ def test_summaries_in_a_file_are_held_against_its_classes(written, tmp_path, fie
         load_certificate(tmp_path / "c.json")
 
 
+@pytest.mark.slow
 def test_malformed_fields_give_one_sentence_each(written, tmp_path):
     """Every field, replaced by things of other types: an error of ours, or a certificate that can be printed."""
     value, rng = json.loads(written.read_text()), random.Random(0)

@@ -11,8 +11,9 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from interp.core.results import Provenance
+from interp.core.sections import Section
 from interp.figures import theme
-from interp.site.pages import Section, document, figure_data, figure_html, table_html
+from interp.site.pages import document, figure_data, figure_html, section_html, table_html
 from interp.site.pages.figure import as_markup, template_json
 
 
@@ -87,8 +88,8 @@ def test_columns_of_numbers_stand_right_and_text_is_escaped():
 
 def test_a_section_draws_its_figures_as_it_is_told():
     section = Section("A < B", "One.\n\nTwo.", (), (some_figure(),), level=3)
-    assert section.to_html(figure_data).count("application/json") == 1
-    assert "<h3>A &lt; B</h3>\n<p>One.</p>\n<p>Two.</p>" in section.to_html()
+    assert section_html(section, figure_data).count("application/json") == 1
+    assert "<h3>A &lt; B</h3>\n<p>One.</p>\n<p>Two.</p>" in section_html(section)
 
 
 def test_a_document_is_one_file_with_its_data():

@@ -19,7 +19,7 @@ from models.errors import UserError
 from tests.shape_checks import unchecked_shapes
 
 EXAMPLES = [("57+48", "two carries"), ("1234+5432", "no carry"), ("9999999999+1", "a long carry")]
-HERE = Path(__file__).parents[4] / "interp" / "explorer"
+HERE = Path(__file__).parents[4] / "interp" / "site" / "explorer"
 
 
 def unpacked(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 
 import models
 from interp.cli import main
+from interp.papers import studies
 from interp.papers.position_coupling.reproduce.cost import duration, training_seconds
-from interp.papers.position_coupling.reproduce.reproduction import Reproduction, find_figure
+from interp.papers.position_coupling.reproduce.reproduction import Reproduction
+from interp.papers.position_coupling.studies import reproduce
 from interp.probes.heatmaps.grid import PAPER_GRID
 from interp.probes.heatmaps.panels import GridPanels
 from models.errors import UserError
@@ -39,32 +42,34 @@ def tiny(monkeypatch) -> dict[str, Variant]:
         monkeypatch.setitem(RECIPES, recipe, few)
     figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
     monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.FIGURES", figures)
+    study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
+    studies.studies()
+    monkeypatch.setitem(studies._STUDIES, study.target, study)
     return TINY
 
 
 def job(out: Path, said: list[str] | None = None, **options) -> Reproduction:
     say = (lambda text: None) if said is None else said.append
-    return Reproduction("position-coupling:tiny", out=out, n=3, progress=False, say=say, device="cpu", **options)
+    return Reproduction("tiny", out=out, n=3, progress=False, say=say, device="cpu", **options)
+
+
+def panels_of(job: Reproduction) -> GridPanels:
+    page = job.run()
+    assert page is not None
+    return GridPanels.from_dict(page.data)
 
 
 def test_from_nothing_to_a_page_with_its_data(tiny, tmp_path: Path):
     said: list[str] = []
-    assert job(tmp_path, said).run()
-    page = tmp_path / "position-coupling-tiny-small.html"
-    text = page.read_text()
-    data = json.loads(text.split('id="data">')[1].split("</script>")[0].replace("<\\/", "</"))
-    panels = GridPanels.load(page.with_suffix(".json"))
-    assert data == panels.to_dict()
+    panels = panels_of(job(tmp_path, said))
     assert [panel.label for panel in panels.panels] == list(tiny)
     assert panels.panels[0].grids[0].offsets == "ids start at 1"
     assert panels.panels[1].grids[0].offsets == "no position ids"
     assert "2 of 2 runs left to train" in said[0] and "2 of 2 panels" in said[-1]
-    assert "http" not in text.replace(text.split("<script>")[1].split("</script>")[0], "").split("<body>")[1]
 
 
 def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, monkeypatch):
-    assert job(tmp_path).run()
-    before = (tmp_path / "position-coupling-tiny-small.json").read_bytes()
+    before = panels_of(job(tmp_path)).to_dict()
 
     def never(*_, **__):
         raise AssertionError("done already")
@@ -72,13 +77,12 @@ def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, m
     monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", never)
     monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
     said: list[str] = []
-    assert job(tmp_path, said).run()
+    assert panels_of(job(tmp_path, said)).to_dict() == before
     assert "nothing left to train" in said[0]
-    assert (tmp_path / "position-coupling-tiny-small.json").read_bytes() == before
 
 
 def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path: Path, monkeypatch):
-    assert job(tmp_path / "whole").run()
+    whole = panels_of(job(tmp_path / "whole")).to_dict()
     from models.training import train
 
     # Each slice trains a few steps only, however fast the machine is.
@@ -90,29 +94,27 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
     monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", slice_of)
     said: list[str] = []
     for _ in range(12):
-        if job(tmp_path / "cut", said, minutes=5.0).run():
+        page = job(tmp_path / "cut", said, minutes=5.0).run()
+        if page is not None and len(page.data["panels"]) == len(tiny):
             break
     else:
         raise AssertionError("never done")
     assert any(text.startswith("Not finished") for text in said)
-    pages = [(tmp_path / name / "position-coupling-tiny-small.json").read_bytes() for name in ("whole", "cut")]
-    assert pages[0] == pages[1]
+    assert page is not None and page.data == whole
 
 
 def test_no_time_means_no_training(tiny, tmp_path: Path):
     said: list[str] = []
-    assert not job(tmp_path, said, minutes=0.0).run()
+    assert job(tmp_path, said, minutes=0.0).run() is None
     assert "The same command goes on." in said[-1]
-    assert not list(tmp_path.rglob("*.html"))
 
 
 def test_more_seeds_keep_the_first_and_show_the_median(tiny, tmp_path: Path):
     assert job(tmp_path).run()
     runs = sorted(tmp_path.rglob("config.json"))
     stamps = [run.stat().st_mtime_ns for run in runs]
-    assert job(tmp_path, seeds=2).run()
+    panels = panels_of(job(tmp_path, seeds=2))
     assert [run.stat().st_mtime_ns for run in runs] == stamps and len(list(tmp_path.rglob("config.json"))) == 4
-    panels = GridPanels.load(tmp_path / "position-coupling-tiny-small.json")
     assert [panel.seeds_text for panel in panels.panels] == ["median of 2 seeds"] * 2
 
 
@@ -122,9 +124,9 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
     monkeypatch.setattr(models, "load", lambda asked: models.build(asked, seed=7))
     monkeypatch.setattr(models.zoo, "read_entry", lambda asked: {"training": {"seeds_tried": 5}})
     said: list[str] = []
-    assert job(tmp_path, said).run()
+    panels = panels_of(job(tmp_path, said))
     assert f"coupled: the stored {name}" in said and "1 of 2 runs left" in said[0]
-    assert "1 seed, chosen among 5" in next(tmp_path.glob("*.html")).read_text()
+    assert panels.panels[0].seeds_text == "1 seed, chosen among 5"
     assert not (tmp_path / "position-coupling" / name / "seed-0").exists()
     said.clear()
     assert job(tmp_path, said, seeds=2).run()
@@ -142,7 +144,7 @@ def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch)
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("size", ["small", "paper"])
 def test_every_figure_has_a_plan(name, size, tmp_path: Path):
-    plan = Reproduction(f"position-coupling:{name}", size, out=tmp_path, device="cpu")
+    plan = Reproduction(name, size, out=tmp_path, device="cpu")
     task = next(iter(plan.variants.values())).make_task()
     assert len(plan.largest) == len(task.shape)
     assert all(1 < size <= most for size, most in zip(plan.largest, PAPER_GRID[task.name], strict=True))
@@ -153,12 +155,11 @@ def test_every_figure_has_a_plan(name, size, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["position-coupling:fig2"], "fig2 of position-coupling is a drawing"),
-        (["position-coupling:fig7"], "attention patterns"),
+        (["position-coupling:fig2"], "fig2"),
         (["position-coupling:fig15"], "Did you mean 'fig"),
         (["position-couplng:fig1"], "Did you mean 'position-coupling'?"),
         (["fig1"], "PAPER:WHAT"),
-        (["position-coupling:fig1", "--seeds", "0"], "--seeds and --problems"),
+        (["position-coupling:fig1", "--seeds", "0"], "--seeds must be at least 1"),
         (["position-coupling:fig1", "--offsets", "maybe"], "Offsets are 'random'"),
         (["position-coupling:fig1", "--size", "paper", "--device", "cpu"], "--yes to start anyway"),
     ],
@@ -175,7 +176,11 @@ def test_the_command_is_the_same(tiny, tmp_path: Path, capsys):
     where = ["--out", str(tmp_path), "--problems", "4", "--device", "cpu"]
     assert main(["reproduce", "position-coupling:tiny", *where]) == 0
     assert "2 of 2 panels" in capsys.readouterr().out
-    assert (tmp_path / "position-coupling-tiny-small.html").exists()
+    page = tmp_path / "position-coupling" / "tiny.html"
+    text = page.read_text()
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0].replace("<\\/", "</"))
+    assert data == GridPanels.load(page.with_suffix(".json")).to_dict()
+    assert "http" not in text.replace(text.split("<script>")[1].split("</script>")[0], "").split("<body>")[1]
 
 
 def test_a_larger_model_is_said_to_take_longer():
@@ -189,7 +194,3 @@ def test_a_larger_model_is_said_to_take_longer():
 
 def test_durations_are_said_in_a_fitting_unit():
     assert [duration(s) for s in (40.0, 1500.0, 12_600.0, 1e6)] == ["40 s", "25 minutes", "3.5 hours", "12 days"]
-
-
-def test_a_figure_is_found_by_name():
-    assert find_figure("position-coupling:fig3")[1].task == "parity"
