@@ -56,7 +56,10 @@ class Ask:
         print(found)
         if self.out is not None:
             table = found.to_dataframe()
-            section = Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", [table], [found.figure()])
-            page = Page(f"{asked.name} of {self.model}", [section], {"rows": records(table)})
+            sections = [
+                Section(asked.question, f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
+                Section("In numbers", "", [table]),
+            ]
+            page = Page(f"{asked.name} of {self.model}", sections, {"rows": records(table)})
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
         return 0

@@ -1,0 +1,32 @@
+"""``interp ask``: any probe of one model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from interp.cli import main
+from interp.core.probe import probes
+from models.zoo import load
+
+
+def test_without_a_probe_those_that_apply_are_listed(capsys):
+    assert main(["ask", "microadder-57"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said[::2]] == list(probes(load("microadder-57")).index)
+
+
+def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):
+    page = tmp_path / "page.html"
+    assert main(["ask", "microadder-57", "attention_by_role", "--problems", "32", "--out", str(page)]) == 0
+    assert "n = 32" in capsys.readouterr().out and "<figure>" in page.read_text()
+    assert json.loads(page.with_suffix(".json").read_text())["rows"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [["microadder-57", "attention_by_rol"], ["microadder-57", "path_patching"], ["parity-hand-built", "stress_suites"]],
+)
+def test_what_cannot_be_asked_is_status_2(asked: list[str], capsys):
+    assert main(["ask", *asked]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
