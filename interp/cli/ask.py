@@ -51,8 +51,10 @@ class Ask:
             raise UserError(f"{asked.name} takes {', '.join(asked.subjects)}: call {asked.call} from Python.")
         if why := asked.why_not(model, task):
             raise UserError(f"{asked.name} does not apply to {self.model}: {why}.")
-        options = {"seed": self.seed} | ({} if self.problems is None else {"n": self.problems})
-        found = asked.ask(model, task=task, **options)
+        if self.problems is not None and not asked.takes("n"):
+            raise UserError(f"{asked.name} takes no number of problems.")
+        number = {} if self.problems is None else {"n": self.problems}
+        found = asked.answer(model, task=task, seed=self.seed, **number)
         print(found)
         if self.out is not None:
             table = found.to_dataframe()

@@ -66,7 +66,7 @@ def _ask(each: probe.Probe) -> Ask:
         assert each.scalar is not None
         if why := each.why_not(subject.model, subject.task):
             raise UserError(f"{each.name} does not apply: {why}.")
-        return each.scalar.of(each.ask(subject.model, task=subject.task, n=subject.n, seed=subject.seed))
+        return each.scalar.of(each.answer(subject.model, task=subject.task, n=subject.n, seed=subject.seed))
 
     return ask
 

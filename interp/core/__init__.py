@@ -1,1 +1,1 @@
-"""What every probe stands on: results, statistics, problems, sites, controls. It knows no probe."""
+"""What all probes use: results, statistics, problems, sites, controls. Nothing here imports a probe."""

@@ -1,6 +1,6 @@
 """The registry of probes: what can be asked of a model, what each question needs, and how to ask it.
 
-    @probe("How sure is it of each token?", needs=[columns])
+    @probe("How sure is it of each token?", needs=[neurons])
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
 One registration is enough: the probe is then ``interp.margins``, stands in ``interp.probes(model)`` and ``interp ask``,
@@ -47,16 +47,20 @@ class Scalar:
 
 @dataclass(frozen=True)
 class OnPage:
-    """How a probe stands on a model's page: with these arguments (seconds of work), and these pictures.
+    """How a probe is shown on a model's page: the arguments it is asked with, which should cost seconds, and pictures.
 
     ``pictures`` are names of drawings; ``control``: also say what an untrained copy gives, where the result does not;
-    ``most``: parameters of a model that is not too large for it.
+    ``least`` and ``most``: how many parameters a model has for which it is worth while.
     """
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     pictures: tuple[str, ...] = ("",)
     control: bool = False
+    least: int = 0
     most: int | None = None
+
+    def suits(self, parameters: int) -> bool:
+        return self.least <= parameters and (self.most is None or parameters <= self.most)
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,14 @@ class Probe:
             return "it does not say what its task is"
         return next((why for need in self.needs if (why := need(model, task))), "")
 
+    def takes(self, option: str) -> bool:
+        """Whether the function has such a parameter."""
+        return option in inspect.signature(self.ask).parameters
+
+    def answer(self, model: HookedModel, **options: Any) -> Any:
+        """Ask a model, with those of the options (``task``, ``n``, ``seed``) that the function has."""
+        return self.ask(model, **{name: value for name, value in options.items() if self.takes(name)})
+
 
 _PROBES: dict[str, Probe] = {}
 
@@ -101,11 +113,8 @@ def probe(
     needs: Sequence[Need] = (),
     scalar: Scalar | None = None,
     page: OnPage | None = None,
-    hooked: bool = True,
 ) -> Callable[[_F], _F]:
     """Register a function as a probe of its own name; the function itself stays as it is.
-
-    ``hooked``: whether its model must have hooks.
 
     Raises:
         UserError: another probe has the name.
@@ -115,8 +124,7 @@ def probe(
         known = _PROBES.get(ask.__name__)
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
-        asked = checked(ask, hooked=hooked)
-        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), scalar, page)
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, checked(ask), tuple(needs), scalar, page)
         return ask
 
     return add
@@ -173,25 +181,9 @@ def probes(model: HookedModel | None = None, task: Any = None) -> pd.DataFrame:
 # ---- what probes need of a model and its task
 
 
-def columns(model: HookedModel, task: Any) -> str:
-    """An answer digit has operand digits of its own column."""
-    targets = range(len(task.target_roles))
-    return "" if any(task.relative_roles(t).get("own operands") for t in targets) else "its task has no columns"
-
-
 def neurons(model: HookedModel, task: Any) -> str:
     """There is an MLP."""
     return "" if getattr(model.cfg, "d_mlp", 0) else "it has no MLP"
-
-
-def task_variables(*names: str) -> Need:
-    """The task computes these variables of a problem."""
-
-    def need(model: HookedModel, task: Any) -> str:
-        missing = [name for name in names if name not in _variables(task)]
-        return f"its task does not compute {missing[0]}" if missing else ""
-
-    return need
 
 
 def task_of(*kinds: type) -> Need:
@@ -206,15 +198,6 @@ def task_of(*kinds: type) -> Need:
 def parameters(model: HookedModel, task: Any) -> str:
     """There are free parameters."""
     return "" if any(True for _ in model.parameters()) else "it has no free parameters"
-
-
-def _variables(task: Any) -> set[str]:
-    import torch
-
-    try:
-        return set(task.variables(task.sample(2, torch.Generator().manual_seed(0))))
-    except (AttributeError, NotImplementedError, UserError):
-        return set()
 
 
 # ---- names of the package

@@ -107,7 +107,7 @@ def _strongest(exact: np.ndarray, estimate: np.ndarray, names: list[str], reach:
 
 
 def _matrix(matrix: xr.DataArray, reach: float, metric: str) -> Panel:
-    """Sender by receiver in colours, and in numbers if it is small; grey where there is no edge."""
+    """A heat map of senders by receivers, with numbers in the cells of small graphs; a grey cell has no edge."""
     receivers, senders = (matrix[end].values.tolist() for end in ("receiver", "sender"))
     text = written(matrix, ".3g", least=0.005 * reach) if max(matrix.shape) <= _FEW else None
     said = hover("{y} → {x}<br>{z:.4g}")

@@ -107,7 +107,7 @@ def linear_probes(result: LinearProbes) -> go.Figure:
         for column, name, colour, symbol, dash in (
             ("accuracy", "accuracy, pairs never seen", theme.VERMILION, "circle", "solid"),
             ("score", "AUROC, or R² for numbers", theme.BLUE, "diamond", "dash"),
-            ("control", "control: labels dealt anew", theme.GREY, "circle-open", ""),
+            ("control", "control: labels shuffled", theme.GREY, "circle-open", ""),
             ("memorised", "control, pairs seen: by heart", theme.PURPLE, "x-thin-open", ""),
             ("untrained", "control: untrained copy", theme.BLACK, "line-ew-open", ""),
         ):

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_variables
+from interp.core.probe import probe, task_of
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from models.errors import UserError
@@ -52,7 +52,7 @@ class AccuracyByChain(Result):
         return pd.concat([table.assign(problems=name) for name, table in tables.items()], ignore_index=True)
 
 
-@probe("How often is it right, by the length of the carry chain?", needs=[task_variables("carry_in")])
+@probe("How often is it right, by the length of the carry chain?", needs=[task_of(FixedWidthAddition)])
 def accuracy_by_chain(
     model: HookedModel, *, task: Task | None = None, n_per_length: int = 1000, seed: int = 0, test: Score | None = None
 ) -> AccuracyByChain:

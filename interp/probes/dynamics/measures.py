@@ -135,7 +135,7 @@ def _from_probe(each: probe.Probe) -> Measure:
     def compute(model: HookedModel, questions: Questions) -> dict[str, Reading]:
         if why := each.why_not(model, questions.task):
             raise UserError(f"{each.name} does not apply: {why}.")
-        found = scalar.of(each.ask(model, task=questions.task, n=questions.n, seed=questions.seed))
+        found = scalar.of(each.answer(model, task=questions.task, n=questions.n, seed=questions.seed))
         return {"": Reading(found.value, *(math.nan if end is None else end for end in (found.low, found.high)))}
 
     return Measure(each.name, f"{scalar.heading} ({scalar.unit})", compute, scalar.least)

@@ -94,8 +94,8 @@ class LinearProbes(Result):
             told = "no untrained copy" if blank is None else f"untrained copy, at {blank.site}, {accuracy}"
             texts.append(
                 f"{SIGNALS.get(signal, signal)} best at {best.site}, {best.accuracy:.3f} [{best.pair_low:.3f}, "
-                f"{best.pair_high:.3f}] right ({told}; labels dealt anew {best.control:.3f}; {measure} "
-                f"{best.score:.3f}{score and f', untrained {score}'}, dealt anew {best.control_score:.3f})"
+                f"{best.pair_high:.3f}] right ({told}; labels shuffled {best.control:.3f}; {measure} "
+                f"{best.score:.3f}{score and f', untrained {score}'}, shuffled {best.control_score:.3f})"
             )
         return (
             f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "

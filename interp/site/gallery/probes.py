@@ -75,7 +75,7 @@ def probe_parts(model: Any, learned: bool) -> list[Part]:
     task, size = _task(model), sum(p.numel() for p in model.parameters())
     parts = []
     for each in applying(model, task):
-        if each.page is not None and (each.page.most is None or size <= each.page.most):
+        if each.page is not None and each.page.suits(size):
             try:
                 parts.append(_part(each, each.page, model, task, learned))
             except UserError:  # what a probe finds out only when it is asked
@@ -87,11 +87,11 @@ def probe_parts(model: Any, learned: bool) -> list[Part]:
 
 def _part(each: Probe, page: OnPage, model: Any, task: Any, learned: bool) -> Part:
     asked = {"n": N} | dict(page.arguments)
-    found = each.ask(model, task=task, **asked)
+    found = each.answer(model, task=task, **asked)
     items = [paragraph(found.sentence())]
     fresh = untrained_copy(model, 1_000) if learned and page.control else None
     if fresh is not None:
-        items.append(control(each.ask(fresh, task=task, **asked).sentence()))
+        items.append(control(each.answer(fresh, task=task, **asked).sentence()))
     return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
 
 

@@ -111,7 +111,7 @@ def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
             "parameters": str(model.n_parameters),
             "right on its test set": f"{test.correct:,} of {test.n:,}",
             "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% ({test.rung})",
-            "seeds tried": "",
+            "runs of seeds": "",
             "of them grokked": "",
             "training time, all seeds": "",
         }

@@ -23,6 +23,11 @@ def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):
     assert json.loads(page.with_suffix(".json").read_text())["rows"]
 
 
+def test_a_probe_without_problems_or_a_seed_is_asked_without(capsys):
+    assert main(["ask", "microadder-57", "certify"]) == 0 and "certified" in capsys.readouterr().out
+    assert main(["ask", "microadder-57", "certify", "--problems", "9"]) == 2
+
+
 @pytest.mark.parametrize(
     "asked",
     [["microadder-57", "attention_by_rol"], ["microadder-57", "path_patching"], ["parity-hand-built", "stress_suites"]],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +34,10 @@ def test_every_probe_asks_in_the_same_words(each: Probe) -> None:
         assert name not in parameters or parameters[name].default == default or name in each.subjects
     assert each.question[0].isupper() and "\n" not in each.question and len(each.question) < 80
     assert inspect.getdoc(each.ask)
-    assert getattr(interp, each.name) is each.ask or callable(getattr(interp, each.name))
+    behind = list(parameters.values())[len(each.subjects) :]
+    assert all(one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in behind)
+    if each.name != "compare":  # which is a room that can be called
+        assert getattr(interp, each.name) is each.ask
 
 
 @pytest.mark.parametrize("name", ["microadder-57", "toygpt-learned-pre", "parity-coupling-1l4h-small"])
@@ -64,6 +69,27 @@ def test_two_probes_cannot_have_one_name(own_registry: None) -> None:
 
     with pytest.raises(UserError):
         probe("Is it right?")(certify)
+
+
+def test_an_answer_takes_the_options_that_the_probe_has(own_registry: None) -> None:
+    @probe("What was it asked with?")
+    def asked_with(model, *, n: int = 1) -> int:
+        """The number."""
+        return n
+
+    model = models.load("microadder-57")
+    assert find_probe("asked_with").answer(model, n=3, seed=5, task=model.task) == 3
+    assert [find_probe("asked_with").takes(name) for name in ("n", "seed")] == [True, False]
+
+
+def test_the_names_that_type_checkers_see_are_those_that_are_imported_when_asked_for() -> None:
+    tree = ast.parse(Path(str(interp.__file__)).read_text())
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: each.module for each in checked.body if isinstance(each, ast.ImportFrom) for alias in each.names
+    }
+    assert seen == interp._HOME and set(seen) == set(interp.__all__)
+    assert all(getattr(interp, name) is not None for name in interp.__all__)
 
 
 def test_what_is_no_name_is_no_attribute() -> None:

@@ -84,7 +84,7 @@ def carry_probes(result: CarryProbes) -> go.Figure:
     for position, (colour, _, symbol) in LINES.items():
         rows = result.stream(position)
         fields = {"low": rows.low, "high": rows.high, "control": rows.control}
-        again = hover(f"{position}, {{x}}, labels dealt anew: {{y:.3f}}")
+        again = hover(f"{position}, {{x}}, labels shuffled: {{y:.3f}}")
         untrained = hover(f"{position}, {{x}}, untrained copy: {{y:.3f}}")
         layers += [
             _along_the_stream(rows, position, "accuracy", said, **fields),

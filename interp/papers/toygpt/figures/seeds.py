@@ -76,7 +76,7 @@ def accuracy_curves(result: SeedComparison) -> go.Figure:
 
 @drawing(SeedComparison, "seeds")
 def seeds_apart(result: SeedComparison, step: int = BUDGET) -> go.Figure:
-    """Every seed's held-out accuracy, a row a variant; the paper's single run as a cross."""
+    """The held-out accuracy of every seed, with a row per variant; a cross marks the paper's single run."""
     layers, gaps = [], {}
     for row, (model, label) in enumerate(result.variants.items()):
         colour, _, symbol = _style(result, model)
