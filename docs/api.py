@@ -53,6 +53,8 @@ def write(folder: Path) -> int:
     """Write the pages; returns their number. Takes about a minute."""
     # Of a NamedTuple's constructor pdoc cannot evaluate the shapes; it shows them as they are written.
     warnings.filterwarnings("ignore", "Error parsing type annotation", UserWarning)
+    # Of torch's own, which Tensor's subclass inherits, pdoc finds no source.
+    warnings.filterwarnings("ignore", r"Cannot determine where .*ReadOnly\._is_param", UserWarning)
     configure(docformat="google", show_source=False, footer_text=SOURCE, search=True)
     pdoc.pdoc(*specifications(), output_directory=folder)
     return sum(1 for _ in folder.rglob("*.html"))

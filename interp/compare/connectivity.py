@@ -28,7 +28,6 @@ from jaxtyping import Bool, Float
 from interp.causal.ablation.variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
-from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -96,25 +95,6 @@ class ModeConnectivity(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """``table``."""
         return self.table
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON; :meth:`from_dict` reads it."""
-        tables = {name: columns_of(getattr(self, name)) for name in ("table", "barriers", "distances")}
-        rest = {"names": list(self.names), "symmetries": list(self.symmetries), "logit_change": self.logit_change}
-        return tables | rest | {"provenance": vars(self.provenance)}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> ModeConnectivity:
-        """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
-        tables = {name: table_of(value[name]) for name in ("table", "barriers", "distances")}
-        first, second = value["names"]
-        return cls(
-            names=(first, second),
-            symmetries=tuple(value["symmetries"]),
-            logit_change=value["logit_change"],
-            provenance=Provenance(**value["provenance"]),
-            **tables,
-        )
 
 
 @probe("Does the loss stay low on the line between two models?")

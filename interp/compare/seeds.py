@@ -25,7 +25,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.compare.alignment import align, parametrised
-from interp.compare.tables import columns_of, table_of
 from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -93,19 +92,6 @@ class SeedDistances(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """``table``."""
         return self.table
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON; :meth:`from_dict` reads it."""
-        tables = {name: columns_of(getattr(self, name)) for name in ("table", "functions", "untrained_functions")}
-        rest = {"names": list(self.names), "symmetries": list(self.symmetries)}
-        return tables | rest | {"provenance": vars(self.provenance)}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> SeedDistances:
-        """What :meth:`to_dict` gave. Raises KeyError or TypeError for anything else."""
-        tables = {name: table_of(value[name]) for name in ("table", "functions", "untrained_functions")}
-        texts = {name: tuple(value[name]) for name in ("names", "symmetries")}
-        return cls(provenance=Provenance(**value["provenance"]), **texts, **tables)
 
 
 def _range(values: pd.Series) -> str:

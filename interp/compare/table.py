@@ -10,11 +10,9 @@ import pandas as pd
 
 from interp.compare.answers import Question
 from interp.compare.subject import PLACES
-from interp.core.answers import Answer, DoesNotApply, answer_from_dict
+from interp.core.answers import Answer, DoesNotApply
 from interp.core.results import Provenance, Result
 from models.errors import UserError, unknown_name
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,6 @@ class ModelRow:
     heads: int
     units: int  # MLP units, all layers
     answers: Mapping[str, Answer | DoesNotApply]
-
-    def to_dict(self) -> dict[str, Any]:
-        answers = {name: answer.to_dict() for name, answer in self.answers.items()}
-        return {key: getattr(self, key) for key in ("name", "asked", "made", "layers", "heads", "units")} | {
-            "answers": answers
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> ModelRow:
-        answers = {name: answer_from_dict(answer) for name, answer in value["answers"].items()}
-        return cls(**{**value, "answers": answers})
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,29 +160,6 @@ class ModelTable(Result):
             cells = {heading: _unbroken(cell_text(*answer)) for heading, answer in answers.items()}
             rows.append({"model": row.name, "asked about": row.asked} | cells)
         return pd.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON: what :meth:`from_dict` reads."""
-        return {
-            "version": VERSION,
-            "provenance": asdict(self.provenance),
-            "questions": [asdict(question) for question in self.questions],
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> ModelTable:
-        """The table that :meth:`to_dict` wrote. Raises UserError for anything else."""
-        if not isinstance(value, Mapping) or value.get("version") != VERSION:
-            raise UserError(f"This is no comparison of models of version {VERSION}; compare_models makes one.")
-        try:
-            return cls(
-                questions=tuple(Question(**question) for question in value["questions"]),
-                rows=tuple(ModelRow.from_dict(row) for row in value["rows"]),
-                provenance=Provenance(**value["provenance"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"The comparison of models is damaged: {error!r}.") from None
 
 
 RIGHT = "carry-rich"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
+
+from interp.core.as_json import decode, encode
 
 Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
 _PREVIEW_ROWS = 12
@@ -56,6 +59,15 @@ class Result(ABC):
         from interp.figures import draw  # results are data and import no drawing before one is asked for
 
         return draw(self, kind, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of the result as JSON can hold it; :meth:`from_dict` of its class reads it."""
+        return encode(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Any:
+        """The result that :meth:`to_dict` wrote. Raises UserError for anything else."""
+        return decode(cls, value)
 
     def _repr_html_(self) -> str:
         table = self.to_dataframe()

@@ -49,9 +49,17 @@ class Exam:
         """The kinds that have a case."""
         return tuple(kind for kind in KINDS if isinstance(getattr(self, kind), Case))
 
-    def reported(self, kind: str) -> Any:
+    def found(self, kind: str) -> Any:
+        """What the probe answers; ``REFUSED`` where it refuses."""
         try:
-            return self.report(self.ask(getattr(self, kind).subject()))
+            return self.ask(getattr(self, kind).subject())
+        except UserError:
+            return REFUSED
+
+    def reported(self, found: Any) -> Any:
+        """What counts of an answer."""
+        try:
+            return REFUSED if found is REFUSED else self.report(found)
         except UserError:
             return REFUSED
 

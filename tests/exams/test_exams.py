@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from interp.core.probe import registered
+from interp.core.results import Result
 from tests.exams import compare, look, papers, proofs, touch  # noqa: F401  which register them
 from tests.exams.exam import EXAMS, REFUSED, Case
 
@@ -15,8 +18,12 @@ ASKED = [(probe, kind) for probe, exam in EXAMS.items() for kind in exam.kinds()
 
 
 @cache
+def found(probe: str, kind: str) -> Any:
+    return EXAMS[probe].found(kind)
+
+
 def reported(probe: str, kind: str) -> Any:
-    return EXAMS[probe].reported(kind)
+    return EXAMS[probe].reported(found(probe, kind))
 
 
 @pytest.mark.usefixtures("without_shape_checks")  # which the tests of each probe make
@@ -29,6 +36,18 @@ def test_a_probe_reports_what_is_there_and_nothing_else(probe: str, kind: str) -
 @pytest.mark.parametrize("probe", EXAMS)
 def test_an_exam_tells_presence_from_absence(probe: str) -> None:
     assert not EXAMS[probe].absence.holds(reported(probe, "presence"))
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize("probe", EXAMS)
+def test_a_result_survives_json(probe: str) -> None:
+    answer = found(probe, "presence")
+    for result in answer if isinstance(answer, tuple) else (answer,):
+        if not isinstance(result, Result) or type(result).to_dict is not Result.to_dict:
+            continue  # files of proofs have formats of their own, with tests of their own
+        again = type(result).from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
+        assert again.sentence() == result.sentence() and again.provenance == result.provenance
+        pd.testing.assert_frame_equal(again.to_dataframe(), result.to_dataframe())
 
 
 def test_another_report_or_a_refusal_does_not_pass() -> None:

@@ -17,7 +17,7 @@ from interp.compare.swaps.parts import EVERYTHING
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson, permutation_p, widened
-from models.errors import UserError, unknown_name
+from models.errors import unknown_name
 from models.evaluation import margins
 
 CLEAN = "whole model"
@@ -158,31 +158,6 @@ class Swaps(Result):
             rows.append(row[kept].to_dict() | controls | {"p_untrained": row["p_untrained"]})
         return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it, None for what is not a number; :meth:`from_dict` reads it."""
-        tables = {name: _records(getattr(self, name)) for name in ("table", "by_chain")}
-        provenance = {"n": self.provenance.n, "seed": self.provenance.seed, "source": self.provenance.source}
-        more = {"names": list(self.names), "control": list(self.control), "n_fit": self.n_fit}
-        return {**more, "provenance": provenance, **tables}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Swaps:
-        """What :meth:`to_dict` wrote. Raises UserError for anything else."""
-        try:
-            table = pd.DataFrame(value["table"], columns=[*_COLUMNS, *_MORE])
-            table[list(_MORE)] = table[list(_MORE)].astype(float)
-            names, control = value["names"], value["control"]
-            return cls(
-                table,
-                pd.DataFrame(value["by_chain"]),
-                (str(names[0]), str(names[1])),
-                (str(control[0]), int(control[1])),
-                int(value["n_fit"]),
-                Provenance(**value["provenance"]),
-            )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UserError(f"This is not a stored result of swaps: {error!r}.") from None
-
 
 def compute_swaps(
     outcomes: Mapping[tuple[str, str, int], Outcome],
@@ -242,11 +217,3 @@ def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: 
 
 def _rate(row: pd.Series) -> str:
     return f"{row['exact']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with None for what is not finite."""
-    return [
-        {str(key): None if isinstance(cell, float) and not np.isfinite(cell) else cell for key, cell in row.items()}
-        for row in table.to_dict("records")
-    ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from interp.causal.ablation.variants import flat_parameters
 from interp.compare.compare import compare
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity, mode_connectivity
 from interp.compare.seeds import SeedDistances, seed_distances
+from interp.core.as_json import decode, encode
 from interp.core.sections import Page, Section
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
@@ -138,19 +139,6 @@ class Measured:
     lines: tuple[ModeConnectivity, ...]
     circuits: tuple[tuple[float, float], ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "distances": self.distances.to_dict(),
-            "lines": [line.to_dict() for line in self.lines],
-            "circuits": [list(pair) for pair in self.circuits],
-        }
-
-    @classmethod
-    def from_dict(cls, name: str, value: dict[str, Any]) -> Measured:
-        lines = tuple(ModeConnectivity.from_dict(line) for line in value["lines"])
-        circuits = tuple((near, shuffled) for near, shuffled in value["circuits"])
-        return cls(name, SeedDistances.from_dict(value["distances"]), lines, circuits)
-
 
 def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> Measured:
     """The stored model beside each other member, and all members by distance."""
@@ -159,15 +147,11 @@ def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> M
     lines, circuits = [], []
     for label, model in found[1:]:
         line = mode_connectivity(found[0][1], model, n=n)
-        lines.append(_called(line, f"{name}, stored", label))
+        lines.append(replace(line, names=(f"{name}, stored", label)))
         table = compare(found[0][1], model, n=64, untrained=()).table
         both = table[(table["part"] == "circuits") & (table["nothing"] == "")]
         circuits.append((float(both["distance"].mean()), float(both["shuffled"].mean())))
     return Measured(name, distances, tuple(lines), tuple(circuits))
-
-
-def _called(line: ModeConnectivity, a: str, b: str) -> ModeConnectivity:
-    return ModeConnectivity.from_dict(line.to_dict() | {"names": [a, b]})
 
 
 def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], n: int) -> Measured:
@@ -177,10 +161,10 @@ def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], 
         digest.update(label.encode() + flat_parameters(model).numpy().tobytes())
     path = settings.out / "comparison" / "measured" / f"{family.name}.json"
     if path.exists() and (kept := read_json(path)).get("of") == digest.hexdigest():
-        return Measured.from_dict(family.name, kept)
+        return decode(Measured, kept["measured"])
     settings.say(f"measuring {family.name}: {', '.join(label for label, _ in found)}")
     result = measure(family.name, found, n)
-    write_json_atomic(path, {"of": digest.hexdigest()} | result.to_dict())
+    write_json_atomic(path, {"of": digest.hexdigest(), "measured": encode(result)})
     return result
 
 
@@ -264,7 +248,7 @@ def finding(results: Sequence[Measured]) -> str:
 @shows(TARGET)
 def show_seeds(data: Any) -> list[Section]:
     """Both tables, then every family's distances and lines."""
-    results = [Measured.from_dict(name, family) for name, family in data["families"].items()]
+    results = [decode(Measured, family) for family in data["families"].values()]
     sections = [
         Section("Straight lines between models", f"{finding(results)}\n\n{BARRIERS}", [barriers(results)]),
         Section("How far apart", NULLS, [distances(results)], level=3),
@@ -293,5 +277,5 @@ def seeds(settings: Settings) -> Page | None:
     if not results:
         return None
     data = {"finding": finding(results), "left_out": left_out}
-    data |= {"families": {result.name: result.to_dict() for result in results}}
+    data |= {"families": {result.name: encode(result) for result in results}}
     return Page(TITLE, show_seeds(data), data)

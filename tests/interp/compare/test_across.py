@@ -168,14 +168,9 @@ def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:
 
 
 def test_a_table_survives_json_and_draws_without_its_models(by_hand: ModelTable) -> None:
-    value = json.loads(json.dumps(by_hand.to_dict()))
-    again = ModelTable.from_dict(value)
+    again = ModelTable.from_dict(json.loads(json.dumps(by_hand.to_dict())))
     assert again.to_dict() == by_hand.to_dict() and again.sentence() == by_hand.sentence()
     assert isinstance(again.figure(), go.Figure) and isinstance(again.figure("heads"), go.Figure)
-    with pytest.raises(UserError, match="no comparison of models"):
-        ModelTable.from_dict({"rows": []})
-    with pytest.raises(UserError, match="damaged"):
-        ModelTable.from_dict(value | {"rows": [{"name": "x"}]})
 
 
 def test_the_same_seed_gives_the_same_table() -> None:

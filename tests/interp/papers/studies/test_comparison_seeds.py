@@ -10,6 +10,7 @@ import pytest
 import interp
 from interp.compare.connectivity import BACK
 from interp.compare.symmetries import microadder
+from interp.core.as_json import decode
 from interp.papers.studies import Settings, comparison_seeds, find_study
 from interp.papers.studies.comparison_seeds import FAMILIES, Family, Measured, barriers, distances, finding, members
 
@@ -23,7 +24,7 @@ def stored() -> dict:
 
 @pytest.fixture(scope="module")
 def results(stored: dict) -> list[Measured]:
-    return [Measured.from_dict(name, family) for name, family in stored["families"].items()]
+    return [decode(Measured, family) for family in stored["families"].values()]
 
 
 def test_the_stored_sentence_is_what_the_stored_numbers_say(stored: dict, results: list[Measured]) -> None:
