@@ -21,8 +21,9 @@ def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
     """The error for a name that is not in ``allowed``, with the closest match if there is one."""
     options = sorted(str(option) for option in allowed)
     close = difflib.get_close_matches(str(name), options, n=1, cutoff=0.4)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     listed = options[:MOST_LISTED]
     if len(options) > MOST_LISTED:
         listed.append(f"and {len(options) - MOST_LISTED} more")
-    return UserError(f"There is no {kind} {str(name)!r}; there is {', '.join(listed) or 'none'}.{hint}")
+    there_is = f"here is {', '.join(listed) or 'none'}."
+    middle = f". Did you mean {close[0]!r}? T" if close else "; t"
+    return UserError(f"There is no {kind} {str(name)!r}{middle}{there_is}")

@@ -14,7 +14,7 @@ from typing import Any
 from models.errors import UserError
 from models.microadder import MicroAdderWeights
 from models.microadder_options import MicroAdderOptions
-from models.registry import ModelSpec, get_spec, register
+from models.registry import ModelSpec, register
 from models.training.recipes import Recipe, add_recipe
 
 
@@ -220,8 +220,12 @@ def register_options(name: str, options: MicroAdderOptions, recipe: str | None, 
     )
 
 
+def _recipe(n_parameters: int) -> str:
+    return "microadder" if n_parameters <= 67 else "microadder-74"
+
+
 for _rung in LADDER:
-    register_options(_rung.name, _rung.options, "microadder" if _rung.n_parameters <= 67 else "microadder-74")
+    register_options(_rung.name, _rung.options, _recipe(_rung.n_parameters))
 #: The usual recipe; every seed of 57, 67 or 74 that ever answered half of the problems was above this at step 10,000.
 SEARCH = add_recipe("microadder-search", Recipe(give_up=((10_000, 0.35),)))
 
@@ -231,4 +235,4 @@ for _base in (170, 74, 67, 57):
     for _what, _changes in (CONSTRAINTS | DEAD_ENDS).items():
         _options = changed(_base, _changes)
         if _options is not None:
-            register_options(variant_name(_base, _what), _options, get_spec(f"microadder-{_base}").recipe, sweep=True)
+            register_options(variant_name(_base, _what), _options, _recipe(_base), sweep=True)

@@ -1,9 +1,11 @@
-"""Named models. Adding one is one file that calls :func:`register`, imported from ``models/__init__.py``."""
+"""Named models. Adding one is one file that calls :func:`register`, named in ``models/__init__.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,6 +48,20 @@ class ModelSpec:
 _REGISTRY: dict[str, ModelSpec] = {}
 
 
+@cache
+def _import_models() -> None:
+    from models import REGISTERING
+
+    for module in REGISTERING:
+        import_module(module)
+
+
+def _registered() -> dict[str, ModelSpec]:
+    """All models; the modules that register them are imported at the first call."""
+    _import_models()
+    return _REGISTRY
+
+
 def register(spec: ModelSpec) -> ModelSpec:
     """Give a model its name. Raises UserError where it has another already."""
     if spec.name in _REGISTRY:
@@ -56,12 +72,12 @@ def register(spec: ModelSpec) -> ModelSpec:
 
 def names(sweeps: bool = False) -> list[str]:
     """The names of registered models; with ``sweeps`` also those that only figures compare."""
-    return [name for name, spec in _REGISTRY.items() if sweeps or not spec.sweep]
+    return [name for name, spec in _registered().items() if sweeps or not spec.sweep]
 
 
 def constructed() -> list[str]:
     """The names of models that nobody trains: their numbers are set by hand."""
-    return [name for name, spec in _REGISTRY.items() if spec.recipe is None]
+    return [name for name, spec in _registered().items() if spec.recipe is None]
 
 
 def by_paper(names: Iterable[str]) -> list[str]:
@@ -72,9 +88,9 @@ def by_paper(names: Iterable[str]) -> list[str]:
 
 def get_spec(name: str) -> ModelSpec:
     """What a name stands for. Raises UserError with the closest match."""
-    if name not in _REGISTRY:
-        raise unknown_name("model", name, _REGISTRY)
-    return _REGISTRY[name]
+    if name not in _registered():
+        raise unknown_name("model", name, _registered())
+    return _registered()[name]
 
 
 @question

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.training import ModelName, one_thread
+from interp.cli.arguments import ModelName, one_thread
 from models.errors import UserError
-from models.zoo import load
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Ask:
         from interp.core.probe import find_probe, probes
         from interp.core.sections import Page, Section, records
         from interp.site.pages import write_page
+        from models.zoo import load
 
         one_thread()
         model: Any = load(self.model)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interp.cli.training import ModelName, one_thread
+from interp.cli.arguments import ModelName, one_thread
 from models.errors import UserError
-from models.zoo import load
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class AttackModel:
 
     def run(self) -> int:
         from interp.proofs.attacks import attack
+        from models.zoo import load
 
         one_thread()
         model: Any = load(self.model)

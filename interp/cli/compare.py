@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.training import ModelName, one_thread
+from interp.cli.arguments import ModelName, one_thread
 from models.errors import UserError
-from models.zoo import load
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Compare:
         from interp.core.sections import Page
         from interp.site.pages import page_html
         from models.checkpoint import write_bytes_atomic, write_json_atomic
+        from models.zoo import load
 
         one_thread()
         if len(self.models) < 2:

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.training import one_thread
+from interp.cli.arguments import one_thread
 from models.errors import UserError
-from models.zoo import load
 
 ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL]")]
 
@@ -30,6 +29,7 @@ class Explore:
 
     def run(self) -> int:
         from interp.site.explorer import write_explorer
+        from models.zoo import load
 
         one_thread()
         if not 1 <= len(self.models) <= 2:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.training import one_thread
+from interp.cli.arguments import one_thread
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.training import one_thread
+from interp.cli.arguments import one_thread
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,8 @@ class ShowHeadlines:
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
     markdown: bool = False
     """Print Markdown, one table a paper."""
+    csv: bool = False
+    """Print all columns as CSV."""
     json: Path | None = None
     """Also write everything here."""
 
@@ -30,16 +34,19 @@ class ShowHeadlines:
         if self.markdown:
             print(found.to_markdown())
             return 0
-        from rich.console import Console
-        from rich.table import Table
-
-        console = Console()
+        if self.csv:
+            print(found.to_dataframe().to_csv(index=False), end="")
+            return 0
+        width = shutil.get_terminal_size().columns
         for paper in found.papers():
-            shown = Table("where", "claim", "printed", "ours", "verdict", "command", title=paper, show_lines=True)
-            for row in found.rows:
-                if (line := row.headline).paper == paper:
-                    verdict = f"{row.label}\n{row.remarks}" if row.remarks else row.label
-                    shown.add_row(line.where, line.claim, line.printed, row.shown, verdict, line.command)
-            console.print(shown)
-        console.print(found.sentence())
+            print(f"\n{paper}")
+            for row in (row for row in found.rows if row.headline.paper == paper):
+                line = row.headline
+                print("\n" + textwrap.fill(f"{line.where}: {line.claim}", width, subsequent_indent="  "))
+                said = f"printed {line.printed}; ours {row.shown}; {row.label}"
+                said += f" ({row.remarks})" if row.remarks else ""
+                print(textwrap.fill(said, width, initial_indent="  ", subsequent_indent="  "))
+                if line.command:
+                    print(f"  $ {line.command}")  # in one piece, to be copied
+        print(f"\n{textwrap.fill(found.sentence(), width)}")
         return 0

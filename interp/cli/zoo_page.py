@@ -1,5 +1,10 @@
 """The page docs/zoo.md, as ``interp list --markdown`` prints it: what the columns mean, and the table."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 ABOVE = """\
 # The zoo
 
@@ -35,3 +40,22 @@ that budget they fail even on the lengths they were trained on. The paper's mode
 
 Cards, learning curves of every seed and log-spaced snapshots are in `models/zoo/NAME/`.
 """
+
+_HEADER = {
+    "model": "model",
+    "parameters": "parameters",
+    "right (sampled)": "right (sampled)",
+    "of": "of",
+    "all inputs": "all inputs",
+    "runs of seeds": "runs of seeds",
+    "perfect seeds": "perfect on it (95% interval)",
+    "training time": "training time",
+}
+
+
+def zoo_page(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The page as Markdown."""
+    lines = [list(_HEADER.values()), ["---"] * len(_HEADER)]
+    for row in rows:
+        lines.append([f"{row[name]:,}" if name == "parameters" else str(row[name]) for name in _HEADER])
+    return ABOVE + "".join(f"| {' | '.join(line)} |\n" for line in lines) + BELOW

@@ -12,7 +12,7 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.cli.training import with_certify_default
+from interp.cli.train import with_certify_default
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.candidates import Certifier
 from interp.proofs.certificate import parse_certificate

@@ -10,8 +10,8 @@ import tyro
 
 import interp
 import models
-from interp.cli.commands import COMMANDS
-from interp.cli.training import train_class
+from interp.cli.commands import find_command
+from interp.cli.train import train_class
 from interp.papers.headlines import PAPERS, Store, registered, table
 from interp.papers.headlines.rules import AtLeast, AtMost
 from interp.papers.headlines.table import BESIDE
@@ -64,7 +64,7 @@ def test_every_command_exists(command):
         return
     assert program == "interp"
     name, *arguments = rest
-    parsed = tyro.cli(train_class(arguments) if name == "train" else COMMANDS[name], args=arguments)
+    parsed = tyro.cli(train_class(arguments) if name == "train" else find_command(name), args=arguments)
     if name == "reproduce":
         assert find_study(parsed.figure)
     if name in ("train", "score", "certify"):

@@ -1,8 +1,7 @@
-"""The commands of ``interp`` that make models and figures: train, publish, fetch-data and reproduce."""
+"""The command ``interp train``."""
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -10,35 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from interp.cli.arguments import ModelName, use_data, use_threads
 from models.errors import UserError
-
-ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-MOST_THREADS = 1_024
-RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-
-
-def one_thread() -> None:
-    """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def use_threads(n: int) -> None:
-    """Compute with ``n`` threads. Raises UserError for a number that no machine has."""
-    import torch
-
-    if not 1 <= n <= MOST_THREADS:
-        raise UserError(f"--threads must be at least 1 and at most {MOST_THREADS:,}, not {n}.")
-    torch.set_num_threads(n)
-
-
-def _use_data(path: Path | None) -> None:
-    """Read texts from ``path`` in this process."""
-    from models.data import VARIABLE
-
-    if path is not None:
-        os.environ[VARIABLE] = str(path)
 
 
 @dataclass(frozen=True)
@@ -73,7 +45,7 @@ class Train:
         from models.training import train
 
         use_threads(self.threads)
-        _use_data(self.data)
+        use_data(self.data)
         out = self.out or Path("runs") / self.name
         judge = None
         if self.certify is not None:
@@ -121,104 +93,6 @@ class Train:
         )
         if not result.complete:
             print("Not finished; the same command goes on.")
-        return 0
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Make a zoo entry of one or more finished runs of a model."""
-
-    runs: RunFolders
-    """Run folders."""
-    out: Path | None = None
-    """The entry's folder; the package's zoo by default."""
-    overwrite: bool = False
-    """Replace an entry that is there."""
-    repeats: tuple[Path, ...] = ()
-    """Runs of the same seeds on a build that rounds differently; counted apart."""
-
-    def run(self) -> int:
-        from interp.proofs.certify import check_certificate
-        from interp.proofs.stored import stored_certificate
-        from models.training.publish import publish
-        from models.zoo import load
-
-        one_thread()
-        folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
-        print(f"{folder}\n{result}")
-        certificate = stored_certificate(folder)
-        if certificate is not None:
-            print(f"holds: {check_certificate(certificate, load(folder)).sentence()}")
-        return 0
-
-
-@dataclass(frozen=True)
-class FetchData:
-    """Download the text that AddLM is trained on (1.1 MB), check its SHA-256, and keep it in the user's cache."""
-
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = "tinyshakespeare"
-    """Which text."""
-    out: Path | None = None
-    """Where to put it; by default where training looks for it."""
-    data: Path | None = None
-    """Take a local copy instead of the download."""
-
-    def run(self) -> int:
-        from models.data import VARIABLE, cache_path, fetch, get_corpus
-
-        corpus = get_corpus(self.name)
-        path = fetch(corpus, self.out, self.data)
-        print(f"{path}: {corpus.characters:,} characters, SHA-256 as it should be")
-        if path != cache_path(corpus):
-            print(f"To train on it, set {VARIABLE}={path} or give --data.")
-        return 0
-
-
-@dataclass(frozen=True)
-class Reproduce:
-    """Train what a figure or table of a paper needs, measure, write one HTML page; the same command goes on."""
-
-    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
-    """For example position-coupling:fig1; a wrong name lists the others."""
-    size: Literal["small", "paper"] = "small"
-    """Models that two CPU cores train in minutes, or the paper's own."""
-    seeds: int | None = None
-    """Seeds a model, 1 for Position Coupling, whose figures show their median and with 1 use stored small models."""
-    problems: int | None = None
-    """Problems (a size, for Position Coupling: 200 in small, 1,000 in the paper's)."""
-    offsets: str = "start 1"
-    """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
-    out: Path = Path("runs/reproduce")
-    """Runs, grids and pages."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    threads: int = 1
-    """CPU threads."""
-    minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
-    yes: bool = False
-    """Start even if it takes days on this CPU."""
-    data: Path | None = None
-    """A local copy of the text, for AddLM."""
-
-    def run(self) -> int:
-        from interp.papers.studies import Settings, find_study
-        from interp.site.pages import write_page
-
-        use_threads(self.threads)
-        _use_data(self.data)
-        study = find_study(self.figure)
-        settings = Settings(
-            self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
-        )
-        assert study.run is not None  # find_study names none without
-        page = study.run(settings)
-        if page is None:
-            print("Not finished; the same command goes on.")
-            return 0
-        paper, _, what = study.target.partition(":")
-        command = f"interp reproduce {study.target} {page.options}".rstrip()
-        print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
         return 0
 
 

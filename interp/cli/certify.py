@@ -1,0 +1,72 @@
+"""The command ``interp certify``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from interp.cli.arguments import ModelName, one_thread
+from models.errors import UserError
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer and for hand-built models;
+    all problems, run through the model, where there are at most 2^20 of them.
+
+    Exit status: 0 certified, 1 refuted, 3 undecided, 4 looked at in samples (--arithmetic float, which proves nothing);
+    with --check, that of a certificate that holds.
+    """
+
+    model: ModelName
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
+    arithmetic: Literal["float", "interval", "float32"] | None = None
+    """Of proofs: a grid in floats (no proof), ball arithmetic over the reals, or (the default) with a bound for every
+    float32 operation."""
+    shape: tuple[int, ...] = ()
+    """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
+    json: Path | None = None
+    """Also write the certificate here."""
+    width: float = 1e-6
+    """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
+    digits_only: bool = False
+    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
+    minutes: float | None = None
+    """How long to try; what is not proved by then stays open."""
+    check: Path | None = None
+    """Verify this certificate against the model instead of making one."""
+    card: bool = False
+    """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
+
+    def run(self) -> int:
+        from interp.proofs import certify, check_certificate, load_certificate
+        from interp.proofs.stored import store
+        from models.zoo import load, read_entry
+
+        one_thread()
+        if self.card:
+            read_entry(self.model)  # what is no entry has no card; said before the work
+        model = load(self.model)
+        task = None
+        if self.shape:
+            from models.tasks.sequences import SequenceTask
+
+            if not isinstance(model.task, SequenceTask):
+                raise UserError(f"Problems of {model.task.name} have one shape; there is none to choose.")
+            task = model.task.at_shape(self.shape)
+        if self.check is not None:
+            certificate = load_certificate(self.check)
+            certificate = check_certificate(certificate, model, task)
+            print(f"holds: {certificate.sentence()}")
+        else:
+            targets = "digits" if self.digits_only else "all"
+            certificate = certify(
+                model, arithmetic=self.arithmetic, task=task, width=self.width, targets=targets, minutes=self.minutes
+            )
+            print(certificate.sentence())
+        if self.json is not None:
+            certificate.save(self.json)
+        if self.card:
+            print(f"written to {store(self.model, certificate)}")
+        return certificate.exit_status

@@ -1,0 +1,117 @@
+"""The command ``interp list``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.errors import UserError
+
+NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
+
+
+@dataclass(frozen=True)
+class List:
+    """The models that can be loaded, paper by paper, and how well they do."""
+
+    all: bool = False
+    """Also models that are registered and not trained, and those that only figures compare."""
+    markdown: bool = False
+    """Print the page docs/zoo.md: the table with all columns, and what they mean."""
+    csv: bool = False
+    """Print all columns as CSV."""
+    json: Path | None = None
+    """Also write all columns here."""
+
+    def run(self) -> int:
+        import pandas as pd
+
+        from models.checkpoint import write_json_atomic
+
+        if self.json is not None and self.json.is_dir():
+            raise UserError(f"{self.json} is a folder; give the name of a file.")
+        rows = list(_rows(everything=self.all))
+        papers = list(dict.fromkeys(row["paper"] for row in rows))
+        rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))
+        if not self.all and not self.markdown:
+            rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
+        if self.json is not None:
+            write_json_atomic(self.json, {"models": rows})
+        if self.csv:
+            print(pd.DataFrame(rows).to_csv(index=False), end="")
+        elif self.markdown:
+            from interp.cli.zoo_page import zoo_page
+
+            print(zoo_page(rows), end="")
+        else:
+            _print(rows)
+            if not self.all:
+                print("\n`interp list --all` also names the models that are registered and not trained.")
+        return 0
+
+
+def _rows(everything: bool) -> Iterator[dict[str, Any]]:
+    """A row per model: what the zoo, its score and its certificate say."""
+    import models
+    from interp.proofs.known import on_all_inputs
+    from models.registry import by_paper, get_spec
+
+    stored = models.zoo_names()
+    for name in by_paper(models.names(sweeps=True)):
+        spec = get_spec(name)
+        if spec.sweep and name not in stored and not everything:
+            continue
+        row = {
+            "paper": spec.paper or "others",
+            "model": name,
+            "parameters": sum(p.numel() for p in models.build(name).parameters()),
+            "right (sampled)": CONSTRUCTED if spec.recipe is None else NOT_TRAINED,
+            "of": "",
+            "all inputs": on_all_inputs(name),
+            "runs of seeds": "",
+            "perfect seeds": "",
+            "training time": "",
+        }
+        if name in stored:
+            entry = models.zoo.read_entry(name)
+            made, score = entry["training"], entry["score"]
+            by_loss = "loss" in score
+            row |= {
+                "right (sampled)": f"loss {score['loss']:.3f}" if by_loss else f"{score['correct']:,} / {score['n']:,}",
+                "of": score["problems"],
+                "runs of seeds": made["seeds_tried"] if by_loss else models.zoo.all_runs(made).n,
+                "perfect seeds": "" if by_loss else models.zoo.grokked_seeds(made),
+                "training time": f"{made['seconds'] / 60:.0f} min",
+            }
+        yield row
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    """A block per paper. Names are never cut; what grokked is shown where the terminal has room for it."""
+    width = shutil.get_terminal_size().columns
+    for paper in dict.fromkeys(row["paper"] for row in rows):
+        of = [_shown(row) for row in rows if row["paper"] == paper]
+        columns = {name: max(map(len, (name, *(row[name] for row in of)))) for name in of[0]}
+        if sum(columns.values()) + len(columns) - 1 > width or not any(row["perfect seeds"] for row in of):
+            del columns["perfect seeds"]
+        print(f"\n{paper}")
+        for row in ({name: name for name in columns}, *of):
+            cells = (row[name].rjust(n) if name == "numbers" else row[name].ljust(n) for name, n in columns.items())
+            print(" ".join(cells).rstrip())
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    right, known = row["right (sampled)"], row["all inputs"]
+    evidence = known.split(" ")[0].strip(",:") or ("sampled" if row["of"] else "")
+    if evidence == "exhaustive" and " of " in known:
+        right = known.removeprefix("exhaustive: ").replace(" of ", "/")
+    return {
+        "model": row["model"],
+        "numbers": f"{row['parameters']:,}",
+        "right": right.replace(" / ", "/"),
+        "evidence": evidence,
+        "perfect seeds": row["perfect seeds"],
+    }

@@ -1,0 +1,41 @@
+"""The command ``interp publish``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from interp.cli.arguments import one_thread
+
+RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Make a zoo entry of one or more finished runs of a model."""
+
+    runs: RunFolders
+    """Run folders."""
+    out: Path | None = None
+    """The entry's folder; the package's zoo by default."""
+    overwrite: bool = False
+    """Replace an entry that is there."""
+    repeats: tuple[Path, ...] = ()
+    """Runs of the same seeds on a build that rounds differently; counted apart."""
+
+    def run(self) -> int:
+        from interp.proofs.certify import check_certificate
+        from interp.proofs.stored import stored_certificate
+        from models.training.publish import publish
+        from models.zoo import load
+
+        one_thread()
+        folder, result = publish(list(self.runs), self.out, self.overwrite, self.repeats)
+        print(f"{folder}\n{result}")
+        certificate = stored_certificate(folder)
+        if certificate is not None:
+            print(f"holds: {check_certificate(certificate, load(folder)).sentence()}")
+        return 0

@@ -1,0 +1,26 @@
+"""The command ``interp report``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.cli.arguments import ModelNames, one_thread
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
+
+    models: ModelNames = ()
+    """Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default."""
+    out: Path = Path("report.html")
+    """The page to write."""
+
+    def run(self) -> int:
+        from interp.site.report import write_report
+
+        one_thread()
+        write_report(self.models, self.out)
+        print(f"wrote {self.out}")
+        return 0

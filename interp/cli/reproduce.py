@@ -1,0 +1,59 @@
+"""The command ``interp reproduce``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from interp.cli.arguments import use_data, use_threads
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Train what a figure or table of a paper needs, measure, write one HTML page; the same command goes on."""
+
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+    """For example position-coupling:fig1; a wrong name lists the others."""
+    size: Literal["small", "paper"] = "small"
+    """Models that two CPU cores train in minutes, or the paper's own."""
+    seeds: int | None = None
+    """Seeds a model, 1 for Position Coupling, whose figures show their median and with 1 use stored small models."""
+    problems: int | None = None
+    """Problems (a size, for Position Coupling: 200 in small, 1,000 in the paper's)."""
+    offsets: str = "start 1"
+    """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
+    out: Path = Path("runs/reproduce")
+    """Runs, grids and pages."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    threads: int = 1
+    """CPU threads."""
+    minutes: float | None = None
+    """Stop (and save) after so many minutes, to go on later."""
+    yes: bool = False
+    """Start even if it takes days on this CPU."""
+    data: Path | None = None
+    """A local copy of the text, for AddLM."""
+
+    def run(self) -> int:
+        from interp.papers.studies import Settings, find_study
+        from interp.site.pages import write_page
+
+        use_threads(self.threads)
+        use_data(self.data)
+        study = find_study(self.figure)
+        settings = Settings(
+            self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
+        )
+        assert study.run is not None  # find_study names none without
+        page = study.run(settings)
+        if page is None:
+            print("Not finished; the same command goes on.")
+            return 0
+        paper, _, what = study.target.partition(":")
+        command = f"interp reproduce {study.target} {page.options}".rstrip()
+        print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
+        return 0

@@ -1,0 +1,41 @@
+"""The command ``interp score``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from interp.cli.arguments import ModelName, one_thread
+
+
+@dataclass(frozen=True)
+class Score:
+    """Score a model on its task's test set (AdderBoard's 10,010 problems, say), by carry-chain length."""
+
+    model: ModelName
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    method: Literal["teacher_forced", "greedy"] = "teacher_forced"
+    """Both give the same verdict on a whole answer; greedy decodes token by token."""
+    json: Path | None = None
+    """Also write the score here."""
+
+    def run(self) -> int:
+        import models
+        from models.checkpoint import write_json_atomic
+        from models.zoo import load
+
+        one_thread()
+        model = load(self.model)
+        if model.task.compared_by == "loss":
+            loss = models.text_loss(model)
+            print(f"{self.model}: {loss}")
+            if self.json:
+                write_json_atomic(self.json, loss.to_dict())
+            return 0
+        result = models.score(model, method=self.method)
+        print(result)
+        print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
+        if self.json:
+            write_json_atomic(self.json, result.to_dict())
+        return 0

@@ -1,0 +1,37 @@
+"""The command ``interp solve``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from interp.cli.arguments import ModelName
+from models.errors import UserError
+
+
+@dataclass(frozen=True)
+class Solve:
+    """Let a model answer problems, digit by digit, and say where it is wrong."""
+
+    model: ModelName
+    """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
+    problems: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]")]
+    """Problems such as 57+48."""
+
+    def run(self) -> int:
+        from models.evaluation import predict
+        from models.zoo import load
+
+        model = load(self.model)
+        if not self.problems:
+            raise UserError("There is no problem to solve: the list is empty.")
+        for text in self.problems:
+            task = model.task.for_problems([text])
+            problem = task.as_problems([text])
+            (answer,) = task.decode(predict(model, problem, method="greedy", task=task))
+            (right,) = task.decode(task.targets(problem))
+            shown = "no number" if answer < 0 else answer
+            print(f"{text} = {shown}" + ("" if answer == right else f"   wrong: it is {right}"))
+        return 0

@@ -1,0 +1,59 @@
+"""`interp list` and `interp headlines` fit a terminal of 80 columns, and wrong arguments need no torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import models
+from interp.cli import main
+from models.registry import constructed
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_every_model_that_can_be_loaded_stands_in_eighty_columns_under_its_whole_name(capsys) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    listed = {line.split()[0] for line in lines if line.strip()}
+    assert listed >= {*models.zoo_names(), *constructed()} and "microadder-242" not in listed
+
+
+def test_all_lists_what_is_not_trained_and_json_and_csv_hold_the_same(tmp_path: Path, capsys) -> None:
+    assert main(["list", "--all", "--csv", "--json", str(tmp_path / "list.json")]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    stored = json.loads((tmp_path / "list.json").read_text())["models"]
+    assert {row["model"] for row in rows} == {row["model"] for row in stored} == set(models.names(sweeps=True))
+    sizes = {row["model"]: int(row["parameters"]) for row in rows}
+    assert sizes["microadder-57"] == 57 and sizes["adder-456"] == 456
+
+
+def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
+    assert main(["headlines", "--paper", "position-coupling"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line for line in lines if line.startswith("  $ ")]
+    assert commands and max(len(line) for line in lines if line not in commands) <= 80
+
+
+@pytest.mark.parametrize("arguments", [["list", "--hel"], ["scroe"], ["score"], ["certify", "a", "b"], ["ask", "--x"]])
+def test_wrong_arguments_are_refused_before_torch_is_imported(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from interp.cli import main
+try:
+    status = main({arguments!r})
+except SystemExit as stop:
+    status = stop.code
+sys.exit(0 if status == 2 and "torch" not in sys.modules else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
