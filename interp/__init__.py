@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from interp.probes.lens import logit_attribution as logit_attribution
     from interp.probes.lens import logit_lens as logit_lens
     from interp.probes.stress import stress_suites as stress_suites
+    from interp.probes.written_number import written_number as written_number
     from interp.proofs import accuracy_bounds as accuracy_bounds
     from interp.proofs import certify as certify
     from interp.proofs.attacks import attack as attack
@@ -119,6 +120,7 @@ _HOME = {
             "offset_sweep",
         ),
         "interp.probes.helices": ("helix_fit",),
+        "interp.probes.written_number": ("written_number",),
         "interp.probes.lens": (
             "linear_probes",
             "logit_attribution",
@@ -145,6 +147,7 @@ __all__ = [
     "carry_units",
     "circle_fit",
     "helix_fit",
+    "written_number",
     "fourier_spectrum",
     "linear_probes",
     "logit_attribution",

@@ -12,6 +12,7 @@ from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
 from interp.probes.dynamics import GrokkingCurves, Reading, compute_training_dynamics
+from interp.probes.written_number import WrittenNumber
 from tests.exams.entries import ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
@@ -45,6 +46,23 @@ register_exam(
         absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0]) < 1e-3),
         inversion=Case(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0] + LN10) < 1e-3),
         untrained=Case(untrained, lambda got: abs(got[0]) < 1),
+    )
+)
+
+
+def _number(found: WrittenNumber) -> tuple[float, float]:
+    return found.ratio, found.explained
+
+
+register_exam(
+    Exam(
+        "written_number",
+        lambda model: interp.written_number(model, n=64),
+        _number,
+        presence=Case(trained, lambda got: abs(got[0] - 10) < 0.3 and got[1] > 0.99),
+        absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0] - 1) < 0.2),
+        inversion=Case(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0]) < 0.3),
+        untrained=Case(untrained, REFUSED),
     )
 )
 

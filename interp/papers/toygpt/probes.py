@@ -6,8 +6,8 @@ the label +1 (carry out of the units) or -1, thresholded at zero:
     w = argmin |X w - y|^2 / n + lambda |w|^2,   X standardised with intercept, lambda = 1e-3
 
 The 100 units pairs (a0, b0) are cut into five folds; every problem is classified by the probe that saw none with its
-units pair. Otherwise 128 dimensions could learn the table of pairs by heart. The control does the same with labels that are
-shuffled over the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55). The
+units pair. Otherwise 128 dimensions could learn the table of pairs by heart. The control does the same with labels that
+are shuffled over the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55). The
 second control is the same probe on an untrained copy (:func:`untrained_twin`): what it gets from random features.
 
 Limits. "Can be read" is not "is used": a carry is a threshold on a0 + b0, so wherever both digits lie linearly, a probe

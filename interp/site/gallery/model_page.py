@@ -14,7 +14,7 @@ from interp.probes.dynamics import grokking_curves, run_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
-from interp.proofs.stored import FILE, stored_certificate
+from interp.proofs.stored import FILE
 from interp.proofs.ways import certified_at_best, certify
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
@@ -102,14 +102,14 @@ Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 
 def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Found:
-    certificate = stored_certificate(name)
+    certificate = storedcertificate_part(name)
     rung = certificate.provenance.rung if certificate is not None else ""
     fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
     row = replace(row, **(fields | ({"rung": rung} if rung else {})))
     parts = [_accuracy(name, model, entry)]
     if certificate is not None:
-        parts.append(_certificate(name, certificate))
-    parts.append(_training(name, entry))
+        parts.append(certificate_part(name, certificate))
+    parts.append(training_part(name, entry))
     start = entry["training"].get("start")
     begun = "from a random start" if start is None else f"from a start near {start['origin'].partition(',')[0]}"
     sentence = (
@@ -153,7 +153,7 @@ def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
     return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
 
 
-def _certificate(name: str, certificate: Certificate) -> Part:
+def certificate_part(name: str, certificate: Certificate) -> Part:
     text = (
         f"{say.certificate_words(certificate)} The proof is stored beside the weights; the first command checks it "
         "again, believing nothing in it, and the second makes it anew."
@@ -162,7 +162,7 @@ def _certificate(name: str, certificate: Certificate) -> Part:
     return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])
 
 
-def _training(name: str, entry: dict[str, Any]) -> Part:
+def training_part(name: str, entry: dict[str, Any]) -> Part:
     items: list[Markup] = []
     if "curves.safetensors" in entry["sha256"]:
         items.append(figure_data(grokking_curves(name).figure()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -13,8 +15,10 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from interp.core.sections import Section
-from interp.site.pages import figure_data, table_html
+from interp.site.pages import figure_data, style, table_html
+from interp.site.pages.figure import CONFIG, template_json
 
+_ASSETS = Path(__file__).parent / "assets"
 LONG = 14  # rows of a table that is folded
 
 
@@ -42,6 +46,17 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def stylesheet() -> str:
+    """The style of a site's pages."""
+    return style() + (_ASSETS / "site.css").read_text()
+
+
+def script() -> str:
+    """What draws figures, sorts tables and changes the model that is shown."""
+    text = (_ASSETS / "site.js").read_text()
+    return text.replace('"TEMPLATE"', template_json()).replace('"CONFIG"', json.dumps(CONFIG))
 
 
 def page(template: str, path: str, title: str, links: Sequence[Link], **content: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,15 +25,12 @@ from interp.site.gallery.overviews import (
     views,
 )
 from interp.site.gallery.papers import PAPERS, Paper, inputs_of, paper_page
-from interp.site.gallery.render import Link, page
-from interp.site.pages import style
-from interp.site.pages.figure import CONFIG, template_json
+from interp.site.gallery.render import Link, page, script, stylesheet
 from models.errors import unknown_name
 from models.registry import by_paper, constructed
 from models.zoo import ZOO
 
 INDEX = "index.html"
-_ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
@@ -131,14 +127,7 @@ def _shared_pages(here: Sequence[str]) -> dict[str, str]:
 
 def _fixed_files() -> list[Page]:
     """The script, the style and plotly.js, once for all pages."""
-    contents = {
-        "plotly.min.js": get_plotlyjs(),
-        "site.css": style() + (_ASSETS / "site.css").read_text(),
-        "site.js": (_ASSETS / "site.js")
-        .read_text()
-        .replace('"TEMPLATE"', template_json())
-        .replace('"CONFIG"', json.dumps(CONFIG)),
-    }
+    contents = {"plotly.min.js": get_plotlyjs(), "site.css": stylesheet(), "site.js": script()}
     return [
         Page(name, digest([text]), lambda text=text: Made(text.encode())) for name, text in contents.items()
     ]  # fmt: skip

@@ -1,8 +1,9 @@
-"""From results to the page."""
+"""From chapters to the page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -10,63 +11,66 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
-import models
-from interp.site.pages import figure_html, style
-from interp.site.report.content import Beside, ModelFindings, gather, gather_beside, summary
-from interp.site.report.stepping import step_views
+from interp.site.gallery.render import script, stylesheet
+from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
-from models.tasks.addition import FixedWidthAddition
+from models.zoo import zoo_names
 
-#: Parameters of the largest model that the page takes up by itself: it shows every one of them.
-SMALL = 1_000
+#: What the page is about unless models are named: the smallest trained adder, and the one of another paper.
+DEFAULT = ("microadder-57", "adder-456")
 
 
 def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
-    """Probe the named models (the zoo's small ten-digit adders by default, smallest first) and write the page.
+    """Write a page that tells how models add, chapter by chapter; a selector changes the model.
 
-    About ten seconds a model, three for its row of the comparison, and ten for each of up to two explorers. ``n``
-    problems a probe, drawn with ``seed``.
+    Args:
+        names: names or paths, the first of which is shown first; :data:`DEFAULT` unless given.
+        n, seed: how many problems a probe looks at, and what draws them.
+
+    Cost: about half a minute per model.
 
     Raises:
         UserError: an unknown model, an empty zoo, or a page that cannot be written.
     """
-    names = list(names) or [name for name in models.zoo_names() if _suits(name)]
+    names = list(names) or [name for name in DEFAULT if name in zoo_names()]
     if not names:
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
-    for name in names:
-        models.load(name)  # so that a wrong name is said before any work
-    found = []
-    for name in (bar := tqdm(names, desc="probing", unit="model")):
-        bar.set_postfix_str(name)
-        found.append(gather(name, n, seed))
-    found.sort(key=lambda model: model.n_parameters)
-    beside = gather_beside([model.name for model in found], n, seed)
-    write_bytes_atomic(Path(out), render(found, beside).encode())
+    shown = [gather(name, n, seed) for name in names]  # so that a wrong name is said before any work
+    chapters = []
+    with tqdm(total=len(CHAPTERS) * len(shown), desc="asking", unit="chapter") as bar:
+        for chapter in CHAPTERS:
+            items = []
+            for model in shown:
+                bar.set_postfix_str(f"{chapter.anchor} of {model.name}")
+                if found := chapter.items(model):
+                    items.append((model.name, found))
+                bar.update()
+            if items:
+                chapters.append((chapter, items))
+    write_bytes_atomic(Path(out), _render(shown, chapters).encode())
 
 
-def _suits(name: str) -> bool:
-    """Whether a zoo entry is for the task whose questions the page asks, and small enough to be looked at whole."""
-    model = models.build(models.zoo.read_entry(name)["model"])
-    return isinstance(model.task, FixedWidthAddition) and sum(p.numel() for p in model.parameters()) <= SMALL
+def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
+    return _template().render(
+        names=[model.name for model in shown],
+        heads={model.name: head(model) for model in shown},
+        chapters=chapters,
+        style=Markup(stylesheet()),
+        script=Markup(script()),
+        plotlyjs=Markup(get_plotlyjs()),
+    )
 
 
-def render(found: Sequence[ModelFindings], beside: Beside) -> str:
-    """The page as text, with one inlined plotly.js and no other reference."""
+@cache
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("interp.site.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["figure"] = figure_html
-    page = environment.get_template("report.html.j2")
-    return page.render(
-        models=found,
-        beside=beside,
-        summary=summary(found),
-        views=step_views([model.name for model in found]),
-        style=Markup(style()),
-        plotlyjs=Markup(get_plotlyjs()),
-    )
+    return environment.get_template("report.html.j2")

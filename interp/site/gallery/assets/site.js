@@ -21,7 +21,9 @@
     const waiting = [...document.querySelectorAll(".drawing")].filter((box) => {
       const closed = box.closest("details:not([open])");
       if (closed) closed.addEventListener("toggle", () => draw(box), { once: true });
-      return !closed;
+      const hidden = box.closest("[hidden]");
+      if (hidden) hidden.addEventListener("shown", () => draw(box), { once: true });
+      return !closed && !hidden;
     });
     const next = () => {
       const box = waiting.shift();
@@ -103,6 +105,16 @@
     });
     apply();
   }
+
+  // On a page about several models one is shown at a time.
+  const which = document.querySelector("select.which");
+  which?.addEventListener("change", () => {
+    for (const part of document.querySelectorAll("[data-model]")) {
+      part.hidden = part.dataset.model !== which.value;
+      if (!part.hidden) part.dispatchEvent(new Event("shown"));
+    }
+    reachable();
+  });
 
   const table = document.querySelector("table.models");
   if (table) {

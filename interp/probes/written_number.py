@@ -1,0 +1,230 @@
+"""What attention writes, as one number: does the next digit's query see "own column, ten times, and the one before"?
+
+At the query of an answer digit, what all attention layers write into the residual stream has a first principal
+direction; ``s`` is its size along it. With digit sum t of the own column, digit sum t' of the previous column and the
+digit w written before (the query's own token), least squares gives
+
+    s = own t + previous (t' + w) + constant          ratio = own / previous
+
+In base B, column addition suggests ratio = B: s is then the number that two columns spell. Without the own column's
+part, in units of ``previous``,
+
+    bracket = (s - own t - constant) / previous       t' + w for exact sums: 2 w, or 2 w + B with a carry, or one less
+
+so that the carry shows next to the digit w that the query reads from itself. ``explained`` is the share of the
+variance of s, ``along`` the share of the variance of what attention writes that lies in that direction. The control is
+the same of an untrained copy.
+
+Limits. A direction and a line: what attention writes along others, or not additively, is in 1 - along and
+1 - explained. Columns of one problem are not independent: the interval resamples problems.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+
+from interp.core.controls import copies_to_draw
+from interp.core.model import HookedModel
+from interp.core.probe import OnPage, probe
+from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
+from interp.core.stats import widened
+from models.errors import UserError
+from models.tasks.algorithms import RIPPLE, column_layout
+
+RESAMPLES, SHOWN = 400, 3_000
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenNumber(Result):
+    """``ratio`` with its 95% interval ``low``, ``high``; ``explained`` and ``along`` as in the module, and those of an
+    untrained copy in ``untrained`` (None where there is nothing to draw).
+
+    ``points``: written, bracket and carry_in of up to 3,000 columns. ``apart``: the least distance, over written
+    digits, from the brackets without a carry to those with one; negative where they overlap.
+    """
+
+    model: str
+    base: int
+    ratio: float
+    low: float
+    high: float
+    explained: float
+    along: float
+    untrained: tuple[float, float] | None
+    points: xr.Dataset
+    apart: float
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        text = (
+            f"A digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}] times one of the "
+            f"previous column in what attention writes; that sum explains {self.explained:.4f} of its variance along "
+            f"the direction that has {self.along:.4f} of it"
+        )
+        if self.untrained is not None:
+            text += f" (untrained {self.untrained[0]:.4f} and {self.untrained[1]:.4f})"
+        between = f"{self.apart:.1f} digits apart" if self.apart > 0 else "not apart"
+        return f"{text}. Next to the digit written before, columns with and without a carry lie {between}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per quantity: value, low, high, control."""
+        explained, along = self.untrained or (np.nan, np.nan)
+        rows = [
+            ("own over previous column", self.ratio, self.low, self.high, np.nan),
+            ("variance of s explained", self.explained, np.nan, np.nan, explained),
+            ("variance along the direction", self.along, np.nan, np.nan, along),
+            ("carry apart", self.apart, np.nan, np.nan, np.nan),
+        ]
+        table = pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "untrained"])
+        return table.assign(n=self.provenance.n)
+
+
+def _adds_columns(model: HookedModel, task: Any) -> str:
+    try:
+        layout = column_layout(task)
+    except UserError:
+        return "its task does not add column by column"
+    return "" if len(layout) > 2 else "its task has no column between others"
+
+
+@probe(
+    "Is what attention writes one number, with the base as its weight?",
+    needs=[_adds_columns],
+    page=OnPage({"n": 1024}, most=1_000),
+)
+def written_number(
+    model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 2048, seed: int = 0
+) -> WrittenNumber:
+    """What attention writes at the queries of inner columns; see the module.
+
+    Args:
+        task: what the tokens mean; the model's own unless given.
+        problems: problems to look at; ``n`` are drawn with ``seed`` unless given, half of them rich in carries.
+
+    Cost: a forward pass of the problems, and one of an untrained copy.
+
+    Raises:
+        UserError: a task without columns, fewer than 8 problems, a model that writes one and the same everywhere.
+    """
+    task = resolve_task(model, task)
+    if why := _adds_columns(model, task):
+        raise UserError(f"{model_name(model)} cannot be asked: {why}.")
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    if len(sample.tokens) < 8:
+        raise UserError(f"A fit to columns needs at least 8 problems, not {len(sample.tokens)}.")
+    own = _Fit.of(model, task, sample)
+    if own is None:
+        raise UserError(
+            f"Attention of {model_name(model)} writes the same at every column: there is no number to read."
+        )
+    copies, _ = copies_to_draw((model,), 1, seed)
+    blank = _Fit.of(copies[0], task, sample) if copies else None
+    low, high = own.interval(seed)
+    return WrittenNumber(
+        model=model_name(model),
+        base=column_layout(task).base,
+        ratio=own.ratio,
+        low=low,
+        high=high,
+        explained=own.explained,
+        along=own.along,
+        untrained=None if blank is None else (blank.explained, blank.along),
+        points=own.points(seed),
+        apart=own.apart(),
+        provenance=sample.provenance,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """s and what explains it, [n, column]; ``weights``: own, previous, constant."""
+
+    s: Float[np.ndarray, "n column"]
+    design: Float[np.ndarray, "n column 3"]
+    written: Int[np.ndarray, "n column"]
+    carry: Int[np.ndarray, "n column"]
+    weights: Float[np.ndarray, "3"]
+    along: float
+
+    @classmethod
+    def of(cls, model: HookedModel, task: Any, sample: Sample) -> _Fit | None:
+        """None where attention writes one and the same everywhere."""
+        layout = column_layout(task)
+        variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
+        total = variables["digit_sum"]
+        inner = [k for k in range(1, len(layout)) if layout.operands[k] and total[:, k].max() > 0]
+        queries = [layout.queries[k] for k in inner]
+        out = _attention_out(model, sample.tokens, queries)
+        if not np.isfinite(out).all():
+            raise UserError("What attention writes is not a finite number: the model has diverged.")
+        centred = out - out.mean((0, 1))
+        flat = centred.reshape(-1, centred.shape[-1])
+        _, sizes, directions = np.linalg.svd(flat, full_matrices=False)
+        if sizes[0] <= 1e-6 * max(1.0, float(np.abs(out).max())) * np.sqrt(len(flat)):
+            return None
+        s = centred @ directions[0]
+        written = sample.tokens[:, queries].cpu().numpy()
+        below = total[:, [k - 1 for k in inner]] + written
+        design = np.stack((total[:, inner], below, np.ones_like(below)), -1).astype(float)
+        weights, *_ = np.linalg.lstsq(design.reshape(-1, 3), s.ravel(), rcond=None)
+        carry = variables["carry_in"][:, inner]
+        return cls(s, design, written, carry, weights, float(sizes[0] ** 2 / (sizes**2).sum()))
+
+    @property
+    def ratio(self) -> float:
+        return float(self.weights[0] / self.weights[1])
+
+    @property
+    def explained(self) -> float:
+        return float(1 - (self.s - self.design @ self.weights).var() / self.s.var())
+
+    @property
+    def bracket(self) -> Float[np.ndarray, "n column"]:
+        own, previous, constant = self.weights
+        return (self.s - constant - own * self.design[..., 0]) / previous
+
+    def apart(self) -> float:
+        found = []
+        for digit in np.unique(self.written):
+            with_carry, without = (self.bracket[(self.written == digit) & (self.carry == one)] for one in (1, 0))
+            if len(with_carry) and len(without):
+                found.append(with_carry.min() - without.max())
+        return float(min(found)) if found else float("nan")
+
+    def points(self, seed: int) -> xr.Dataset:
+        rows = np.random.default_rng(seed).permutation(self.s.size)[:SHOWN]
+        columns = {"written": self.written, "bracket": self.bracket, "carry_in": self.carry}
+        return xr.Dataset({name: ("point", value.ravel()[rows]) for name, value in columns.items()})
+
+    def interval(self, seed: int) -> tuple[float, float]:
+        """Of the ratio: problems resampled, each with its share of the normal equations."""
+        squares = np.einsum("ncx,ncy->nxy", self.design, self.design)
+        products = np.einsum("ncx,nc->nx", self.design, self.s)
+        n = len(self.s)
+        times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+        drawn = np.linalg.solve(np.einsum("rn,nxy->rxy", times, squares), (times @ products)[..., None])[..., 0]
+        low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
+        low, high = widened(self.ratio, low, high, n)
+        return float(low), float(high)
+
+
+@torch.no_grad()
+def _attention_out(
+    model: HookedModel, tokens: Int[torch.Tensor, "n pos"], queries: list[int]
+) -> Float[np.ndarray, "n column d_model"]:
+    """What all attention layers together write at the queries."""
+    names = [f"blocks.{layer}.hook_attn_out" for layer in range(model.cfg.n_layers)]
+    found = []
+    for batch in chunks(tokens, model):
+        _, cache = model.run_with_cache(batch, names_filter=names)
+        found.append(sum(cache[name][:, queries].double() for name in names).cpu())  # type: ignore[union-attr]
+    return torch.cat(found).numpy()

@@ -1,0 +1,303 @@
+"""The chapters of a report, in the order in which a model is understood.
+
+A chapter is a question and a function from a model to what answers it; an empty answer leaves the chapter out. Every
+sentence and figure is a probe's, so that the page says of any model what is true of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import torch
+from markupsafe import Markup
+
+import models
+from interp.compare.across import compare_models
+from interp.compare.compare import compare
+from interp.core.controls import copies_to_draw
+from interp.core.probe import find_probe
+from interp.core.problems import DIGIT_TOKENS
+from interp.papers.headlines import table as headlines
+from interp.probes.dynamics import training_dynamics
+from interp.probes.embeddings import circle_fit
+from interp.proofs import decision_curves
+from interp.proofs.certificate import Certificate
+from interp.proofs.stored import stored_certificate
+from interp.site.explorer import assets, static_view
+from interp.site.gallery import facts as say
+from interp.site.gallery.model_page import certificate_part, training_part
+from interp.site.gallery.probes import SMALL, chain_part, parameter_part
+from interp.site.gallery.render import commands, control, folded, paragraph, table
+from interp.site.pages import figure_data
+from models.errors import UserError
+from models.evaluation import margins, predict, teacher_forcing
+from models.registry import get_spec
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.two_digit import TwoDigitAddition
+
+HARDEST = "9999999999+1"  # the longest carry chain that there is
+ASKED = 5, 7  # the answer digit, and the token written before it, whose decision is drawn
+OTHER = "adder-456"  # next to which MicroAdders stand
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A model of the page. A probe looks at ``n`` problems, drawn with ``seed``."""
+
+    name: str
+    model: Any
+    n: int
+    seed: int
+
+    @cached_property
+    def entry(self) -> dict[str, Any] | None:
+        """What the zoo says of it."""
+        return models.zoo.read_entry(self.name) if self.name in models.zoo_names() else None
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        return None if self.entry is None else stored_certificate(self.name)
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def registered(self) -> str:
+        """The name of its architecture."""
+        return str(self.model.name_or_path)
+
+    @property
+    def learned(self) -> bool:
+        return get_spec(self.registered).recipe is not None
+
+
+@dataclass(frozen=True)
+class Chapter:
+    anchor: str
+    heading: str
+    answer: Callable[[Shown], list[Markup]]
+    about: str = ""
+
+    def items(self, shown: Shown) -> list[Markup]:
+        """What answers the question; nothing where a probe says that it does not apply."""
+        try:
+            return self.answer(shown)
+        except UserError:
+            return []
+
+
+def gather(name: str, n: int, seed: int) -> Shown:
+    """Raises UserError for a model that cannot be loaded."""
+    return Shown(name, models.load(name), n, seed)
+
+
+def head(shown: Shown) -> str:
+    """One sentence: what the model is, and how much of it is known."""
+    made = "trained" if shown.learned else "set by hand"
+    text = f"{shown.name} has {shown.parameters:,} free parameters, {made}, for {shown.model.task.name}."
+    if shown.entry is not None:
+        text += f" {say.score_words(shown.entry['score'])}."
+    return text
+
+
+def _asked(name: str, picture: str = "") -> Callable[[Shown], list[Markup]]:
+    """A registered probe's figure, whose caption is the finding; the whole sentence and the control are folded."""
+
+    def answer(shown: Shown) -> list[Markup]:
+        probe = find_probe(name)
+        if probe.why_not(shown.model):
+            return []
+        found = probe.answer(shown.model, n=shown.n, seed=shown.seed)
+        details = [paragraph(found.sentence())]
+        copies, _ = copies_to_draw((shown.model,), 1, shown.seed)
+        if probe.page is not None and probe.page.control and copies:
+            details.append(control(probe.answer(copies[0], n=shown.n, seed=shown.seed).sentence()))
+        return [figure_data(found.figure(picture)), folded("In one sentence", Markup("").join(details))]
+
+    return answer
+
+
+def _right(shown: Shown) -> list[Markup]:
+    known = []
+    if isinstance(shown.model.task, FixedWidthAddition | TwoDigitAddition):
+        known = list(chain_part(shown.model, None).items)
+    proof = [] if shown.certificate is None else list(certificate_part(shown.name, shown.certificate).items)
+    return [*proof, *known]
+
+
+def _steps(shown: Shown) -> list[Markup]:
+    twin = f"{shown.name}-by-hand"
+    pair = [shown.model, *([models.build(twin)] if twin in models.names() else [])]
+    return [assets(), static_view(pair, with_assets=False)]
+
+
+def _decision(shown: Shown) -> list[Markup]:
+    """The digits' arc, and which digit leads at every value of the number that attention writes."""
+    items = []
+    if shown.parameters <= SMALL:
+        items.append(figure_data(circle_fit(shown.model.W_E[:DIGIT_TOKENS]).figure()))
+    with contextlib.suppress(UserError):  # where attention depends on digits there is no one number
+        items.append(figure_data(decision_curves(shown.model, *ASKED).figure()))
+    return items
+
+
+@torch.no_grad()
+def _hardest(shown: Shown) -> list[Markup]:
+    """Digit by digit, the answer to the problem with the longest carry chain."""
+    task = shown.model.task
+    if not isinstance(task, FixedWidthAddition):
+        return []
+    problem = task.as_problems([HARDEST])
+    targets = task.targets(problem)
+    written = predict(shown.model, problem, method="greedy", task=task)
+    with teacher_forcing(shown.model, task) as logits_of:
+        logits = logits_of(problem)
+    lead = margins(logits, targets)[0]
+    second = logits.clone().scatter_(-1, targets[..., None], float("-inf")).argmax(-1)[0]
+    variables = {name: values[0].tolist() for name, values in task.variables(problem).items()}
+    rows = []
+    for column in range(len(variables["carry_in"])):
+        rows.append(
+            {
+                "answer digit": f"s{column}",
+                "digit sum": variables["digit_sum"][column],
+                "carry in": variables["carry_in"][column],
+                "right digit": int(targets[0, column]),
+                "written": int(written[0, column]),
+                "lead over the next token (logits)": round(float(lead[column]), 3),
+                "next token": _token(task, int(second[column])),
+            }
+        )
+    (answer,) = task.decode(written)
+    least = min(rows, key=lambda row: row["lead over the next token (logits)"])
+    key = "lead over the next token (logits)"
+    text = (
+        f"{HARDEST.replace('+', ' + ')} = {answer:,}. One carry runs through all ten columns. The right digit leads by "
+        f"least at {least['answer digit']}: {least[key]} logits over {least['next token']}. This is one problem, run "
+        "through the model."
+    )
+    return [paragraph(text), table(pd.DataFrame(rows))]
+
+
+def _token(task: Any, token: int) -> str:
+    return str(task.vocab[token]) if hasattr(task, "vocab") else str(token)
+
+
+def _account(shown: Shown) -> list[Markup]:
+    """What the model's algorithm is, by cause, and where its paper says otherwise."""
+    items = _asked("which_algorithm")(shown)
+    paper = {"MicroAdder": "microadder", "456-Parameter": "adder-456"}.get(str(get_spec(shown.registered).paper))
+    rows = [
+        {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
+        for row in (headlines(paper).of_kind("behaviour").rows if paper else ())
+        if row.label.startswith("differs") and (line := row.headline)
+    ]
+    if rows:
+        text = f"{len(rows)} of the paper's statements on what models do differ from what was measured:"
+        items += [paragraph(text), table(pd.DataFrame(rows))]
+    return items
+
+
+def _training(shown: Shown) -> list[Markup]:
+    if shown.entry is None:
+        return []
+    items = list(training_part(shown.name, shown.entry).items)
+    with contextlib.suppress(UserError):  # an entry without snapshots
+        found = training_dynamics(shown.name, n=min(shown.n, 256), n_per_length=50)
+        items += [figure_data(found.figure()), folded("In one sentence", paragraph(found.sentence()))]
+    return items
+
+
+def _beside(shown: Shown) -> list[Markup]:
+    """Next to its twin that was set by hand, and next to the other paper's adder, by the same questions."""
+    twin = f"{shown.name}-by-hand"
+    items, others = [], []
+    if twin in models.names():
+        others.append(models.build(twin))
+        pair = compare(shown.model, others[0], seed=shown.seed)
+        items += [figure_data(pair.figure()), folded("In one sentence", paragraph(pair.sentence()))]
+    if OTHER in models.zoo_names() and shown.name != OTHER:
+        others.append(models.load(OTHER))
+    if not others:
+        return items
+    found = compare_models([shown.model, *others], n=min(shown.n, 300), seed=shown.seed)
+    items += [paragraph(found.sentence()), figure_data(found.figure())]
+    return [*items, table(found.texts(), "Answers with intervals and controls")]
+
+
+def _numbers(shown: Shown) -> list[Markup]:
+    return list(parameter_part(shown.model).items) if 0 < shown.parameters <= SMALL else []
+
+
+def _again(shown: Shown) -> list[Markup]:
+    lines = [f"interp ask {shown.name}", f"interp explore {shown.name}", f"interp report {shown.name}"]
+    return [commands(["interp gallery", *lines])]
+
+
+CHAPTERS: Sequence[Chapter] = (
+    Chapter(
+        "right",
+        "Is it right, on every input?",
+        _right,
+        "A test set says how often a model is right on problems like those in it. A certificate is a proof about all "
+        "problems; anyone can check it again.",
+    ),
+    Chapter(
+        "steps",
+        "Step through an answer",
+        _steps,
+        "One problem is evidence of nothing but itself. Ablate a head or a neuron and see which digits change.",
+    ),
+    Chapter(
+        "columns",
+        "Which columns does each answer digit look at?",
+        _asked("attention_by_role"),
+        "A digit depends on the two digits of its own column and on the carry from the previous one. If the attention "
+        "scores of the two columns lie ln 10 apart, one unit of the own column weighs as much as ten of the previous.",
+    ),
+    Chapter(
+        "number",
+        "What does attention write?",
+        _asked("written_number"),
+        "If everything that attention writes lies along one direction, and the own column counts ten times, then it "
+        "writes one number: the decimal number that two columns spell. The carry can be read off next to the digit "
+        "that was written before.",
+    ),
+    Chapter(
+        "switches",
+        "Which neurons detect the carry?",
+        _asked("carry_units"),
+        "A column that adds up to ten or more writes its total less ten. Something has to switch there.",
+    ),
+    Chapter(
+        "digit",
+        "How does a number become a digit?",
+        _decision,
+        "Where the digits' embeddings lie on an arc, in order, an angle is a digit. The second figure has the lead of "
+        "each digit at every value of the number, with the ranges that inputs can reach drawn thick.",
+    ),
+    Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
+    Chapter(
+        "account",
+        "Which algorithm is it, and what does the paper say?",
+        _account,
+        "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
+        "before the query tells the two apart.",
+    ),
+    Chapter("training", "How did it come about in training?", _training),
+    Chapter(
+        "beside",
+        "What do other adders do?",
+        _beside,
+        "The same questions to a twin whose numbers were set by hand, where there is one, and to the adder of another "
+        "paper.",
+    ),
+    Chapter("parameters", "Every free number", _numbers),
+    Chapter("more", "Where to go next", _again),
+)
