@@ -40,21 +40,22 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 import models
+from interp.compare.heads import head_distances, total_variation
 from interp.compare.matching import match
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_interval, permutation_p
+from interp.core.sites import model_name
+from interp.core.stats import mean_intervals, permutation_p
 from interp.papers.position_coupling.keys import (
     HAND_BUILT_HEADS,
     ROLE_NAMES,
-    KeySets,
     draw_coupled,
     key_sets,
     resolve_coupled_task,
 )
-from interp.papers.position_coupling.patterns import CLIP, read_patterns
+from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
 from models.hand_built.coupled_addition import NAME
 from models.tasks.multi_addition import MultiOperandAddition
@@ -142,20 +143,13 @@ def role_masses(model: HookedModel, tokens: Any, keys: KeySets) -> tuple[Masses,
         total = mass.sum(-1, keepdims=True)
         mass = np.where(total > CLIP, mass / np.maximum(total, CLIP), np.nan)
         parts.append(mass.reshape(len(rows), -1, *mass.shape[3:]))
-        bos.append(rows[..., 0].mean(-1).reshape(len(rows), -1))
+        bos.append(rows[..., keys.resting].sum(-1).mean(-1).reshape(len(rows), -1))
     return np.concatenate(parts), np.concatenate(bos).mean(0).astype(np.float64)
 
 
 def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head reference"]:
-    """Total variation distance of every pair of heads, mean over targets."""
-    result = np.empty((len(masses), masses.shape[1], reference.shape[1]))
-    for other in range(reference.shape[1]):
-        rows = np.abs(masses - reference[:, None, other]).sum(-1) / 2
-        kept = ~np.isnan(rows)
-        count = kept.sum(-1)
-        # A head with everything on BOS has nothing in common.
-        result[..., other] = np.where(count, np.where(kept, rows, 0).sum(-1) / np.maximum(count, 1), 1.0)
-    return result
+    """Total variation distance of every pair of heads, mean over targets; 1 for a head with everything on BOS."""
+    return head_distances(masses, reference, total_variation)
 
 
 def compute_coupled_comparison(
@@ -187,45 +181,44 @@ def compute_coupled_comparison(
         raise UserError(f"Masses of {masses.shape} and {reference.shape} are not of the same problems and targets.")
     rng = np.random.default_rng(provenance.seed or 0)
     each = distances(masses, reference)
-    mean = each.mean(0)
+    mean, low, high = mean_intervals(each)
     pairs = match(mean)
-    matched = np.array([mean[head, other] for other, head in pairs])
-    low, high = np.empty_like(mean), np.empty_like(mean)
-    for place in np.ndindex(*mean.shape):
-        _, low[place], high[place] = mean_interval(each[(slice(None), *place)])
+    order, chosen = [other for other, _ in pairs], [head for _, head in pairs]
+    matched = mean[chosen, order]
     few, few_reference = masses[:_FEW], reference[:_FEW]
-    observed = _matched(distances(few, few_reference).mean(0))
-    shuffled = np.stack([_matched(distances(_shuffle_groups(few, rng), few_reference).mean(0)) for _ in range(draws)])
-    controls = [_matched(distances(copy, reference[: len(copy)]).mean(0)) for copy in untrained]
+    observed = _matched(few, few_reference)
+    shuffled = np.stack([_matched(_shuffle_groups(few, rng), few_reference) for _ in range(draws)])
+    controls = [_matched(copy, reference[: len(copy)]) for copy in untrained]
     control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
-    closer = lambda value, null: permutation_p(-float(value), -null) if controls else np.nan  # noqa: E731
+    nearer = lambda value, null: permutation_p(-value, -null) if controls else np.nan + value  # noqa: E731
     heads, others = list(head_names), list(reference_names)
-    order = [other for other, _ in pairs]
-    chosen = [head for _, head in pairs]
+    resting = (np.full(len(heads), np.nan), np.full(len(others), np.nan)) if bos is None else bos
     data: dict[str, Any] = {
         "head": [heads[head] for head in chosen],
         "distance": matched,
-        "low": [max(0.0, low[head, other]) for other, head in pairs],
-        "high": [min(1.0, high[head, other]) for other, head in pairs],
-        "bos": np.full(len(pairs), np.nan) if bos is None else bos[0][chosen],
-        "reference_bos": np.full(len(pairs), np.nan) if bos is None else bos[1][order],
+        "low": low[chosen, order].clip(min=0),
+        "high": high[chosen, order].clip(max=1),
+        "bos": resting[0][chosen],
+        "reference_bos": resting[1][order],
         "untrained": control.mean(0),
-        "p_untrained": [closer(value, control[:, i]) for i, value in enumerate(matched)],
+        "p_untrained": nearer(matched, control),
         "shuffled": shuffled.mean(0),
-        "p_shuffled": [permutation_p(-float(value), -shuffled[:, i]) for i, value in enumerate(observed)],
+        "p_shuffled": permutation_p(-observed, -shuffled),
     }
     total = {
         "distance": float(matched.mean()),
         "untrained": float(control.mean()),
-        "p_untrained": closer(matched.mean(), control.mean(1)),
+        "p_untrained": float(nearer(matched.mean(), control.mean(1))),
         "shuffled": float(shuffled.mean()),
-        "p_shuffled": permutation_p(-float(observed.mean()), -shuffled.mean(1)),
+        "p_shuffled": permutation_p(-observed.mean(), -shuffled.mean(1)),
         "random pairing": float(np.mean(_random_pairings(mean, rng))),
     }
-    axes = ("head", "reference")
     table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
     return CoupledComparison(
-        xr.Dataset({k: (axes, v) for k, v in table.items()}, coords={"head": heads, "reference": others}),
+        xr.Dataset(
+            {name: (("head", "reference"), values) for name, values in table.items()},
+            coords={"head": heads, "reference": others},
+        ),
         xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
         total,
         _profile(masses, heads),
@@ -241,7 +234,9 @@ def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
     )
 
 
-def _matched(distance: Float[np.ndarray, "head reference"]) -> Float[np.ndarray, " pair"]:
+def _matched(masses: Masses, reference: Masses) -> Float[np.ndarray, " pair"]:
+    """Distances of the pairs that are matched."""
+    distance = distances(masses, reference).mean(0)
     return np.array([distance[head, other] for other, head in match(distance)])
 
 
@@ -302,16 +297,14 @@ def coupled_comparison(
     other, other_bos = role_masses(reference, sample.tokens, keys)
     few = sample.tokens[:_FEW]
     controls = [role_masses(control, few, keys)[0] for control in untrained_models(model, untrained, 39, seed)]
-    label = lambda m: [f"L{i}H{h}" for i in range(m.cfg.n_layers) for h in range(m.cfg.n_heads)]  # noqa: E731
-    built = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
-    named = [str(getattr(m, "name_or_path", None) or type(m).__name__) for m in (model, reference)]
+    label = lambda m: [f"L{i}H{h}" for i, h in np.ndindex(m.cfg.n_layers, m.cfg.n_heads)]  # noqa: E731
     return compute_coupled_comparison(
         masses,
         other,
         sample.provenance,
         label(model),
-        built if constructed else label(reference),
+        [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()] if constructed else label(reference),
         (bos, other_bos),
         controls,
-        (named[0], "the construction" if constructed else named[1]),
+        (model_name(model), "the construction" if constructed else model_name(reference)),
     )

@@ -49,7 +49,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
         "{y} as {x}: overlap {z:.3f}; shuffled tokens below {shuffled:.3f} (97.5%), p = {p:.3f}",
         shuffled=shuffled, p=p_value,
     )  # fmt: skip
-    names = [ROLE_NAMES[role] for role in roles]
+    names = [ROLE_NAMES.get(role, role) for role in roles]
     layer = cells(overlap, names, [f"L{i}H{h}" for i, h in heads], text=text, bar="overlap", gap=3, **said)
     frames = [
         frame(roles.index(role), row, theme.ORANGE)
@@ -57,7 +57,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
         if (role := plays[head]) is not None
     ]
     counts = {role: sum(value == role for value in plays.values()) for role in roles}
-    found = ", ".join(f"{count} {ROLE_NAMES[role]}" for role, count in counts.items() if count)
+    found = ", ".join(f"{count} {name}" for name, count in zip(names, counts.values(), strict=True) if count)
     title = f"Roles of {len(heads)} heads: {found or 'none'}"
     none = sum(value is None for value in plays.values())
     if found and none:

@@ -12,9 +12,9 @@ from interp.core.results import Provenance
 from interp.papers.position_coupling.causal import compute_pattern_substitution
 from interp.papers.position_coupling.comparison import GROUPS, distances, match, role_groups, role_masses
 from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, key_sets
-from interp.papers.position_coupling.patterns import read_patterns
 from interp.papers.position_coupling.roles import compute_head_roles
 from interp.papers.position_coupling.writes import compute_head_writes
+from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.weight_maps import DenseWeights
