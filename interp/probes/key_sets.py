@@ -1,8 +1,8 @@
 """Sets of keys that attention is measured against, and what is said of a row of a pattern.
 
 A key set has a name (a role) and says for every target which keys belong to it: :func:`keys_by_role` takes the roles
-that any task gives its positions, :func:`key_sets` those that a function names. For one row p (a head's weights over the
-keys of one prediction), with keys such as BOS apart, where a head rests, and for the set S,
+that any task gives its positions, :func:`key_sets` those that a function names. For one row p (a head's weights over
+the keys of one prediction), with keys such as BOS apart, where a head rests, and for the set S,
 
     share[S]    sum of p over S
     bos         p on the resting keys

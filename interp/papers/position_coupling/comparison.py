@@ -62,7 +62,7 @@ from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")
 _PAIRINGS = 720
-_FEW = 64  # problems for the null of shuffled groups
+_FEW, _DRAWS = 64, 199  # problems and draws of the null of shuffled groups
 Masses = Float[np.ndarray, "n head target group"]
 
 
@@ -152,82 +152,6 @@ def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head re
     return head_distances(masses, reference, total_variation)
 
 
-def compute_coupled_comparison(
-    masses: Masses,
-    reference: Masses,
-    provenance: Provenance,
-    head_names: Sequence[str],
-    reference_names: Sequence[str],
-    bos: tuple[Float[np.ndarray, " head"], Float[np.ndarray, " reference"]] | None = None,
-    untrained: Sequence[Masses] = (),
-    names: tuple[str, str] = ("model", "hand-built"),
-    draws: int = 199,
-) -> CoupledComparison:
-    """Distances, matching and nulls from masses by group.
-
-    Args:
-        masses, reference: the two models' rows in role coordinates, on the same problems.
-        provenance: what the problems are; its seed also draws the nulls.
-        head_names, reference_names: names of the heads.
-        bos: mean weight on BOS of the heads of both.
-        untrained: masses of control models.
-        names: what the two models are called.
-        draws: of shuffled groups.
-
-    Raises:
-        UserError: rows of different problems.
-    """
-    if masses.shape[0] != reference.shape[0] or masses.shape[2:] != reference.shape[2:]:
-        raise UserError(f"Masses of {masses.shape} and {reference.shape} are not of the same problems and targets.")
-    rng = np.random.default_rng(provenance.seed or 0)
-    each = distances(masses, reference)
-    mean, low, high = mean_intervals(each)
-    pairs = match(mean)
-    order, chosen = [other for other, _ in pairs], [head for _, head in pairs]
-    matched = mean[chosen, order]
-    few, few_reference = masses[:_FEW], reference[:_FEW]
-    observed = _matched(few, few_reference)
-    shuffled = np.stack([_matched(_shuffle_groups(few, rng), few_reference) for _ in range(draws)])
-    controls = [_matched(copy, reference[: len(copy)]) for copy in untrained]
-    control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
-    nearer = lambda value, null: permutation_p(-value, -null) if controls else np.nan + value  # noqa: E731
-    heads, others = list(head_names), list(reference_names)
-    resting = (np.full(len(heads), np.nan), np.full(len(others), np.nan)) if bos is None else bos
-    data: dict[str, Any] = {
-        "head": [heads[head] for head in chosen],
-        "distance": matched,
-        "low": low[chosen, order].clip(min=0),
-        "high": high[chosen, order].clip(max=1),
-        "bos": resting[0][chosen],
-        "reference_bos": resting[1][order],
-        "untrained": control.mean(0),
-        "p_untrained": nearer(matched, control),
-        "shuffled": shuffled.mean(0),
-        "p_shuffled": permutation_p(-observed, -shuffled),
-    }
-    total = {
-        "distance": float(matched.mean()),
-        "untrained": float(control.mean()),
-        "p_untrained": float(nearer(matched.mean(), control.mean(1))),
-        "shuffled": float(shuffled.mean()),
-        "p_shuffled": permutation_p(-observed.mean(), -shuffled.mean(1)),
-        "random pairing": float(np.mean(_random_pairings(mean, rng))),
-    }
-    table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
-    return CoupledComparison(
-        xr.Dataset(
-            {name: (("head", "reference"), values) for name, values in table.items()},
-            coords={"head": heads, "reference": others},
-        ),
-        xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
-        total,
-        _profile(masses, heads),
-        _profile(reference, others),
-        names,
-        provenance,
-    )
-
-
 def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
     return xr.DataArray(
         np.nanmean(masses, (0, 2)), dims=("head", "group"), coords={"head": heads, "group": list(GROUPS)}
@@ -295,16 +219,55 @@ def coupled_comparison(
     resolve_coupled_task(reference, task)
     masses, bos = role_masses(model, sample.tokens, keys)
     other, other_bos = role_masses(reference, sample.tokens, keys)
-    few = sample.tokens[:_FEW]
-    controls = [role_masses(control, few, keys)[0] for control in untrained_models(model, untrained, 39, seed)]
-    label = lambda m: [f"L{i}H{h}" for i, h in np.ndindex(m.cfg.n_layers, m.cfg.n_heads)]  # noqa: E731
-    return compute_coupled_comparison(
-        masses,
-        other,
-        sample.provenance,
-        label(model),
-        [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()] if constructed else label(reference),
-        (bos, other_bos),
-        controls,
+    untrained = untrained_models(model, untrained, 39, seed)
+    copies = [role_masses(control, sample.tokens[:_FEW], keys)[0] for control in untrained]
+    heads, others = (
+        [f"L{i}H{h}" for i, h in np.ndindex(each.cfg.n_layers, each.cfg.n_heads)] for each in (model, reference)
+    )
+    if constructed:
+        others = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
+    rng = np.random.default_rng(sample.provenance.seed or 0)
+    each = distances(masses, other)
+    mean, low, high = mean_intervals(each)
+    pairs = match(mean)
+    order, chosen = [other for other, _ in pairs], [head for _, head in pairs]
+    matched = mean[chosen, order]
+    few, few_reference = masses[:_FEW], other[:_FEW]
+    observed = _matched(few, few_reference)
+    shuffled = np.stack([_matched(_shuffle_groups(few, rng), few_reference) for _ in range(_DRAWS)])
+    controls = [_matched(copy, other[: len(copy)]) for copy in copies]
+    control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
+    nearer = lambda value, null: permutation_p(-value, -null) if controls else np.nan + value  # noqa: E731
+    data: dict[str, Any] = {
+        "head": [heads[head] for head in chosen],
+        "distance": matched,
+        "low": low[chosen, order].clip(min=0),
+        "high": high[chosen, order].clip(max=1),
+        "bos": bos[chosen],
+        "reference_bos": other_bos[order],
+        "untrained": control.mean(0),
+        "p_untrained": nearer(matched, control),
+        "shuffled": shuffled.mean(0),
+        "p_shuffled": permutation_p(-observed, -shuffled),
+    }
+    total = {
+        "distance": float(matched.mean()),
+        "untrained": float(control.mean()),
+        "p_untrained": float(nearer(matched.mean(), control.mean(1))),
+        "shuffled": float(shuffled.mean()),
+        "p_shuffled": permutation_p(-observed.mean(), -shuffled.mean(1)),
+        "random pairing": float(np.mean(_random_pairings(mean, rng))),
+    }
+    table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
+    return CoupledComparison(
+        xr.Dataset(
+            {name: (("head", "reference"), values) for name, values in table.items()},
+            coords={"head": heads, "reference": others},
+        ),
+        xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
+        total,
+        _profile(masses, heads),
+        _profile(other, others),
         (model_name(model), "the construction" if constructed else model_name(reference)),
+        sample.provenance,
     )

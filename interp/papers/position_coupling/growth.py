@@ -88,49 +88,6 @@ class AttendedGrowth(Result):
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
 
-def compute_attended_growth(
-    operands: Sequence[int],
-    counts: Float[np.ndarray, "operands n unit measure"],
-    units: Sequence[str],
-    needed: Sequence[float],
-    exact: Sequence[float],
-    digits: int,
-    provenance: Provenance,
-    untrained: Float[np.ndarray, "operands measure"] | None = None,
-) -> AttendedGrowth:
-    """Slopes from counts.
-
-    Args:
-        operands: numbers of operands, at least three.
-        counts: tokens of each problem (mean over targets), by unit and measure.
-        units: their names.
-        needed: tokens that the algorithm needs.
-        exact: exact match.
-        untrained: mean counts of control heads.
-    """
-    intervals = mean_intervals(np.moveaxis(counts, 1, 0))
-    data: dict[str, Any] = {
-        measure + suffix: (("operands", "unit"), values[..., place])
-        for place, measure in enumerate(MEASURES)
-        for suffix, values in zip(("", "_low", "_high"), intervals, strict=True)
-    }
-    data |= {"needed": ("operands", list(needed)), "exact": ("operands", list(exact))}
-    names = ("slope", "low", "high", "intercept")
-    fits: dict[str, Any] = {
-        name: (("unit", "measure"), values)
-        for name, values in zip(names, fit_slope(operands, intervals[0]), strict=True)
-    }
-    control = np.full(len(MEASURES), np.nan) if untrained is None else fit_slope(operands, untrained)[0]
-    fits["untrained"] = (("unit", "measure"), np.broadcast_to(control, (len(units), len(MEASURES))))
-    coords: dict[str, Any] = {"unit": list(units)}
-    return AttendedGrowth(
-        xr.Dataset(data, coords=coords | {"operands": list(operands)}),
-        xr.Dataset(fits, coords=coords | {"measure": list(MEASURES)}),
-        digits,
-        provenance,
-    )
-
-
 def _signed(value: Any) -> str:
     return f"{round(float(value), 2) + 0.0:+.2f}"
 
@@ -200,14 +157,25 @@ def attended_growth(
         needed.append(float(keys.member[0].sum(-1)[keys.defined[0]].mean()))
         exact.append(score(model, problems, task=shaped).accuracy)
         beside.append([count_attended(control, tokens[:16], keys)[:, :-1].mean((0, 1)) for control in controls])
-    units = [f"L{layer}H{head}" for layer, head in np.ndindex(model.cfg.n_layers, model.cfg.n_heads)]
-    return compute_attended_growth(
-        sizes,
-        np.stack(counts),
-        [*units, "any head"],
-        needed,
-        exact,
+    heads = [f"L{layer}H{head}" for layer, head in np.ndindex(model.cfg.n_layers, model.cfg.n_heads)]
+    intervals = mean_intervals(np.stack(counts, 1))  # [operands, unit, measure] each
+    table: dict[str, Any] = {"needed": ("operands", needed), "exact": ("operands", exact)}
+    for place, measure in enumerate(MEASURES):
+        for suffix, values in zip(("", "_low", "_high"), intervals, strict=True):
+            table[measure + suffix] = (("operands", "unit"), values[..., place])
+    names = ("slope", "low", "high", "intercept")
+    fits = xr.Dataset(
+        {
+            name: (("unit", "measure"), values)
+            for name, values in zip(names, fit_slope(sizes, intervals[0]), strict=True)
+        },
+        coords={"unit": [*heads, "any head"], "measure": list(MEASURES)},
+    )
+    control = fit_slope(sizes, np.mean(beside, 1))[0] if controls else np.full(len(MEASURES), np.nan)
+    fits["untrained"] = xr.DataArray(control, dims="measure").broadcast_like(fits.slope)
+    return AttendedGrowth(
+        xr.Dataset(table, coords={"unit": [*heads, "any head"], "operands": sizes}),
+        fits,
         length,
         Provenance(n, seed, f"problems of T_A({length}, m) for each m"),
-        np.mean(beside, 1) if controls else None,
     )
