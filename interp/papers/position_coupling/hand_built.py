@@ -79,35 +79,21 @@ class GridCell:
 
 @dataclass(frozen=True)
 class HandBuiltGrid:
-    """All cells, in the order of the grid; ``settings``: largest shape, problems of each, and the seed."""
+    """The study's data: ``settings`` (largest shape, problems of each, seed) and a row a shape, in the grid's order."""
 
     settings: Mapping[str, Any]
-    cells: tuple[GridCell, ...]
+    cells: pd.DataFrame
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> HandBuiltGrid:
-        """From the study's data."""
-        cells = (GridCell(**dict(zip(data["cell"], cell, strict=True))) for cell in data["cells"])
-        return cls(data["settings"], tuple(cells))
-
-    @property
-    def problems(self) -> int:
-        return sum(cell.problems for cell in self.cells)
-
-    @property
-    def correct(self) -> int:
-        return sum(cell.correct for cell in self.cells)
-
-    @property
-    def min_margin(self) -> float:
-        return min(cell.min_margin for cell in self.cells)
+        return cls(data["settings"], pd.DataFrame(data["cells"], columns=data["cell"]))
 
     def sentence(self) -> str:
-        s, predictions = self.settings, sum(cell.predictions for cell in self.cells)
+        s, sums = self.settings, self.cells.sum()
         return (
-            f"{self.correct:,} of {self.problems:,} problems right on {len(self.cells)} shapes "
+            f"{sums.correct:,.0f} of {sums.problems:,.0f} problems right on {len(self.cells)} shapes "
             f"(1 to {s['max_operands']} operands of 1 to {s['max_digits']} digits, {s['problems']} a shape, "
-            f"{predictions:,} predicted tokens); smallest logit margin {self.min_margin:.4f}. "
+            f"{sums.predictions:,.0f} predicted tokens); smallest logit margin {self.cells.min_margin.min():.4f}. "
             f"Sampled, seed {s['seed']}."
         )
 

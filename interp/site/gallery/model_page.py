@@ -202,7 +202,8 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
         from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
 
         grid, proof = load_grid(), load_certified_grids()["rounded"]
-        row = replace(row, score=f"{grid.correct:,} of {grid.problems:,}", share=grid.correct / grid.problems)
+        right, tried = (int(grid.cells[column].sum()) for column in ("correct", "problems"))
+        row = replace(row, score=f"{right:,} of {tried:,}", share=right / tried)
         row = replace(row, rung="certified with rounding")
         made = ["python -m interp.proofs.coupled_grid", "interp reproduce position-coupling:hand-built --size paper"]
         items = [paragraph(proof.sentence()), paragraph(grid.sentence()), commands(made)]

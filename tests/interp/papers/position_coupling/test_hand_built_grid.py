@@ -46,17 +46,17 @@ def test_grid_problems_are_valid_and_include_all_nines():
 
 def test_the_stored_grid_is_complete_and_without_a_wrong_answer():
     grid = load_grid()
-    shapes = {(cell.operands, cell.digits) for cell in grid.cells}
-    assert shapes == {(m, n) for m in range(1, 31) for n in range(1, 31)}
-    assert all(cell.problems == cell.correct >= 100 for cell in grid.cells)
-    assert 0.99 < grid.min_margin <= 1.0
-    assert f"{grid.correct:,} of {grid.problems:,}" in grid.sentence()
+    cells = grid.cells
+    assert set(zip(cells.operands, cells.digits, strict=True)) == {(m, n) for m in range(1, 31) for n in range(1, 31)}
+    assert (cells.problems == cells.correct).all() and (cells.problems >= 100).all()
+    assert 0.99 < cells.min_margin.min() <= 1.0
+    assert f"{cells.correct.sum():,} of {cells.problems.sum():,}" in grid.sentence()
 
 
 def test_a_stored_cell_is_reproduced(model):
     grid = load_grid()
-    stored = {(cell.operands, cell.digits): cell for cell in grid.cells}[6, 4]
-    again = run_cell(model, grid_problems(6, 4, stored.problems, grid.settings["seed"]))
+    stored = grid.cells[(grid.cells.operands == 6) & (grid.cells.digits == 4)].iloc[0]
+    again = run_cell(model, grid_problems(6, 4, int(stored.problems), grid.settings["seed"]))
     assert (again.correct, again.predictions) == (stored.correct, stored.predictions)
     assert again.min_margin == pytest.approx(stored.min_margin, abs=1e-3)
 
