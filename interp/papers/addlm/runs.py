@@ -60,7 +60,8 @@ class LossRow:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> LossRow:
-        return cls(**row | {"steps": tuple(row["steps"]), "losses": tuple(row["losses"])})
+        numbers: dict[str, Any] = {name: tuple(row[name]) for name in ("steps", "losses")}
+        return cls(**row | numbers)
 
 
 @cache

@@ -18,6 +18,8 @@ does not rest: less than 90% of its attention is on BOS there.
 
 Limits. A pattern says where a head looks, not what it does with it: :mod:`interp.papers.position_coupling.causal` asks
 that. At targets where a role is not defined anything is allowed. Sampled, teacher-forced, ids from 1.
+
+Any other task's heads can be asked with ``keys``: the same measures, by the roles that the task gives its positions.
 """
 
 from __future__ import annotations
