@@ -43,7 +43,7 @@ from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_tokens, draw, resolve_task
 from interp.core.sites import model_name
-from interp.core.stats import mean_interval, permutation_p
+from interp.core.stats import mean_intervals, permutation_p
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -109,11 +109,9 @@ def compare(
     controls = [_measure(*((_side(copy, at), right) if of_a else (left, _side(copy, at)))) for copy in copies]
 
     distance = head_distances(left.reading.roles, right.reading.roles)
-    low, high = np.empty(distance.shape[1:]), np.empty(distance.shape[1:])
-    for place in np.ndindex(*low.shape):
-        _, low[place], high[place] = mean_interval(distance[(slice(None), *place)])
+    names_of = ("distance", "low", "high")
     heads = xr.Dataset(
-        {k: (("a", "b"), v) for k, v in (("distance", distance.mean(0)), ("low", low), ("high", high))},
+        {name: (("a", "b"), values) for name, values in zip(names_of, mean_intervals(distance), strict=True)},
         coords={"a": left.reading.heads, "b": right.reading.heads},
     ).clip(0, 1)
     fixed = "b" if of_a else "a"

@@ -12,8 +12,12 @@ that rests there is far from one that rests elsewhere (:func:`interp.coupled_com
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
+
+from interp.probes.key_sets import known_mean
 
 Roles = Float[np.ndarray, "n head target role"]
 
@@ -29,12 +33,22 @@ def js_distance(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row ro
     return np.sqrt(((divergence(p) + divergence(q)) / 2).clip(0, 1))
 
 
-def head_distances(left: Roles, right: Roles) -> Float[np.ndarray, "n left right"]:
-    """Distance of every pair of heads on every problem, mean over targets."""
-    pairs = [
-        [js_distance(left[:, i], right[:, j]).mean(-1) for j in range(right.shape[1])] for i in range(left.shape[1])
-    ]
-    return np.moveaxis(np.array(pairs), -1, 0)
+def total_variation(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
+    """Total variation distance of distributions over the last axis, in [0, 1]."""
+    return np.abs(p - q).sum(-1) / 2
+
+
+def head_distances(
+    left: Roles, right: Roles, distance: Callable[..., np.ndarray] = js_distance
+) -> Float[np.ndarray, "n left right"]:
+    """Distance of every pair of heads on every problem, mean over targets.
+
+    A row that is missing (NaN) does not count; heads without a row in common have nothing in common: 1.
+    """
+    found = np.empty((len(left), left.shape[1], right.shape[1]))
+    for i, j in np.ndindex(*found.shape[1:]):
+        found[:, i, j] = known_mean(distance(left[:, i], right[:, j]))
+    return np.nan_to_num(found, nan=1.0)
 
 
 def shuffled_roles(roles: Roles, rng: np.random.Generator) -> Roles:

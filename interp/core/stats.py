@@ -96,6 +96,18 @@ def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> 
     return mean, mean - half, mean + half
 
 
+def mean_intervals(
+    values: Float[np.ndarray, "n *cell"], confidence: float = 0.95
+) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
+    """:func:`mean_interval` over the first axis, cell by cell; values that are missing (NaN) do not count."""
+    found = np.full((3, *values.shape[1:]), np.nan)
+    for cell in np.ndindex(*values.shape[1:]):
+        column = values[(slice(None), *cell)]
+        if len(kept := column[~np.isnan(column)]):
+            found[(slice(None), *cell)] = mean_interval(kept, confidence)
+    return found[0], found[1], found[2]
+
+
 LEAST_DF = 0.1  # degrees of freedom where one cluster holds nearly all rows: the interval is then nearly [0, 1]
 
 
@@ -172,10 +184,14 @@ def bootstrap_interval(
     return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
 
 
-def permutation_p(observed: float, null: Float[np.ndarray, " draw"]) -> float:
-    """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1)."""
-    slack = 1e-12 * max(1.0, abs(observed))  # the observation itself, recomputed, must not count as smaller
-    return (1 + int((null >= observed - slack).sum())) / (len(null) + 1)
+def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
+    """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1).
+
+    An array of observations [*cell] gives one share a cell.
+    """
+    slack = 1e-12 * np.maximum(1.0, np.abs(observed))  # the observation itself, recomputed, must not count as smaller
+    p = (1 + (null >= observed - slack).sum(0)) / (len(null) + 1)
+    return p if np.ndim(p) else float(p)
 
 
 def auroc(

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,10 +36,11 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import chunks, digit_tokens, draw, resolve_task
+from interp.core.problems import digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
+from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 
 POSITION_ONLY = 1e-5  # largest standard deviation over inputs that float32 rounding of the norms can cause
@@ -350,23 +350,9 @@ def attention_by_role(
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed)
     queries = list(task.query_positions)
-    layers = range(model.cfg.n_layers)
-
-    def patterns() -> Iterable[np.ndarray]:
-        for tokens in chunks(sample.tokens, model):
-            rows: dict[int, np.ndarray] = {}
-
-            def keep(pattern: torch.Tensor, hook: Any, layer: int, into: dict[int, np.ndarray]) -> None:
-                into[layer] = pattern[:, :, queries].float().cpu().numpy()
-
-            hooks = [(f"blocks.{layer}.attn.hook_pattern", partial(keep, layer=layer, into=rows)) for layer in layers]
-            with torch.no_grad():
-                model.run_with_hooks(tokens, return_type=None, fwd_hooks=hooks)
-            yield np.stack([rows[layer] for layer in layers], 1)
-
     length = sample.tokens.shape[1]
     return compute_attention_by_role(
-        patterns(),
+        read_patterns(model, sample.tokens, queries),
         [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
         [role.label for role in task.target_roles],
         [role.label for role in task.roles][:length],

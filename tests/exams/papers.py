@@ -12,7 +12,7 @@ from interp.papers.position_coupling.comparison import CoupledComparison
 from interp.papers.position_coupling.errors import FirstErrors
 from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.named_stream import NamedStream
-from interp.papers.position_coupling.writes import HeadWrites
+from interp.probes.head_writes import HeadWrites
 from interp.probes.heatmaps.grid import ExactMatchGrid
 from interp.probes.heatmaps.offset_sweeps import OffsetSweep
 from tests.exams.coupled_subjects import (

@@ -14,7 +14,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformer_lens import patching
 
 import models
-from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
+from interp.core.operand_problems import grid_problems
+from interp.papers.position_coupling.hand_built import run_cell
 from models.errors import UserError
 from models.hand_built.construction import codes
 from models.hand_built.coupled_addition import HandBuiltOptions

@@ -13,7 +13,7 @@ import pandas as pd
 
 import models
 from interp.core.sections import Page, Section
-from interp.papers.addlm.multiplications import count_multiplications
+from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.accuracy import accuracy_by_chain
@@ -78,13 +78,13 @@ def accuracy_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 def multiplication_table() -> pd.DataFrame:
     """Multiplications of one forward pass of each pair of twins, part by part."""
-    rows = []
+    tables = []
     for what in ADDERS:
-        ours, twin = (count_multiplications(models.build(f"addlm-adder-{what}{kind}")) for kind in KINDS)
-        for part, n in ours.products.items():
-            rows.append((what, part, twin.products[part], n))
-        rows.append((what, f"total ({ours.share_removed(twin):.1%} fewer)", twin.total, ours.total))
-    return pd.DataFrame(rows, columns=["adder", "part", "float twin", "AddLM"])
+        table = beside_twin(f"addlm-adder-{what}").rename(columns={"float": "float twin"})
+        twin, ours = table.iloc[-1][["float twin", "AddLM"]]
+        tables.append(table.replace({"part": {"all": f"total ({1 - ours / twin:.1%} fewer)"}}))
+        tables[-1].insert(0, "adder", what)
+    return pd.concat(tables, ignore_index=True)
 
 
 @study("addlm:adder", "Adders in AddLM's algebra")

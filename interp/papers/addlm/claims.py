@@ -8,9 +8,8 @@ from __future__ import annotations
 import pandas as pd
 import torch
 
-import models
 from interp.core.sections import Page, Section, records
-from interp.papers.addlm.multiplications import count_multiplications
+from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.headlines import Headlines, table
 from interp.papers.studies import Settings, study
 from models.addlm import TOP_K, model_name
@@ -27,14 +26,6 @@ LONG = 4096  # tokens, in the paper's open questions
 def claims_table(found: Headlines | None = None) -> pd.DataFrame:
     """Claim, printed number, ours, verdict and remarks, one row each. Nothing is trained or drawn from the text."""
     return (found or table("addlm")).to_dataframe()[["claim", "printed", "ours", "verdict", "remarks"]]
-
-
-def products_table() -> pd.DataFrame:
-    """Multiplications of a forward pass over 128 characters, part by part."""
-    ours, twin = (count_multiplications(models.build(model_name("0.8m", suffix))) for suffix in ("", "-float"))
-    counts = pd.DataFrame({"float": twin.products, "AddLM": ours.products})
-    counts.loc["all"] = counts.sum()
-    return counts.rename_axis("part").reset_index()
 
 
 def counts() -> pd.DataFrame:
@@ -63,7 +54,7 @@ def counts() -> pd.DataFrame:
 @study("addlm:claims", "AddLM's claims")
 def claims(settings: Settings) -> Page | None:
     """The table of claims, from stored losses and counts."""
-    found, products, counted = table("addlm"), products_table(), counts()
+    found, products, counted = table("addlm"), beside_twin(model_name("0.8m")), counts()
     sections = [
         Section("Claims and measurements", TEXT, tables=[claims_table(found)]),
         Section("Multiplications", "Of one forward pass over 128 characters, by part.", tables=[products]),

@@ -11,19 +11,13 @@ from typing import Any
 import pandas as pd
 
 import models
+from interp.core.results import Result
 from interp.core.sections import Page, Section
 from interp.papers.addlm.heads import HeadTable, head_table
-from interp.papers.addlm.patching import CORRUPTIONS, PatchingCheck, check_patching
+from interp.papers.addlm.patching import CORRUPTIONS, check_patching
 from interp.papers.addlm.runs import seed_run
 from interp.papers.addlm.scores import ScoreReading, read_scores
-from interp.papers.addlm.weights import (
-    IntegerCircuits,
-    TernaryTraining,
-    ValueComposition,
-    integer_circuits,
-    ternary_training,
-    value_composition,
-)
+from interp.papers.addlm.weights import integer_circuits, ternary_training, value_composition
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, train_all
 from interp.papers.studies.tables import show_tables
@@ -105,9 +99,43 @@ def inside(settings: Settings) -> Page | None:
         for corruption in CORRUPTIONS:
             settings.say(f"Patching {m.name_or_path}, {corruption} ...")
             checks.append(check_patching(m, few, right, source, corruption))
-    weights = {ADDLM: which, FLOAT: which_twin}
-    found = Found(model, weights, circuits, composition, training, heads, scores, checks)
-    return Page(TITLE, found.sections(), found.data())
+    patching = pd.concat(
+        [check.to_dataframe().assign(**{"corrupted by": check.corruption, "model": check.model}) for check in checks],
+        ignore_index=True,
+    )
+    patching = patching[["model", "corrupted by", *patching.columns[:-2]]]
+    weights, packing = {ADDLM: which, FLOAT: which_twin}, packing_table(model)
+    said = [result.sentence() for result in (circuits, composition, *heads, scores, training, *checks)]
+    sections = [
+        Section("Which weights", "\n\n".join(f"{name}: {kind}." for name, kind in weights.items())),
+        Section("Storage", "Embeddings, head and norms stay in float32.", tables=[packing]),
+        Section(
+            "Circuits of integers",
+            "\n\n".join((CIRCUITS, *said[:2])),
+            tables=[circuits.to_dataframe()],
+            figures=[composition.figure(), circuits.figure()],
+        ),
+        Section("Heads", HEADS, tables=[_points(heads[0])], figures=[result.figure() for result in heads]),
+        Section("Scores", SCORES, tables=[_points(scores)], figures=[scores.figure()]),
+        Section("Ternary weights over training", TRAINING, figures=[training.figure()]),
+        Section(
+            "Attribution patching against patching",
+            "\n\n".join((PATCHING, *said[-len(checks) :])),
+            tables=[patching],
+            figures=[check.figure() for check in checks],
+        ),
+    ]
+    tables = {"packing": packing, "circuits": circuits, "composition": composition, "training": training}
+    data = {
+        "weights": weights,
+        **{name: _records(table) for name, table in tables.items()},
+        "heads": {result.model: _records(result.rows) | {"loss": result.loss} for result in heads},
+        "scores": _records(scores.rows) | {"error": scores.error},
+        "patching": _records(patching),
+        "sentences": said,
+        "windows": {"heads": n, "scores and patching": len(few)},
+    }
+    return Page(TITLE, sections, data)
 
 
 def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
@@ -116,83 +144,15 @@ def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
     return model.task.encode(problems), model.task.targets(problems)
 
 
-class Found:
-    """All results, as a page and as data."""
-
-    def __init__(
-        self,
-        model: ArithmeticTransformer,
-        weights: dict[str, str],
-        circuits: IntegerCircuits,
-        composition: ValueComposition,
-        training: TernaryTraining,
-        heads: list[HeadTable],
-        scores: ScoreReading,
-        checks: list[PatchingCheck],
-    ):
-        self.packing = packing_table(model)
-        self.weights, self.circuits, self.composition, self.training = weights, circuits, composition, training
-        self.heads, self.scores, self.checks = heads, scores, checks
-
-    def patching_table(self) -> pd.DataFrame:
-        parts = []
-        for check in self.checks:
-            part = check.to_dataframe()
-            part.insert(0, "corrupted by", check.corruption)
-            part.insert(0, "model", check.model)
-            parts.append(part)
-        return pd.concat(parts, ignore_index=True)
-
-    def sections(self) -> list[Section]:
-        which = "\n\n".join(f"{name}: {kind}." for name, kind in self.weights.items())
-        table = _points(self.heads[0])
-        return [
-            Section("Which weights", which),
-            Section("Storage", "Embeddings, head and norms stay in float32.", tables=[self.packing]),
-            Section(
-                "Circuits of integers",
-                f"{CIRCUITS}\n\n{self.circuits.sentence()}\n\n{self.composition.sentence()}",
-                tables=[self.circuits.to_dataframe()],
-                figures=[self.composition.figure(), self.circuits.figure()],
-            ),
-            Section("Heads", HEADS, tables=[table], figures=[result.figure() for result in self.heads]),
-            Section("Scores", SCORES, tables=[_points(self.scores)], figures=[self.scores.figure()]),
-            Section("Ternary weights over training", TRAINING, figures=[self.training.figure()]),
-            Section(
-                "Attribution patching against patching",
-                PATCHING + "\n\n" + "\n\n".join(check.sentence() for check in self.checks),
-                tables=[self.patching_table()],
-                figures=[check.figure() for check in self.checks],
-            ),
-        ]
-
-    def data(self) -> dict[str, Any]:
-        composition, training = self.composition.to_dataframe(), self.training.to_dataframe()
-        return {
-            "weights": self.weights,
-            "packing": _records(self.packing),
-            "circuits": _records(self.circuits.to_dataframe()),
-            "composition": _records(composition),
-            "training": _records(training),
-            "heads": {result.model: _records(result.rows) | {"loss": result.loss} for result in self.heads},
-            "scores": _records(self.scores.rows) | {"error": self.scores.error},
-            "patching": _records(self.patching_table()),
-            "sentences": [
-                result.sentence()
-                for result in (self.circuits, self.composition, *self.heads, self.scores, self.training, *self.checks)
-            ],
-            "windows": {"heads": self.heads[0].provenance.n, "scores and patching": self.scores.provenance.n},
-        }
-
-
 def _points(result: HeadTable | ScoreReading) -> pd.DataFrame:
     """Without the ends of intervals, which the figures show and the data hold."""
     rows = result.to_dataframe()
     return rows[[c for c in rows.columns if not c.endswith(("_low", "_high"))]]
 
 
-def _records(frame: pd.DataFrame) -> dict[str, Any]:
+def _records(table: pd.DataFrame | Result) -> dict[str, Any]:
     """Columns as lists; NaN, which JSON has not, as null."""
+    frame = table.to_dataframe() if isinstance(table, Result) else table
     rows = frame.astype(object).where(frame.notna(), None)
     return {"columns": list(frame.columns), "rows": rows.values.tolist()}
 

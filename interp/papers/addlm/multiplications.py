@@ -23,6 +23,7 @@ import pandas as pd
 
 from models.config import TransformerConfig
 from models.errors import UserError
+from models.registry import build
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 
@@ -97,3 +98,11 @@ def compute_multiplications(cfg: TransformerConfig, ternary: bool, n_pos: int, n
         "norms": norms * n_pos,
     }
     return MultiplicationCount(name, n_pos, products, functions)
+
+
+def beside_twin(name: str) -> pd.DataFrame:
+    """Multiplications of a model of AddLM's algebra and of its float twin ("NAME-float"), part by part and in all."""
+    ours, twin = (count_multiplications(build(f"{name}{kind}")) for kind in ("", "-float"))
+    table = pd.DataFrame({"float": twin.products, "AddLM": ours.products})
+    table.loc["all"] = table.sum()
+    return table.rename_axis("part").reset_index()

@@ -6,11 +6,9 @@ an experiment asks for the same model and seed; ``--seeds N`` trains seeds 0 to 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,15 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.sections import Section
+from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.runs import SeedRun, train_in_time
-from models.registry import build, get_spec
+from models.checkpoint import read_json
+from models.registry import get_spec
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 
-STORED = "data/experiments/addlm-runs.json"
+STORED = DATA / "experiments" / "addlm-runs.json"
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,16 @@ class LossRow:
         """The loss after ``step`` steps; None if it was not measured there."""
         return self.losses[self.steps.index(step)] if step in self.steps else None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> LossRow:
+        numbers: dict[str, Any] = {name: tuple(row[name]) for name in ("steps", "losses")}
+        return cls(**row | numbers)
 
 
 @cache
 def stored_rows() -> tuple[LossRow, ...]:
     """Rows of runs that are finished and came with the package; none, if the file is not there."""
-    path = files("interp") / STORED
-    if not path.is_file():
-        return ()
-    rows = json.loads(path.read_text())["rows"]
-    return tuple(LossRow(**row | {"steps": tuple(row["steps"]), "losses": tuple(row["losses"])}) for row in rows)
+    return tuple(LossRow.of(row) for row in read_json(STORED)["rows"]) if STORED.exists() else ()
 
 
 def seed_run(settings: Settings, model: str, seed: int) -> SeedRun:
@@ -112,20 +110,7 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
 def cut(row: LossRow, steps: int) -> LossRow:
     """The row up to ``steps``: with a constant learning rate that is the run that stops there."""
     n = sum(step <= steps for step in row.steps)
-    return LossRow(row.model, row.seed, row.steps[:n], row.losses[:n], row.budget, row.stored)
-
-
-def mean_best(rows: Sequence[LossRow], model: str) -> float:
-    """Mean over seeds of the best validation loss; NaN without rows."""
-    return float(np.mean([row.best for row in rows if row.model == model] or [np.nan]))
-
-
-def mean_last(rows: Sequence[LossRow], model: str) -> float:
-    return float(np.mean([row.last for row in rows if row.model == model] or [np.nan]))
-
-
-def parameters_of(model: str) -> int:
-    return sum(p.numel() for p in build(model).parameters())
+    return replace(row, steps=row.steps[:n], losses=row.losses[:n])
 
 
 def run_table(rows: Sequence[LossRow]) -> pd.DataFrame:
@@ -145,14 +130,16 @@ def _origin(row: LossRow) -> str:
 
 def summary(rows: Sequence[LossRow], reference: str) -> pd.DataFrame:
     """One line a model: means over seeds of best and last, and what the best costs beside ``reference``'s."""
+    names = list(dict.fromkeys(row.model for row in rows))
+    best, last = (
+        {name: [getattr(row, what) for row in rows if row.model == name] for name in names} for what in ("best", "last")
+    )
+    baseline = np.mean(best.get(reference, [np.nan]))
     lines = []
-    for model in dict.fromkeys(row.model for row in rows):
-        own = [row for row in rows if row.model == model]
-        cost = mean_best(own, model) - mean_best(rows, reference)
-        spread = " to ".join(f"{f(row.best for row in own):.3f}" for f in (min, max)) if len(own) > 1 else "one seed"
-        lines.append(
-            (model, len(own), f"{mean_best(own, model):.3f}", spread, f"{mean_last(own, model):.3f}", f"{cost:+.3f}")
-        )
+    for model, own in best.items():
+        spread = f"{min(own):.3f} to {max(own):.3f}" if len(own) > 1 else "one seed"
+        mean = np.mean(own)
+        lines.append((model, len(own), f"{mean:.3f}", spread, f"{np.mean(last[model]):.3f}", f"{mean - baseline:+.3f}"))
     columns = ["model", "seeds", "best (mean)", "best (range)", "last (mean)", f"best, minus {reference}"]
     return pd.DataFrame(lines, columns=columns)
 
@@ -161,7 +148,7 @@ def summary(rows: Sequence[LossRow], reference: str) -> pd.DataFrame:
 def show_runs(data: Any) -> list[Section]:
     from interp.papers.addlm.figures.loss import loss_curves
 
-    rows = [LossRow(**row | {"steps": tuple(row["steps"]), "losses": tuple(row["losses"])}) for row in data["rows"]]
+    rows = [LossRow.of(row) for row in data["rows"]]
     reference = "addlm-0.8m-float"
     whole = [row for row in rows if row.trained == row.budget]
     best = {model: min(row.best for row in whole if row.model == model) for model in (reference, "addlm-0.8m")}

@@ -94,7 +94,7 @@ def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"],
     if cfg.attn_scores != "neg_l1":
         raise UserError(f"Only L1 scores are sums over coordinates; this model's are {cfg.attn_scores!r}.")
     first, error = cfg.attn_top_k or 1, 0.0
-    parts: dict[str, list[list[Tensor]]] = {}
+    parts: dict[str, list[Tensor]] = {}
     advantage = [torch.zeros(cfg.n_heads, cfg.d_head, dtype=torch.float64) for _ in range(cfg.n_layers)]
     for rows in tokens.split(_AT_ONCE):
         with torch.no_grad():
@@ -111,8 +111,8 @@ def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"],
             for name, value in found.items():
                 measured.setdefault(name, []).append(value)
         for name, layers in measured.items():
-            parts.setdefault(name, []).append([torch.stack(layers, 1)])
-    joined = {name: torch.cat([p[0] for p in part]).double() for name, part in parts.items()}
+            parts.setdefault(name, []).append(torch.stack(layers, 1))
+    joined = {name: torch.cat(part).double() for name, part in parts.items()}
     table = []
     for layer in range(cfg.n_layers):
         for head in range(cfg.n_heads):

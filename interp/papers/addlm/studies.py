@@ -8,6 +8,7 @@ smallest model at its own budget of 2,000 steps, hours on a CPU core for all var
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pandas as pd
 
@@ -15,7 +16,7 @@ import models
 from interp.core.results import Provenance
 from interp.core.sections import Page, Section
 from interp.papers.addlm.figures.loss import loss_by_keys, loss_curves
-from interp.papers.addlm.runs import LossRow, parameters_of, rows_for, run_table, summary
+from interp.papers.addlm.runs import LossRow, rows_for, run_table, summary
 from interp.papers.studies import Settings, study
 from models.addlm import ABLATION, FURTHER, SIZES, TOP_K, model_name
 from models.errors import UserError
@@ -45,13 +46,6 @@ def provenance() -> Provenance:
     return Provenance(windows * N_CTX, None, f"characters of the validation part ({windows} windows)")
 
 
-def _page(
-    settings: Settings, what: str, title: str, sections: Sequence[Section], rows: Sequence[LossRow], **more: float
-) -> Page:
-    data = {"rows": [row.to_dict() for row in rows]} | more
-    return Page(title, sections, data)
-
-
 def _sizes(settings: Settings) -> list[str]:
     if settings.size == "small":
         return ["0.8m"]
@@ -67,13 +61,14 @@ def table(settings: Settings) -> Page | None:
     rows = rows_for(settings, [(name, None) for name in names])
     if not rows:
         return None
-    text = METHOD + "\n\nParameters: " + ", ".join(f"{name} {parameters_of(name):,}" for name in names) + "."
+    counts = (f"{name} {sum(p.numel() for p in models.build(name).parameters()):,}" for name in names)
+    text = f"{METHOD}\n\nParameters: {', '.join(counts)}."
     sections = [
         Section("What was measured", text),
         Section("Means", tables=[summary(rows, names[0])]),
         Section("Runs", tables=[run_table(rows)], figures=[_curves(rows, "Validation loss over training")]),
     ]
-    return _page(settings, "table", "AddLM beside a float baseline", sections, rows)
+    return Page("AddLM beside a float baseline", sections, {"rows": [asdict(row) for row in rows]})
 
 
 @study("addlm:ablation", "Which of AddLM's changes costs what")
@@ -102,9 +97,8 @@ step). "-float-relu" is the baseline with AddLM's activation, "-max-plus" scores
 divides scores by sqrt(d_head). A table of letter pairs, which sees one character, has a loss of {pairs:.3f}: a model
 that is no better has learnt nothing from the characters before."""
         sections.append(Section("Other switches, early in training", note, tables=[summary(others, names[0])]))
-    return _page(
-        settings, "ablation", "Which of AddLM's changes costs what", sections, rows + others, letter_pairs=pairs
-    )
+    data = {"rows": [asdict(row) for row in rows + others], "letter_pairs": pairs}
+    return Page("Which of AddLM's changes costs what", sections, data)
 
 
 @study("addlm:top-k", "How many keys attention needs")
@@ -133,7 +127,7 @@ Of runs trained with their own number of keys the picture has the lowest seed; "
         Section("Trained with", tables=[run_table(rows)] if rows else []),
         Section("Both", figures=[loss_by_keys(lines, "Validation loss by the number of keys", provenance())]),
     ]
-    data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": [row.to_dict() for row in rows]}
+    data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": [asdict(row) for row in rows]}
     return Page("How many keys AddLM's attention needs", sections, data)
 
 

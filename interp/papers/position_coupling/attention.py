@@ -24,7 +24,6 @@ Source: Position Coupling (ICLR 2025), section 4.4, Figure 7, and appendix D.5.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +37,9 @@ from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_interval, permutation_p
-from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.papers.position_coupling.patterns import Patterns, measure_rows, read_patterns
+from interp.core.stats import mean_intervals, permutation_p
+from interp.papers.position_coupling.keys import NEEDED, KeysOf, sample_of
+from interp.probes.key_sets import KeySets, Patterns, known_mean, measure_rows, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -71,7 +70,7 @@ class NeededAttention(Result):
     targets: xr.Dataset
     pattern: xr.DataArray
     pattern_std: xr.DataArray
-    shape: tuple[int, int]  # operands, digits
+    shape: tuple[int, ...]  # operands, digits; () of other tasks
     provenance: Provenance
 
     def head_sentence(self, layer: int, head: int) -> str:
@@ -81,7 +80,7 @@ class NeededAttention(Result):
         cell = row.sel(role=role)
         return (
             f"L{layer}H{head} puts {float(cell.share):.3f} [{float(cell.low):.3f}, {float(cell.high):.3f}] of its "
-            f"attention on the tokens of the {'digits to be added' if role == 'sum' else 'carry'} (shuffled tokens "
+            f"attention on the tokens of the {'digits to be added' if role == 'sum' else role} (shuffled tokens "
             f"{float(cell.shuffled):.3f}), {float(counts.bos):.3f} on BOS; its heaviest keys are exactly those in "
             f"{float(cell.agreement):.1%} of rows, the weight of the operand's varies by {float(cell.choice):.2f} over "
             f"problems, and {float(counts['keys']):.1f} tokens weigh more than 0.01"
@@ -118,7 +117,7 @@ class NeededAttention(Result):
 def compute_needed_attention(
     patterns: Iterable[Patterns],
     keys: KeySets,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     provenance: Provenance,
     untrained: Float[np.ndarray, "copy layer head role"] | None = None,
     draws: int = 199,
@@ -128,7 +127,7 @@ def compute_needed_attention(
     Args:
         patterns: chunks of problems, rows sum to 1; queries and keys are the task's input positions.
         keys: the key sets of the task's shape.
-        shape: (operands, digits), for titles.
+        shape: (operands, digits), for titles; () of other tasks.
         provenance: what the problems are.
         untrained: mean shares in control models.
         draws: of the shuffled key sets.
@@ -153,51 +152,45 @@ def compute_needed_attention(
     found = {name: np.concatenate(values) for name, values in collected.items()}
     mean = np.asarray(total) / n
     std = np.sqrt(np.maximum(np.asarray(squares) / n - mean**2, 0.0))
-    layers, heads = mean.shape[:2]
-    roles = [role for role in keys.roles if role in ("sum", "carry")]
-    axes: dict[str, Any] = {"layer": np.arange(layers), "head": np.arange(heads)}
-    table = xr.Dataset(_shares(found, keys, roles), coords=axes | {"role": roles, "quantile": list(QUANTILES)})
-    table = table.assign(_shuffled(mean[:, :, list(keys.queries)], keys, roles, draws, provenance.seed or 0))
-    control = np.full((1, layers, heads, len(roles)), np.nan) if untrained is None else untrained
+    shuffled = keys.shuffled(draws, provenance.seed or 0)
+    by_role: dict[str, list[np.ndarray]] = {}
+    for role in range(len(keys.roles)):
+        measured = _of_role(found, keys, role) | _of_shuffled(mean[:, :, list(keys.queries)], keys, role, shuffled)
+        for name, value in measured.items():
+            by_role.setdefault(name, []).append(value)
+    axes: dict[str, Any] = {"layer": np.arange(mean.shape[0]), "head": np.arange(mean.shape[1])}
+    dims = ("layer", "head")
+    table = xr.Dataset(
+        {
+            name: ((*dims, "role", *(["quantile"] if name == "quantiles" else [])), np.stack(values, 2))
+            for name, values in by_role.items()
+        },
+        coords=axes | {"role": list(keys.roles), "quantile": list(QUANTILES)},
+    )
+    control = np.full((1, 1, 1, len(keys.roles)), np.nan) if untrained is None else untrained
     table["untrained"] = ("role", control.mean((0, 1, 2)))
     table["untrained_max"] = ("role", control.max((0, 1, 2)))
-    where = keys.defined[0]
     counts: dict[str, Any] = {}
     for name in ("bos", "keys", "effective"):
-        values = found[name][..., where]
-        counts[name], counts[f"{name}_low"], counts[f"{name}_high"] = _over_problems(values)
+        values = found[name][..., keys.defined[0]]
+        intervals = mean_intervals(known_mean(values.astype(np.float64)))
+        counts |= dict(zip((name, f"{name}_low", f"{name}_high"), intervals, strict=True))
         counts[f"{name}_std"] = _nanstd(values).mean(-1)
-    per_target = {name: (("layer", "head", "target"), found[name].mean(0)) for name in ("bos", "keys")}
-    with_role = ("layer", "head", "target", "role")
-    share = found["share"][..., : len(roles)]
-    per_target |= {"share": (with_role, share.mean(0)), "share_std": (with_role, share.std(0))}
-    per_target["agreement"] = (with_role, found["top"][..., : len(roles)].mean(0))
-    length = len(keys.key_labels)
-    grid = axes | {"query": np.arange(length), "key": np.arange(length), "label": ("key", list(keys.key_labels))}
-    dims = ("layer", "head", "query", "key")
+    with_target, with_role = (*dims, "target"), (*dims, "target", "role")
+    targets: dict[str, Any] = {name: (with_target, found[name].mean(0)) for name in ("bos", "keys")}
+    targets |= {"share": (with_role, found["share"].mean(0)), "share_std": (with_role, found["share"].std(0))}
+    targets["agreement"] = (with_role, found["top"].mean(0))
+    place = np.arange(len(keys.key_labels))
+    grid = axes | {"query": place, "key": place, "label": ("key", list(keys.key_labels))}
     return NeededAttention(
         table,
-        xr.Dataset({name: (("layer", "head"), value) for name, value in counts.items()}, coords=axes),
-        xr.Dataset(per_target, coords=axes | {"target": list(keys.target_labels), "role": roles}),
-        xr.DataArray(mean, dims=dims, coords=grid),
-        xr.DataArray(std, dims=dims, coords=grid),
+        xr.Dataset({name: (dims, value) for name, value in counts.items()}, coords=axes),
+        xr.Dataset(targets, coords=axes | {"target": list(keys.target_labels), "role": list(keys.roles)}),
+        xr.DataArray(mean, dims=(*dims, "query", "key"), coords=grid),
+        xr.DataArray(std, dims=(*dims, "query", "key"), coords=grid),
         shape,
         provenance,
     )
-
-
-def _over_problems(values: Float[np.ndarray, "n layer head target"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and interval [layer, head] over problems of the mean over targets; NaN rows are left out."""
-    kept = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        means = np.where(kept, values, 0).sum(-1, dtype=np.float64) / kept.sum(-1)
-    result = np.full((3, *values.shape[1:3]), np.nan)
-    for place in np.ndindex(*values.shape[1:3]):
-        column = means[(slice(None), *place)]
-        column = column[~np.isnan(column)]
-        if len(column):
-            result[(slice(None), *place)] = mean_interval(column)
-    return result[0], result[1], result[2]
 
 
 def _nanstd(values: np.ndarray) -> np.ndarray:
@@ -207,63 +200,43 @@ def _nanstd(values: np.ndarray) -> np.ndarray:
     return np.sqrt((np.where(kept, values - mean, 0) ** 2).sum(0) / count)
 
 
-def _shares(found: dict[str, np.ndarray], keys: KeySets, roles: list[str]) -> dict[str, Any]:
-    parts: dict[str, list[np.ndarray]] = {}
-    for index in range(len(roles)):
-        where = keys.defined[index]
-        share = found["share"][..., where, index]
-        single = found["operand"][..., where, index]
-        both_sides = (keys.member[index] & ~keys.in_query).any()
-        mean, low, high = _over_problems(share)
-        agreement, agreement_low, agreement_high = _over_problems(found["top"][..., where, index])
-        values = {
-            "share": mean,
-            "low": low,
-            "high": high,
-            "off_bos": mean / np.maximum(1 - found["bos"][..., where].mean((0, -1)), 1e-9),
-            "agreement": agreement,
-            "agreement_low": agreement_low.clip(0, 1),
-            "agreement_high": agreement_high.clip(0, 1),
-            "first": found["first"][..., where, index].mean((0, -1)),
-            "choice": (single if both_sides else share).std(0).mean(-1),
-            "quantiles": np.moveaxis(np.quantile(share, QUANTILES, axis=(0, 3)), 0, -1),
-        }
-        for name, value in values.items():
-            parts.setdefault(name, []).append(value)
-    axes = ("layer", "head", "role")
+def _of_role(found: dict[str, np.ndarray], keys: KeySets, role: int) -> dict[str, np.ndarray]:
+    """What is said of one role's keys [layer, head], and the quantiles of their share [layer, head, quantile]."""
+    where = keys.defined[role]
+    share, top, first, single = (found[name][..., where, role] for name in ("share", "top", "first", "operand"))
+    both_sides = (keys.member[role] & ~keys.in_query).any()
+    mean, low, high = mean_intervals(known_mean(share.astype(np.float64)))
+    agreement, agreement_low, agreement_high = mean_intervals(known_mean(top.astype(np.float64)))
     return {
-        name: ((*axes, "quantile"), np.stack(values, 2)) if name == "quantiles" else (axes, np.stack(values, -1))
-        for name, values in parts.items()
+        "share": mean,
+        "low": low,
+        "high": high,
+        "off_bos": mean / np.maximum(1 - found["bos"][..., where].mean((0, -1)), 1e-9),
+        "agreement": agreement,
+        "agreement_low": agreement_low.clip(0, 1),
+        "agreement_high": agreement_high.clip(0, 1),
+        "first": first.mean((0, -1)),
+        "choice": (single if both_sides else share).std(0).mean(-1),
+        "quantiles": np.moveaxis(np.quantile(share, QUANTILES, axis=(0, 3)), 0, -1),
     }
 
 
-def _shuffled(
-    mean: Float[np.ndarray, "layer head target key"], keys: KeySets, roles: list[str], draws: int, seed: int
-) -> dict[str, Any]:
-    """Mean and 97.5% quantile of the share of shuffled key sets, and how often one does as well as the needed."""
-    shuffled = keys.shuffled(draws, seed)
-    nulls, ps = [], []
-    for index in range(len(roles)):
-        where = keys.defined[index]
-        rows = mean[:, :, where]
-        null = np.einsum("lhtk,dtk->dlh", rows, shuffled[:, index, where].astype(float), optimize=True) / where.sum()
-        observed = np.einsum("lhtk,tk->lh", rows, keys.member[index, where].astype(float)) / where.sum()
-        nulls.append(null)
-        ps.append([[permutation_p(value, null[:, i, j]) for j, value in enumerate(r)] for i, r in enumerate(observed)])
-    null = np.stack(nulls, -1)
-    axes = ("layer", "head", "role")
-    return {
-        "shuffled": (axes, null.mean(0)),
-        "shuffled_high": (axes, np.quantile(null, 0.975, axis=0)),
-        "p_value": (axes, np.moveaxis(np.array(ps), 0, -1)),
-    }
+def _of_shuffled(
+    mean: Float[np.ndarray, "layer head target key"], keys: KeySets, role: int, shuffled: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Mean and 97.5% quantile of the share of shuffled key sets, and how often one does as well as the role's."""
+    where = keys.defined[role]
+    rows, drawn = mean[:, :, where], shuffled[:, role, where].astype(float)
+    null = np.einsum("lhtk,dtk->dlh", rows, drawn, optimize=True) / where.sum()
+    observed = np.einsum("lhtk,tk->lh", rows, keys.member[role, where].astype(float)) / where.sum()
+    high = np.quantile(null, 0.975, axis=0)
+    return {"shuffled": null.mean(0), "shuffled_high": high, "p_value": permutation_p(observed, null)}
 
 
 def mean_shares(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndarray, "layer head role"]:
-    """Mean share on the "sum" and "carry" tokens, for control models."""
-    kept = [measure_rows(rows, keys)["share"] for rows in read_patterns(model, tokens, keys.queries)]
-    share = np.concatenate(kept)[..., :2]
-    return np.stack([share[..., keys.defined[i], i].mean((0, -1)) for i in range(2)], -1)
+    """Mean share on the keys of each role, for control models."""
+    share = np.concatenate([measure_rows(rows, keys)["share"] for rows in read_patterns(model, tokens, keys.queries)])
+    return np.stack([share[..., where, role].mean((0, -1)) for role, where in enumerate(keys.defined)], -1)
 
 
 @probe(
@@ -279,6 +252,7 @@ def needed_attention(
     n: int = 1_000,
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
+    keys: KeysOf | None = None,
 ) -> NeededAttention:
     """The attention picture of a hooked model on multi-operand addition; see the module.
 
@@ -287,13 +261,21 @@ def needed_attention(
         task: in the shape to look at, for example ``model.task.at(11, 11)`` (operands, digits).
         problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
         untrained: control models; four freshly initialised copies unless given, none if the model has no parameters.
+        keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
 
     Raises:
-        UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model that diverged.
+        UserError: another task without ``keys``, ids beyond the model's tables, fewer than 2 problems, a model that
+            diverged.
     """
-    task = resolve_coupled_task(model, task)
-    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
-    controls = untrained_models(model, untrained, 4, seed)
-    few = sample.tokens[: math.ceil(min(len(sample.tokens), 64))]
-    shares = np.stack([mean_shares(control, few, keys) for control in controls]) if controls else None
-    return compute_needed_attention(read_patterns(model, sample.tokens), keys, task.shape, sample.provenance, shares)
+    task, sample, sets = sample_of(model, task, keys, problems, n, seed)
+    if keys is None:
+        sets = sets.only(NEEDED)
+    few = sample.tokens[:64]
+    shares = [mean_shares(control, few, sets) for control in untrained_models(model, untrained, 4, seed)]
+    return compute_needed_attention(
+        read_patterns(model, sample.tokens),
+        sets,
+        () if keys else task.shape,
+        sample.provenance,
+        np.stack(shares) if shares else None,
+    )

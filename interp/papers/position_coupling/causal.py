@@ -45,9 +45,9 @@ from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.papers.position_coupling.patterns import read_patterns
 from interp.papers.position_coupling.roles import HeadRoles, head_roles
 from interp.probes.attention import with_rows
+from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 

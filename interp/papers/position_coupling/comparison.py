@@ -40,28 +40,29 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 import models
+from interp.compare.heads import head_distances, total_variation
 from interp.compare.matching import match
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_interval, permutation_p
+from interp.core.sites import model_name
+from interp.core.stats import mean_intervals, permutation_p
 from interp.papers.position_coupling.keys import (
     HAND_BUILT_HEADS,
     ROLE_NAMES,
-    KeySets,
     draw_coupled,
     key_sets,
     resolve_coupled_task,
 )
-from interp.papers.position_coupling.patterns import CLIP, read_patterns
+from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
 from models.hand_built.coupled_addition import NAME
 from models.tasks.multi_addition import MultiOperandAddition
 
 GROUPS = ("sum", "carry", "same digit", "eos", "rest")
 _PAIRINGS = 720
-_FEW = 64  # problems for the null of shuffled groups
+_FEW, _DRAWS = 64, 199  # problems and draws of the null of shuffled groups
 Masses = Float[np.ndarray, "n head target group"]
 
 
@@ -142,97 +143,13 @@ def role_masses(model: HookedModel, tokens: Any, keys: KeySets) -> tuple[Masses,
         total = mass.sum(-1, keepdims=True)
         mass = np.where(total > CLIP, mass / np.maximum(total, CLIP), np.nan)
         parts.append(mass.reshape(len(rows), -1, *mass.shape[3:]))
-        bos.append(rows[..., 0].mean(-1).reshape(len(rows), -1))
+        bos.append(rows[..., keys.resting].sum(-1).mean(-1).reshape(len(rows), -1))
     return np.concatenate(parts), np.concatenate(bos).mean(0).astype(np.float64)
 
 
 def distances(masses: Masses, reference: Masses) -> Float[np.ndarray, "n head reference"]:
-    """Total variation distance of every pair of heads, mean over targets."""
-    result = np.empty((len(masses), masses.shape[1], reference.shape[1]))
-    for other in range(reference.shape[1]):
-        rows = np.abs(masses - reference[:, None, other]).sum(-1) / 2
-        kept = ~np.isnan(rows)
-        count = kept.sum(-1)
-        # A head with everything on BOS has nothing in common.
-        result[..., other] = np.where(count, np.where(kept, rows, 0).sum(-1) / np.maximum(count, 1), 1.0)
-    return result
-
-
-def compute_coupled_comparison(
-    masses: Masses,
-    reference: Masses,
-    provenance: Provenance,
-    head_names: Sequence[str],
-    reference_names: Sequence[str],
-    bos: tuple[Float[np.ndarray, " head"], Float[np.ndarray, " reference"]] | None = None,
-    untrained: Sequence[Masses] = (),
-    names: tuple[str, str] = ("model", "hand-built"),
-    draws: int = 199,
-) -> CoupledComparison:
-    """Distances, matching and nulls from masses by group.
-
-    Args:
-        masses, reference: the two models' rows in role coordinates, on the same problems.
-        provenance: what the problems are; its seed also draws the nulls.
-        head_names, reference_names: names of the heads.
-        bos: mean weight on BOS of the heads of both.
-        untrained: masses of control models.
-        names: what the two models are called.
-        draws: of shuffled groups.
-
-    Raises:
-        UserError: rows of different problems.
-    """
-    if masses.shape[0] != reference.shape[0] or masses.shape[2:] != reference.shape[2:]:
-        raise UserError(f"Masses of {masses.shape} and {reference.shape} are not of the same problems and targets.")
-    rng = np.random.default_rng(provenance.seed or 0)
-    each = distances(masses, reference)
-    mean = each.mean(0)
-    pairs = match(mean)
-    matched = np.array([mean[head, other] for other, head in pairs])
-    low, high = np.empty_like(mean), np.empty_like(mean)
-    for place in np.ndindex(*mean.shape):
-        _, low[place], high[place] = mean_interval(each[(slice(None), *place)])
-    few, few_reference = masses[:_FEW], reference[:_FEW]
-    observed = _matched(distances(few, few_reference).mean(0))
-    shuffled = np.stack([_matched(distances(_shuffle_groups(few, rng), few_reference).mean(0)) for _ in range(draws)])
-    controls = [_matched(distances(copy, reference[: len(copy)]).mean(0)) for copy in untrained]
-    control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
-    closer = lambda value, null: permutation_p(-float(value), -null) if controls else np.nan  # noqa: E731
-    heads, others = list(head_names), list(reference_names)
-    order = [other for other, _ in pairs]
-    chosen = [head for _, head in pairs]
-    data: dict[str, Any] = {
-        "head": [heads[head] for head in chosen],
-        "distance": matched,
-        "low": [max(0.0, low[head, other]) for other, head in pairs],
-        "high": [min(1.0, high[head, other]) for other, head in pairs],
-        "bos": np.full(len(pairs), np.nan) if bos is None else bos[0][chosen],
-        "reference_bos": np.full(len(pairs), np.nan) if bos is None else bos[1][order],
-        "untrained": control.mean(0),
-        "p_untrained": [closer(value, control[:, i]) for i, value in enumerate(matched)],
-        "shuffled": shuffled.mean(0),
-        "p_shuffled": [permutation_p(-float(value), -shuffled[:, i]) for i, value in enumerate(observed)],
-    }
-    total = {
-        "distance": float(matched.mean()),
-        "untrained": float(control.mean()),
-        "p_untrained": closer(matched.mean(), control.mean(1)),
-        "shuffled": float(shuffled.mean()),
-        "p_shuffled": permutation_p(-float(observed.mean()), -shuffled.mean(1)),
-        "random pairing": float(np.mean(_random_pairings(mean, rng))),
-    }
-    axes = ("head", "reference")
-    table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
-    return CoupledComparison(
-        xr.Dataset({k: (axes, v) for k, v in table.items()}, coords={"head": heads, "reference": others}),
-        xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
-        total,
-        _profile(masses, heads),
-        _profile(reference, others),
-        names,
-        provenance,
-    )
+    """Total variation distance of every pair of heads, mean over targets; 1 for a head with everything on BOS."""
+    return head_distances(masses, reference, total_variation)
 
 
 def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
@@ -241,7 +158,9 @@ def _profile(masses: Masses, heads: list[str]) -> xr.DataArray:
     )
 
 
-def _matched(distance: Float[np.ndarray, "head reference"]) -> Float[np.ndarray, " pair"]:
+def _matched(masses: Masses, reference: Masses) -> Float[np.ndarray, " pair"]:
+    """Distances of the pairs that are matched."""
+    distance = distances(masses, reference).mean(0)
     return np.array([distance[head, other] for other, head in match(distance)])
 
 
@@ -300,18 +219,55 @@ def coupled_comparison(
     resolve_coupled_task(reference, task)
     masses, bos = role_masses(model, sample.tokens, keys)
     other, other_bos = role_masses(reference, sample.tokens, keys)
-    few = sample.tokens[:_FEW]
-    controls = [role_masses(control, few, keys)[0] for control in untrained_models(model, untrained, 39, seed)]
-    label = lambda m: [f"L{i}H{h}" for i in range(m.cfg.n_layers) for h in range(m.cfg.n_heads)]  # noqa: E731
-    built = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
-    named = [str(getattr(m, "name_or_path", None) or type(m).__name__) for m in (model, reference)]
-    return compute_coupled_comparison(
-        masses,
-        other,
+    untrained = untrained_models(model, untrained, 39, seed)
+    copies = [role_masses(control, sample.tokens[:_FEW], keys)[0] for control in untrained]
+    heads, others = (
+        [f"L{i}H{h}" for i, h in np.ndindex(each.cfg.n_layers, each.cfg.n_heads)] for each in (model, reference)
+    )
+    if constructed:
+        others = [ROLE_NAMES[role] for role in HAND_BUILT_HEADS.values()]
+    rng = np.random.default_rng(sample.provenance.seed or 0)
+    each = distances(masses, other)
+    mean, low, high = mean_intervals(each)
+    pairs = match(mean)
+    order, chosen = [other for other, _ in pairs], [head for _, head in pairs]
+    matched = mean[chosen, order]
+    few, few_reference = masses[:_FEW], other[:_FEW]
+    observed = _matched(few, few_reference)
+    shuffled = np.stack([_matched(_shuffle_groups(few, rng), few_reference) for _ in range(_DRAWS)])
+    controls = [_matched(copy, other[: len(copy)]) for copy in copies]
+    control = np.stack(controls) if controls else np.full((1, len(pairs)), np.nan)
+    nearer = lambda value, null: permutation_p(-value, -null) if controls else np.nan + value  # noqa: E731
+    data: dict[str, Any] = {
+        "head": [heads[head] for head in chosen],
+        "distance": matched,
+        "low": low[chosen, order].clip(min=0),
+        "high": high[chosen, order].clip(max=1),
+        "bos": bos[chosen],
+        "reference_bos": other_bos[order],
+        "untrained": control.mean(0),
+        "p_untrained": nearer(matched, control),
+        "shuffled": shuffled.mean(0),
+        "p_shuffled": permutation_p(-observed, -shuffled),
+    }
+    total = {
+        "distance": float(matched.mean()),
+        "untrained": float(control.mean()),
+        "p_untrained": float(nearer(matched.mean(), control.mean(1))),
+        "shuffled": float(shuffled.mean()),
+        "p_shuffled": permutation_p(-observed.mean(), -shuffled.mean(1)),
+        "random pairing": float(np.mean(_random_pairings(mean, rng))),
+    }
+    table = {"distance": mean, "low": low.clip(0, 1), "high": high.clip(0, 1), "std": each.std(0)}
+    return CoupledComparison(
+        xr.Dataset(
+            {name: (("head", "reference"), values) for name, values in table.items()},
+            coords={"head": heads, "reference": others},
+        ),
+        xr.Dataset({k: ("reference", v) for k, v in data.items()}, coords={"reference": [others[i] for i in order]}),
+        total,
+        _profile(masses, heads),
+        _profile(other, others),
+        (model_name(model), "the construction" if constructed else model_name(reference)),
         sample.provenance,
-        label(model),
-        built if constructed else label(reference),
-        (bos, other_bos),
-        controls,
-        (named[0], "the construction" if constructed else named[1]),
     )

@@ -24,7 +24,7 @@ long sequences: compare ``keys`` with ``effective``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +39,14 @@ from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_interval
-from interp.papers.position_coupling.keys import NEEDED, KeySets, key_sets, resolve_coupled_task
-from interp.papers.position_coupling.patterns import CLIP, measure_rows, read_patterns
+from interp.core.stats import mean_intervals
+from interp.papers.position_coupling.keys import key_sets, resolve_coupled_task
+from interp.probes.key_sets import CLIP, KeySets, known_mean, measure_rows, read_patterns
 from models.errors import UserError
 from models.evaluation import score
 from models.tasks.multi_addition import MultiOperandAddition
+
+MEASURES = ("keys", "effective")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,90 +88,31 @@ class AttendedGrowth(Result):
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
 
-def compute_attended_growth(
-    counts: Mapping[int, Mapping[str, Float[np.ndarray, "n unit"]]],
-    units: Sequence[str],
-    needed: Mapping[int, float],
-    digits: int,
-    provenance: Provenance,
-    exact: Mapping[int, float] | None = None,
-    untrained: Mapping[str, float] | None = None,
-) -> AttendedGrowth:
-    """Slopes from counts.
-
-    Args:
-        counts: operands -> {"keys", "effective"} -> tokens of each problem (mean over targets) and unit.
-        units: names of the columns.
-        needed: operands -> tokens that the algorithm needs.
-        exact: operands -> exact match.
-        untrained: measure -> slope of control heads.
-
-    Raises:
-        UserError: fewer than three numbers of operands, which no slope with an interval goes through.
-    """
-    operands = sorted(counts)
-    if len(operands) < 3:
-        raise UserError(f"A slope with an interval needs at least 3 numbers of operands, not {len(operands)}.")
-    data: dict[str, Any] = {}
-    slopes = {name: np.full((len(units), 2), np.nan) for name in ("slope", "low", "high", "intercept")}
-    for place, measure in enumerate(("keys", "effective")):
-        cells = np.array([[_interval(counts[m][measure][:, u]) for u in range(len(units))] for m in operands])
-        for i, suffix in enumerate(("", "_low", "_high")):
-            data[measure + suffix] = (("operands", "unit"), cells[..., i])
-        for u in range(len(units)):
-            for name, value in zip(slopes, fit_slope(operands, cells[:, u, 0]), strict=True):
-                slopes[name][u, place] = value
-    data["needed"] = ("operands", np.array([needed[m] for m in operands]))
-    data["exact"] = ("operands", np.array([np.nan if exact is None else exact[m] for m in operands]))
-    fits: dict[str, Any] = {name: (("unit", "measure"), value) for name, value in slopes.items()}
-    control = [np.nan if untrained is None else untrained[m] for m in ("keys", "effective")]
-    fits["untrained"] = (("measure",), np.array(control))
-    coords: dict[str, Any] = {"unit": list(units)}
-    fitted = xr.Dataset(fits, coords=coords | {"measure": ["keys", "effective"]})
-    fitted["untrained"] = fitted.untrained.broadcast_like(fitted.slope)
-    return AttendedGrowth(xr.Dataset(data, coords=coords | {"operands": operands}), fitted, digits, provenance)
-
-
 def _signed(value: Any) -> str:
     return f"{round(float(value), 2) + 0.0:+.2f}"
 
 
-def _interval(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
-    kept = values[~np.isnan(values)]
-    return mean_interval(kept) if len(kept) else (np.nan, np.nan, np.nan)
-
-
-def fit_slope(x: Sequence[int], y: Float[np.ndarray, " point"]) -> tuple[float, float, float, float]:
-    """(slope, low, high, intercept) of the least-squares line with a 95% Student interval; NaN where y is."""
-    if np.isnan(y).any():
-        return np.nan, np.nan, np.nan, np.nan
+def fit_slope(x: Sequence[int], y: Float[np.ndarray, "point *cell"]) -> tuple[np.ndarray, ...]:
+    """(slope, low, high, intercept) [*cell] of least-squares lines with a 95% Student interval; NaN where y is."""
     at = np.asarray(x, dtype=float) - np.mean(x)
-    spread = float((at**2).sum())
-    slope = float((at * (y - y.mean())).sum()) / spread
-    residual = y - y.mean() - slope * at
-    half = float(stdtrit(len(x) - 2, 0.975)) * float(np.sqrt((residual**2).sum() / (len(x) - 2) / spread))
-    return slope, slope - half, slope + half, float(y.mean()) - slope * float(np.mean(x))
+    spread, centred = float((at**2).sum()), y - y.mean(0)
+    slope = np.tensordot(at, centred, 1) / spread
+    residual = centred - np.multiply.outer(at, slope)
+    half = float(stdtrit(len(x) - 2, 0.975)) * np.sqrt((residual**2).sum(0) / (len(x) - 2) / spread)
+    return slope, slope - half, slope + half, y.mean(0) - slope * float(np.mean(x))
 
 
-def count_attended(model: HookedModel, tokens: Any, keys: KeySets) -> dict[str, Float[np.ndarray, "n unit"]]:
-    """Tokens attended to in each problem, mean over the "sum" targets: all heads in order, then any head."""
-    where = keys.defined[keys.index(NEEDED[0])]
-    rows_at = tuple(np.array(keys.queries)[where].tolist())
-    collected: dict[str, list[np.ndarray]] = {"keys": [], "effective": []}
-    for rows in read_patterns(model, tokens, rows_at):
-        full = np.zeros((*rows.shape[:3], *keys.visible.shape), dtype=rows.dtype)
-        full[..., where, :] = rows
-        measured = measure_rows(full, keys)
-        for name, parts in collected.items():
-            values = measured[name][..., where]
-            kept = ~np.isnan(values)
-            with np.errstate(invalid="ignore"):
-                mean = np.where(kept, values, 0).sum(-1) / kept.sum(-1)
-            parts.append(mean.reshape(len(rows), -1))
-        union = (rows[..., 1:] > CLIP).any((1, 2)).sum(-1).mean(-1)
-        collected["keys"][-1] = np.column_stack((collected["keys"][-1], union))
-        collected["effective"][-1] = np.column_stack((collected["effective"][-1], np.full(len(rows), np.nan)))
-    return {name: np.concatenate(parts).astype(np.float64) for name, parts in collected.items()}
+def count_attended(model: HookedModel, tokens: Any, keys: KeySets) -> Float[np.ndarray, "n unit measure"]:
+    """Tokens attended to in each problem, mean over the targets of the first role: every head, then any head."""
+    where = keys.defined[0]
+    counts = []
+    for rows in read_patterns(model, tokens, keys.queries):
+        measured = measure_rows(rows, keys)
+        heads = np.stack([known_mean(measured[name][..., where]) for name in MEASURES], -1)
+        union = (rows[..., where, :][..., ~keys.resting] > CLIP).any((1, 2)).sum(-1).mean(-1)
+        whole = np.stack((union, np.full(len(rows), np.nan)), -1)
+        counts.append(np.concatenate((heads.reshape(len(rows), -1, 2), whole[:, None]), 1))
+    return np.concatenate(counts)
 
 
 @probe("Does the number of tokens attended to grow with the operands?", needs=[task_of(MultiOperandAddition)])
@@ -203,26 +146,36 @@ def attended_growth(
     if len(set(operands)) < 3:
         raise UserError(f"A slope with an interval needs at least 3 numbers of operands, not {len(set(operands))}.")
     controls = untrained_models(model, untrained, 1, seed)
-    counts, needed, exact = {}, {}, {}
-    beside: dict[int, list[dict[str, np.ndarray]]] = {}
-    for m in sorted(set(operands)):
+    sizes = sorted(set(operands))
+    counts, needed, exact, beside = [], [], [], []
+    for m in sizes:
         shaped = task.at(m, length)
         keys = key_sets(shaped)
         problems = shaped.sample(n, torch.Generator().manual_seed(seed + m))
         tokens = shaped.encode(problems)
-        counts[m] = count_attended(model, tokens, keys)
-        needed[m] = float(keys.member[0].sum(-1)[keys.defined[0]].mean())
-        exact[m] = score(model, problems, task=shaped).accuracy
-        beside[m] = [count_attended(control, tokens[:16], keys) for control in controls]
-    slopes = None
-    if controls:
-        slopes = {
-            name: fit_slope(
-                sorted(beside),
-                np.array([np.mean([c[name][:, :-1].mean() for c in beside[m]]) for m in sorted(beside)]),
-            )[0]
-            for name in ("keys", "effective")
-        }
-    units = [f"L{layer}H{head}" for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    provenance = Provenance(n, seed, f"problems of T_A({length}, m) for each m")
-    return compute_attended_growth(counts, [*units, "any head"], needed, length, provenance, exact, slopes)
+        counts.append(count_attended(model, tokens, keys))
+        needed.append(float(keys.member[0].sum(-1)[keys.defined[0]].mean()))
+        exact.append(score(model, problems, task=shaped).accuracy)
+        beside.append([count_attended(control, tokens[:16], keys)[:, :-1].mean((0, 1)) for control in controls])
+    heads = [f"L{layer}H{head}" for layer, head in np.ndindex(model.cfg.n_layers, model.cfg.n_heads)]
+    intervals = mean_intervals(np.stack(counts, 1))  # [operands, unit, measure] each
+    table: dict[str, Any] = {"needed": ("operands", needed), "exact": ("operands", exact)}
+    for place, measure in enumerate(MEASURES):
+        for suffix, values in zip(("", "_low", "_high"), intervals, strict=True):
+            table[measure + suffix] = (("operands", "unit"), values[..., place])
+    names = ("slope", "low", "high", "intercept")
+    fits = xr.Dataset(
+        {
+            name: (("unit", "measure"), values)
+            for name, values in zip(names, fit_slope(sizes, intervals[0]), strict=True)
+        },
+        coords={"unit": [*heads, "any head"], "measure": list(MEASURES)},
+    )
+    control = fit_slope(sizes, np.mean(beside, 1))[0] if controls else np.full(len(MEASURES), np.nan)
+    fits["untrained"] = xr.DataArray(control, dims="measure").broadcast_like(fits.slope)
+    return AttendedGrowth(
+        xr.Dataset(table, coords={"unit": [*heads, "any head"], "operands": sizes}),
+        fits,
+        length,
+        Provenance(n, seed, f"problems of T_A({length}, m) for each m"),
+    )

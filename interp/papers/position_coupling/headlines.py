@@ -226,7 +226,7 @@ def certified_sizes(store: Store) -> Ours:
 
 def right_on_large(store: Store) -> Ours:
     """Large problems that it answers (of the largest sizes, a sample of positions)."""
-    sizes = store.read("hand_built_large")["sizes"]
+    sizes = store.read("hand_built_grid")["sizes"]
     if not sizes:
         raise NotStored("No large size is stored.")
     # The same problems in two dtypes are one check: it counts as right if both are.
@@ -243,7 +243,7 @@ def right_on_large(store: Store) -> Ours:
 def right_when(store: Store, max_operands: int, max_digits: int, **options: Any) -> Ours:
     """Problems that a variant of the construction answers: 100 of its largest size."""
     from interp.core.operand_problems import grid_problems
-    from interp.papers.position_coupling.hand_built_grid import run_cell
+    from interp.papers.position_coupling.hand_built import run_cell
 
     model = _built(max_operands=max_operands, max_digits=max_digits, **options)
     cell = run_cell(model, grid_problems(max_operands, max_digits, 100, 0))

@@ -16,75 +16,24 @@ response is written from its most significant digit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 
 from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, resolve_task
+from interp.probes import key_sets as general
+from interp.probes.key_sets import KeySets
 from models.errors import UserError
-from models.tasks.multi_addition import EQUALS, MultiOperandAddition
+from models.tasks.multi_addition import MultiOperandAddition
 
 NEEDED = ("sum", "carry")
-ROLES = ("sum", "carry", "arrow", "eos")
 ROLE_NAMES = {"sum": "digit sum", "carry": "carry", "arrow": "arrow", "eos": "EOS"}
 HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of the theorem, counted from 0
-
-
-@dataclass(frozen=True, eq=False)
-class KeySets:
-    """The constructed keys of every role at every target, BOS apart.
-
-    ``member`` rows are empty where a role is not defined; ``visible`` are the keys up to the query, BOS apart;
-    ``in_query`` the tokens before the response; ``step`` and ``column`` say which digit of which running sum a target
-    is (column -1: the delimiter behind it); ``queries`` where each target is predicted.
-    """
-
-    roles: tuple[str, ...]
-    member: Bool[np.ndarray, "role target key"]
-    visible: Bool[np.ndarray, "target key"]
-    in_query: Bool[np.ndarray, " key"]
-    queries: tuple[int, ...]
-    step: Int[np.ndarray, " target"]
-    column: Int[np.ndarray, " target"]
-    target_labels: tuple[str, ...]
-    key_labels: tuple[str, ...]
-
-    @property
-    def defined(self) -> Bool[np.ndarray, "role target"]:
-        return np.any(self.member, axis=-1)
-
-    def index(self, role: str) -> int:
-        if role not in self.roles:
-            raise UserError(f"There is no role {role!r} in this format; there is {', '.join(self.roles)}.")
-        return self.roles.index(role)
-
-    def ideal(self, role: str, bos: bool = False) -> Float[np.ndarray, "target key"]:
-        """Equal weights on the role's keys (and BOS, as constructed); rows of zeros where it is not defined."""
-        keys = self.member[self.index(role)].astype(float)
-        if bos:
-            keys[:, 0] = keys.any(1)
-        return keys / np.maximum(keys.sum(1, keepdims=True), 1)
-
-    def shuffled(self, draws: int, seed: int) -> Bool[np.ndarray, "draw role target key"]:
-        """Random key sets: for every target as many visible tokens of the query, and as many of the response, as the
-        role has there. A head that attends by place alone (recent tokens, the query) does as well on these."""
-        rng = np.random.default_rng(seed)
-        drawn = np.zeros((draws, *self.member.shape), dtype=bool)
-        for target, visible in enumerate(self.visible):
-            for side in (self.in_query, ~self.in_query):
-                pool = np.flatnonzero(visible & side)
-                if not len(pool):
-                    continue
-                order = pool[np.argsort(rng.random((draws, len(pool))), axis=1)]
-                for role, keys in enumerate(self.member[:, target] & side):
-                    chosen = order[:, : int(keys.sum())]
-                    drawn[np.arange(draws)[:, None], role, target, chosen] = True
-        return drawn
+KeysOf = Callable[[Any], KeySets]  # the key sets of a task
 
 
 def key_sets(task: MultiOperandAddition) -> KeySets:
@@ -93,37 +42,18 @@ def key_sets(task: MultiOperandAddition) -> KeySets:
     Raises:
         UserError: a format without fixed places.
     """
-    roles, queries = list(task.roles), list(task.query_positions)
-    n_keys, n_targets = task.input_length, len(queries)
-    key, query = np.arange(n_keys), np.array(queries)
-    visible = (key <= query[:, None]) & (key > 0)
-    found: dict[str, np.ndarray] = {name: np.zeros((n_targets, n_keys), dtype=bool) for name in NEEDED}
-    for target in range(n_targets):
-        for name, positions in task.needed_positions(target).items():
-            found[name][target, [position for position in positions if position <= queries[target]]] = True
-    column = np.array([-1 if role.column is None else role.column for role in task.target_roles])
+    found = general.key_sets(task, task.needed_positions)
+    step = np.array([_step(task, target) for target in range(len(found.queries))])
+    labels = [f"{name} after b{i}" if name == ">" else name for name, i in zip(found.target_labels, step, strict=True)]
     if task.format.scratchpad and task.format.reversed_response:
         layout = task.encode(torch.zeros(1, task.n_operands, task.n_digits, dtype=torch.int64))
-        ids = task.position_ids(layout)[0].numpy()
-        level1, level2 = ids[:, 0], ids[:, 1]
+        level1, level2 = task.position_ids(layout)[0].numpy().T
+        query = list(found.queries)
         after = level1 == level1[query][:, None] + 1  # keys of the significance to be predicted
         own = (level1 == level1[query][:, None]) & (level2 == level2[query][:, None])
-        found["arrow"] = after & visible & (column >= 0)[:, None]
-        found["eos"] = own & visible
-    kinds = {"operand": False, "scratchpad": True, "answer": True}
-    equals = next(i for i, role in enumerate(roles) if role.label == task.vocabulary[EQUALS])
-    assert all((kinds[role.kind] == (i > equals)) for i, role in enumerate(roles) if role.kind in kinds)
-    return KeySets(
-        roles=tuple(found),
-        member=np.stack(list(found.values())),
-        visible=visible,
-        in_query=key < equals,
-        queries=tuple(queries),
-        step=np.array([_step(task, target) for target in range(n_targets)]),
-        column=column,
-        target_labels=_distinct([role.label for role in task.target_roles], task),
-        key_labels=tuple(role.label for role in roles[:n_keys]),
-    )
+        arrow, eos = after & found.visible & (found.column >= 0)[:, None], own & found.visible
+        found = replace(found, roles=(*NEEDED, "arrow", "eos"), member=np.stack((*found.member, arrow, eos)))
+    return replace(found, step=step, target_labels=tuple(labels))
 
 
 def _step(task: MultiOperandAddition, target: int) -> int:
@@ -132,11 +62,6 @@ def _step(task: MultiOperandAddition, target: int) -> int:
     if role.kind == "delimiter":
         return int(role.index or 0) - 1
     return task.n_operands if role.index is None else int(role.index)
-
-
-def _distinct(labels: Sequence[str], task: MultiOperandAddition) -> tuple[str, ...]:
-    """Target labels in which ">" says which number it follows."""
-    return tuple(f"{label} after b{_step(task, i)}" if label == ">" else label for i, label in enumerate(labels))
 
 
 def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -> Sample:
@@ -165,3 +90,14 @@ def resolve_coupled_task(model: HookedModel, task: Any) -> MultiOperandAddition:
     if not found.has_fixed_layout:
         raise UserError("Without zero padding tokens have no fixed places; these probes need the padded format.")
     return found
+
+
+def sample_of(
+    model: HookedModel, task: Any, keys: KeysOf | None, problems: Any, n: int, seed: int
+) -> tuple[Any, Sample, KeySets]:
+    """The task, its problems and its key sets: those of multi-operand addition, or any task's that ``keys`` gives."""
+    if keys is not None:
+        task = resolve_task(model, task)
+        return task, draw(task, problems, n, seed), keys(task)
+    task = resolve_coupled_task(model, task)
+    return task, draw_coupled(task, problems, n, seed), key_sets(task)

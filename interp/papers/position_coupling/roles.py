@@ -18,6 +18,8 @@ does not rest: less than 90% of its attention is on BOS there.
 
 Limits. A pattern says where a head looks, not what it does with it: :mod:`interp.papers.position_coupling.causal` asks
 that. At targets where a role is not defined anything is allowed. Sampled, teacher-forced, ids from 1.
+
+Any other task's heads can be asked with ``keys``: the same measures, by the roles that the task gives its positions.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_interval, permutation_p
-from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.papers.position_coupling.patterns import read_patterns
+from interp.core.stats import mean_intervals, permutation_p
+from interp.papers.position_coupling.keys import ROLE_NAMES, KeysOf, sample_of
+from interp.probes.key_sets import KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -84,7 +86,8 @@ class HeadRoles(Result):
         for (layer, head), role in self.roles().items():
             cell = self.table.sel(layer=layer, head=head)
             best = cell.isel(role=int(np.argmax(cell.overlap.values)))
-            name = ROLE_NAMES[role or str(best.role.values)]
+            nearest = str(best.role.values)
+            name = ROLE_NAMES.get(nearest, nearest)
             if role is None:
                 if len(self.heads) <= 8:
                     texts.append(f"L{layer}H{head} plays none (nearest {name}, share {float(best.share):.2f})")
@@ -137,45 +140,46 @@ def compute_head_roles(
     if not n:
         raise UserError("There is no attention pattern to compare.")
     mean = np.asarray(sums) / n
-    overlap, share = _overlaps(mean[None], keys)
-    single, per_problem = np.concatenate(each), np.concatenate(shares)
-    low, high = np.zeros(share.shape[1:]), np.zeros(share.shape[1:])
-    for place in np.ndindex(*low.shape):
-        _, low[place], high[place] = mean_interval(per_problem[(slice(None), *place)])
+    (overlap,), (share,) = _overlaps(mean[None], keys)
+    single = np.concatenate(each)
+    _, low, high = mean_intervals(np.concatenate(shares))
     null = _shuffled_overlaps(mean, keys, draws, provenance.seed or 0)
-    p_value = [permutation_p(float(overlap[0][place]), null[(slice(None), *place)]) for place in np.ndindex(*low.shape)]
-    axes = ("layer", "head", "role")
-    bos = np.stack([mean[:, :, keys.defined[r], 0].mean(-1) for r in range(len(keys.roles))], -1)
-    highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
+    resting = mean[..., keys.resting].sum(-1)
+    measures = {
+        "overlap": overlap,
+        "overlap_each": single.mean(0),
+        "overlap_each_std": single.std(0),
+        "share": share,
+        "share_low": low.clip(0, 1),
+        "share_high": high.clip(0, 1),
+        "bos": np.stack([resting[..., where].mean(-1) for where in keys.defined], -1),
+        "shuffled": null.mean(0),
+        "shuffled_high": np.quantile(null, 0.975, axis=0),
+        "p_value": permutation_p(overlap, null),
+    }
     coords: dict[str, Any] = {"layer": np.arange(mean.shape[0]), "head": np.arange(mean.shape[1])}
     table = xr.Dataset(
-        {
-            "overlap": (axes, overlap[0]),
-            "overlap_each": (axes, single.mean(0)),
-            "overlap_each_std": (axes, single.std(0)),
-            "share": (axes, share[0]),
-            "share_low": (axes, low.clip(0, 1)),
-            "share_high": (axes, high.clip(0, 1)),
-            "bos": (axes, bos),
-            "shuffled": (axes, null.mean(0)),
-            "shuffled_high": (axes, np.quantile(null, 0.975, axis=0)),
-            "p_value": (axes, np.array(p_value).reshape(low.shape)),
-            "untrained_max": ("role", highest),
-        },
+        {name: (("layer", "head", "role"), value) for name, value in measures.items()},
         coords=coords | {"role": list(keys.roles)},
     )
-    at = [mean[:, :, where, 0].mean(-1) for where in (keys.column >= 0, keys.column < 0)]
+    highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
+    table["untrained_max"] = ("role", highest)
+    at = [_mean(resting[..., where]) for where in (keys.column >= 0, keys.column < 0)]
     predicted = xr.DataArray(
         np.stack(at, -1), dims=("layer", "head", "predicted"), coords=coords | {"predicted": ["digit", "delimiter"]}
     )
     return HeadRoles(table, predicted, provenance)
 
 
+def _mean(values: Float[np.ndarray, "layer head target"]) -> Float[np.ndarray, "layer head"]:
+    return values.mean(-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan)
+
+
 def _overlaps(
     rows: Float[np.ndarray, "n layer head target key"], keys: KeySets
 ) -> tuple[Float[np.ndarray, "n layer head role"], Float[np.ndarray, "n layer head role"]]:
     """(overlap, share), weighted by the attention off BOS."""
-    rest = 1 - rows[..., 0].astype(np.float64)
+    rest = 1 - rows[..., keys.resting].sum(-1, dtype=np.float64)
     overlaps, shares = [], []
     for member in keys.member:
         where = member.any(-1)
@@ -192,7 +196,7 @@ def _shuffled_overlaps(
     mean: Float[np.ndarray, "layer head target key"], keys: KeySets, draws: int, seed: int
 ) -> Float[np.ndarray, "draw layer head role"]:
     """Overlap of the mean pattern with shuffled key sets, target by target."""
-    rest = 1 - mean[..., 0]
+    rest = 1 - mean[..., keys.resting].sum(-1)
     result = np.zeros((draws, *mean.shape[:2], len(keys.roles)))
     shuffled = keys.shuffled(draws, seed)
     for role, member in enumerate(keys.member):
@@ -215,6 +219,7 @@ def head_roles(
     n: int = 256,
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
+    keys: KeysOf | None = None,
 ) -> HeadRoles:
     """Which constructed role every head of a hooked model plays; see the module.
 
@@ -223,19 +228,16 @@ def head_roles(
         task: multi-operand addition in the shape to look at; ``model.task`` unless given.
         problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
         untrained: control models; four freshly initialised copies unless given, none if the model has no parameters.
+        keys: the key sets of a task, for other tasks and roles (:func:`interp.probes.key_sets.keys_by_role`).
 
     Raises:
-        UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model that diverged.
+        UserError: another task without ``keys``, ids beyond the model's tables, fewer than 2 problems, a model that
+            diverged.
     """
-    task = resolve_coupled_task(model, task)
-    sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
+    task, sample, sets = sample_of(model, task, keys, problems, n, seed)
     controls = []
     for control in untrained_models(model, untrained, 4, seed):
-        rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], keys.queries)))
-        controls.append(_overlaps(rows.mean(0, keepdims=True), keys)[0][0])
-    return compute_head_roles(
-        read_patterns(model, sample.tokens, keys.queries),
-        keys,
-        sample.provenance,
-        np.stack(controls) if controls else None,
-    )
+        rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], sets.queries)))
+        controls.append(_overlaps(rows.mean(0, keepdims=True), sets)[0][0])
+    rows = read_patterns(model, sample.tokens, sets.queries)
+    return compute_head_roles(rows, sets, sample.provenance, np.stack(controls) if controls else None)

@@ -1,70 +1,199 @@
-"""Figures of Position Coupling that compare trained models, each a study of its own."""
+"""Position Coupling's figures from nothing: train what is missing, evaluate, draw; and go on where it stopped.
+
+    interp reproduce position-coupling:fig1 --size small
+
+Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, one run
+folder a seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell beside the
+runs.
+
+The small models of the zoo are used as they are where one seed is asked for. A stored model is the best of several
+seeds, so medians over seeds never contain it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+import models
 from interp.core.sections import Page, Section
-from interp.figures.hand_built import certified_margins
-from interp.papers.position_coupling.hand_built_grid import load_grid
-from interp.papers.position_coupling.hand_built_large import load_large
-from interp.papers.position_coupling.reproduce.page import figure_page
-from interp.papers.position_coupling.reproduce.reproduction import PAPER, Reproduction
-from interp.papers.studies import Settings, Study, register_study, shows, study
-from interp.probes.heatmaps.panels import GridPanels
-from interp.proofs.coupled_grid import load_certified_grids
-from models.errors import unknown_name
+from interp.papers.position_coupling.cost import duration, training_seconds
+from interp.papers.studies import Settings, shows, study
+from interp.papers.studies.runs import OutOfTime, SeedRun
+from interp.probes.heatmaps.cells import Offsets
+from interp.probes.heatmaps.grid import PAPER_GRID, ExactMatchGrid, exact_match_grid, rectangle
+from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from models.errors import UserError, unknown_name
+from models.position_coupling import Variant
 from models.position_coupling_figures import FIGURES
+from models.registry import get_spec
+from models.tasks.sequences import SequenceTask
+from models.training.loop import resolve_device
+from models.training.recipes import get_recipe
 
-SIZES = ("small", "paper")
+PAPER = "position-coupling"
+LONG = 6 * 3600.0  # seconds of training that are not started on a CPU without being told twice
+PROBLEMS = {"small": 200, "paper": 1000}  # a size, where the settings do not say
+HEAD = ("panel", "model", "seeds", "problems", "in the training range", "outside")
+NOTE = "Exact match of whole responses, mean over sizes. The data have the counts of every size."
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights of one panel and seed come from, and its grid; ``seed=None``: the zoo."""
+
+    settings: Settings
+    variant: Variant
+    seed: int | None
+
+    def __str__(self) -> str:
+        name = self.variant.name
+        return f"the stored {name}" if self.seed is None else f"{name}, seed {self.seed}"
+
+    @property
+    def label(self) -> str:
+        return "zoo" if self.seed is None else f"seed-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.out / PAPER / self.variant.name
+
+    @property
+    def problems(self) -> int:
+        return self.settings.problems or PROBLEMS[self.settings.size]
+
+    @property
+    def grid_file(self) -> Path:
+        words = [self.label, self.settings.offsets, "n", str(self.problems)]
+        return self.folder / "grids" / ("-".join(" ".join(words).replace(",", " ").split()) + ".jsonl")
+
+    @property
+    def run(self) -> SeedRun:
+        name = self.variant.name
+        recipe = get_recipe(get_spec(name).recipe or "")
+        return SeedRun(name, self.seed or 0, recipe, self.folder / self.label, None, self.settings.progress)
+
+    @property
+    def chosen_among(self) -> int:
+        """Of how many seeds this one was chosen for how it scores."""
+        return 1 if self.seed is not None else models.zoo.read_entry(self.variant.name)["training"]["seeds_tried"]
+
+    def seconds_left(self) -> float:
+        """Of training, roughly."""
+        run = self.run
+        if self.seed is None or run.has(run.recipe.steps):
+            return 0.0
+        done, seconds = run.seconds_trained()
+        if done >= 20:
+            return seconds * (run.recipe.steps / done - 1)
+        return training_seconds(self.variant, run.recipe, resolve_device(self.settings.device).type)
+
+    def model(self) -> Any:
+        """The weights after the last step, trained as far as need be. Raises OutOfTime if they are not finished."""
+        run, steps = self.run, self.run.recipe.steps
+        if self.seed is None:
+            return models.load(self.variant.name)
+        left = self.settings.minutes_left()
+        if left == 0 and not run.has(steps):
+            raise OutOfTime
+        run.train_to(steps, self.settings.device, left)
+        return run.model_at(steps)
+
+    def grid(self, largest: tuple[int, ...]) -> ExactMatchGrid:
+        """The evaluated grid. Raises OutOfTime; cells are stored as they come, so that nothing is lost."""
+        settings = self.settings
+        model = self.model().to(resolve_device(settings.device))
+        assert isinstance(model.task, SequenceTask)
+        shapes = rectangle(model.task, largest)
+        evaluate = partial(exact_match_grid, model, n=self.problems, offsets=settings.offsets, store=self.grid_file)
+        if settings.minutes is not None:
+            step = len(shapes) // 10 + 1
+            for start in range(0, len(shapes), step):
+                if settings.minutes_left() == 0:
+                    raise OutOfTime
+                evaluate(shapes=shapes[start : start + step], progress=False)
+        return evaluate(shapes=shapes, progress=settings.progress)
+
+
+def sources_of(name: str, settings: Settings) -> dict[str, list[Source]]:
+    """What each panel of a figure is made of; one seed a model unless asked for more."""
+    figure, seeds, found = FIGURES[name], settings.seeds or 1, {}
+    for label, variant in dict(figure.small if settings.size == "small" else figure.paper).items():
+        stored = seeds == 1 and settings.size == "small" and variant.name in models.zoo_names()
+        found[label] = [Source(settings, variant, seed) for seed in ([None] if stored else range(seeds))]
+    return found
+
+
+def largest_of(sources: dict[str, list[Source]]) -> tuple[int, ...]:
+    """The sizes of every panel: as far as the tables of the largest model reach, and at most the paper's."""
+    variants = [several[0].variant for several in sources.values()]
+    cap = PAPER_GRID[variants[0].make_task().name]
+    sizes = zip(*(variant.largest_shape for variant in variants), strict=True)
+    return tuple(min(max(each), most) for each, most in zip(sizes, cap, strict=True))
+
+
+def _left(sources: dict[str, list[Source]]) -> tuple[float, str]:
+    """Seconds of training, and runs, that are left; a model of two panels counts once."""
+    seconds = {each.grid_file: each.seconds_left() for several in sources.values() for each in several}
+    runs, total = sum(value > 0 for value in seconds.values()), sum(seconds.values())
+    said = f"{runs} of {len(seconds)} runs left to train, roughly {duration(total)}."
+    return total, said if runs else "nothing left to train."
 
 
 def reproduce(name: str, settings: Settings) -> Page | None:
-    """One figure, from nothing; one seed a model unless asked for more. Raises UserError for another size."""
-    if settings.size not in SIZES:
-        raise unknown_name("size", settings.size, SIZES)
-    return Reproduction(
-        name,
-        settings.size,  # type: ignore[arg-type]
-        1 if settings.seeds is None else settings.seeds,
-        settings.problems,
-        settings.offsets,
-        settings.out,
-        settings.device,
-        settings.minutes,
-        settings.yes,
-        settings.say,
-        settings.progress,
-    ).run()
+    """One figure, from nothing; a page of the panels that are complete, if any is.
 
-
-@shows("position-coupling:hand-built")
-def show_hand_built(data: Any) -> list[Section]:
-    grids = load_certified_grids()
-    large = pd.DataFrame([vars(size) for size in load_large()])
-    sentences = [grid.sentence() for grid in grids.values()] + [load_grid().sentence()]
-    return [
-        Section("The proof, shape by shape", "\n\n".join(sentences), (), (certified_margins(grids["rounded"]),), 3),
-        Section("Far larger problems", "Run, not proved: three problems a size.", (large,), level=3),
-    ]
+    Raises:
+        UserError: another size, days of work on a CPU without ``yes``, a folder with other runs.
+    """
+    if settings.size not in PROBLEMS:
+        raise unknown_name("size", settings.size, PROBLEMS)
+    figure, sources, say = FIGURES[name], sources_of(name, settings), settings.say
+    variant = next(iter(sources.values()))[0].variant
+    Offsets.parse(settings.offsets, max(1, len(variant.position_limits)))
+    seconds, left = _left(sources)
+    say(f"{PAPER} {name}, {settings.size}: {figure.title}; {len(sources)} models, {left}")
+    if seconds > LONG and resolve_device(settings.device).type == "cpu" and not settings.yes:
+        raise UserError(
+            f"Training {name} at the {settings.size} size takes about {duration(seconds)} on this CPU; "
+            "use --size small, a GPU (--device cuda), or --yes to start anyway."
+        )
+    panels: list[GridPanel] = []
+    for label, several in sources.items():
+        grids = []
+        try:
+            for source in several:
+                say(f"{label}: {source}")
+                grids.append(source.grid(largest_of(sources)))
+        except OutOfTime:
+            if settings.minutes_left() == 0:
+                break
+            continue
+        panels.append(GridPanel(label, tuple(grids), max(source.chosen_among for source in several)))
+    say(f"{len(panels)} of {len(sources)} panels")
+    if len(panels) < len(sources):
+        say(f"Not finished: {_left(sources)[1]} The same command goes on.")
+    if not panels:
+        return None
+    found = GridPanels(f"{figure.title} ({PAPER} {name}, {settings.size})", tuple(panels), len(sources))
+    return Page(found.title, show_panels(found.to_dict()), found.to_dict(), f"--size {settings.size}")
 
 
 def show_panels(data: Any) -> list[Section]:
-    return list(figure_page(GridPanels.from_dict(data), "").sections)
+    """The figure over a table of means."""
+    panels = GridPanels.from_dict(data)
+    rows = [
+        (panel.label, panel.grids[0].model, panel.seeds_text, sum(grid.provenance.n for grid in panel.grids), *means)
+        for panel, means in zip(panels.panels, panels.means(), strict=True)
+    ]
+    table = pd.DataFrame(rows, columns=list(HEAD))
+    return [Section("", NOTE, [table], [panels.figure()], stretch=panels.is_lines)]
 
 
 for _name, _figure in FIGURES.items():
     study(f"{PAPER}:{_name}", _figure.title)(partial(reproduce, _name))
     shows(f"{PAPER}:{_name}")(show_panels)
-register_study(
-    Study(
-        f"{PAPER}:hand-built",
-        "The constructed transformer on its whole grid",
-        None,
-        "hand_built_grid.json",
-        "python -m interp.papers.position_coupling.hand_built_grid",
-    )
-)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from interp.papers.studies import Settings
+from models.checkpoint import load_weights, read_json
 from models.errors import UserError
 from models.registry import build
 from models.training.loop import train
@@ -32,6 +33,8 @@ class SeedRun:
     seed: int
     recipe: Recipe
     folder: Path
+    compile: bool | None = False
+    progress: bool = False
 
     def has(self, step: int) -> bool:
         return self._snapshot(step).exists()
@@ -42,12 +45,16 @@ class SeedRun:
     def train_to(self, step: int, device: str = "cpu", minutes: float | None = None) -> None:
         """Train up to ``step`` and keep a snapshot there; a run that is further on already is left alone.
 
+        A seed that its recipe stops before is kept as it is then.
+
         Raises:
             OutOfTime: ``minutes`` were spent before; what is done is saved, and the same call goes on.
             UserError: the folder holds another run.
         """
         if self.has(step):
-            return
+            question = {"model": self.name, "recipe": self.recipe.to_dict(), "seeds": 1, "first_seed": self.seed}
+            with RunFolder(self.folder).open(question):  # of this very run?
+                return
         result = train(
             self.name,
             self.folder,
@@ -55,30 +62,34 @@ class SeedRun:
             first_seed=self.seed,
             recipe=self.recipe,
             device=device,
-            compile=False,
-            progress=False,
+            compile=self.compile,
+            progress=self.progress,
             stop_at_step=step,
             minutes=minutes,
         )
-        if result.steps_done < step:
+        if result.steps_done < step and not result.complete:
             raise OutOfTime
         if not self.has(step):
             folder = RunFolder(self.folder)
             loaded = folder.load_checkpoint()
-            assert loaded is not None and loaded[0] == step  # train() has just saved it
+            assert loaded is not None  # train() has just saved it
             parameters = ParameterLayout(build(self.name)).unflatten(loaded[1]["theta"])
             folder.save_snapshot(step, {key: value.contiguous() for key, value in parameters.items()})
 
     def model_at(self, step: int) -> ArithmeticTransformer:
         """The model with the parameters after ``step`` steps."""
-        from models.checkpoint import load_weights
-
         tensors, _ = load_weights(self._snapshot(step))
         model = build(self.name)
         with torch.no_grad():
             for name, parameter in model.weight_map.named_parameters():
                 parameter.copy_(tensors[name][0])
         return model
+
+    def seconds_trained(self) -> tuple[int, float]:
+        """(steps, seconds) so far."""
+        path = self.folder / "checkpoint.json"
+        kept = read_json(path) if path.exists() else {"step": 0, "state": {"seconds": 0.0}}
+        return kept["step"], kept["state"]["seconds"]
 
     def losses(self) -> Iterator[tuple[int, float]]:
         """(step, loss of that step's training batch) of every evaluation."""

@@ -199,12 +199,13 @@ def _constructed(model: Any, row: say.Row) -> Found:
 def _constructed_sequences(model: Any, row: say.Row) -> Found:
     name = row.name
     if name == HAND_BUILT:
-        from interp.papers.position_coupling.hand_built_grid import load_grid  # a paper's folder may be missing
+        from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
 
         grid, proof = load_grid(), load_certified_grids()["rounded"]
-        row = replace(row, score=f"{grid.correct:,} of {grid.problems:,}", share=grid.correct / grid.problems)
+        right, tried = (int(grid.cells[column].sum()) for column in ("correct", "problems"))
+        row = replace(row, score=f"{right:,} of {tried:,}", share=right / tried)
         row = replace(row, rung="certified with rounding")
-        made = ["python -m interp.proofs.coupled_grid", "python -m interp.papers.position_coupling.hand_built_grid"]
+        made = ["python -m interp.proofs.coupled_grid", "interp reproduce position-coupling:hand-built --size paper"]
         items = [paragraph(proof.sentence()), paragraph(grid.sentence()), commands(made)]
         items.append(figure_data(certified_margins(proof), fixed=True))
         sentence = "No parameters: every weight follows from the construction of Theorem 4.1. " + proof.sentence()

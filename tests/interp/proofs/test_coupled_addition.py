@@ -9,7 +9,8 @@ import torch
 from hypothesis import strategies as st
 
 import models
-from interp.papers.position_coupling.hand_built_grid import grid_problems, run_cell
+from interp.core.operand_problems import grid_problems
+from interp.papers.position_coupling.hand_built import run_cell
 from interp.proofs.coupled_addition import (
     CoupledAdditionCertificate,
     attended,

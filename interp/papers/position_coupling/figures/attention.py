@@ -13,11 +13,11 @@ from interp.figures.layers import cells, curve, hover, points
 from interp.figures.panels import Mark, Panel, compose
 from interp.papers.position_coupling.attention import NeededAttention
 from interp.papers.position_coupling.keys import ROLE_NAMES
-from interp.papers.position_coupling.patterns import CLIP
+from interp.probes.key_sets import CLIP
 
 _PANELS = 4
 _SCALE = [[0, "#FFFFFF"], [0.02, "#D6E6F4"], [0.35, "#4A97C9"], [1, "#08306B"]]
-_ROLE_COLOUR = {"sum": theme.BLUE, "carry": theme.VERMILION}
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star")
 
 
 def segments(labels: Sequence[str]) -> tuple[list[float], list[str], list[float]]:
@@ -71,14 +71,13 @@ def needed_attention_pattern(result: NeededAttention, layer: int | None = None, 
         )
         for index, place in enumerate(heads)
     ]  # fmt: skip
-    operands, digits = result.shape
     counts = [float(result.row(*place)[1]["keys"]) for place in heads]
     tokens = f"{min(counts):.1f}" + (f" to {max(counts):.1f}" if len(counts) > 1 else "")
-    title = f"Adding {operands} numbers of {digits} digits, a head attends to {tokens} tokens a step, BOS apart"
-    note = (
-        f"Numbers a1 to a{operands} from their most significant digit, running sums b from their least; "
-        f"white: below {CLIP}, grey: future"
-    )
+    title, note = f"A head attends to {tokens} tokens a step, BOS apart", f"white: below {CLIP}, grey: future"
+    if result.shape:
+        operands, digits = result.shape
+        title = f"Adding {operands} numbers of {digits} digits, a{title[1:]}"
+        note = f"Numbers a1 to a{operands} from their most significant digit, running sums b from their least; {note}"
     size = 430
     return compose(
         panels, title, result.provenance, note=note, columns=columns, width=110 + columns * (size + 40),
@@ -102,7 +101,7 @@ def _panel(result: NeededAttention, layer: int, head: int) -> str:
     row, counts = result.row(layer, head)
     role = str(row.role.values[int(np.nanargmax(row.share.values))])
     return (
-        f"L{layer}H{head}: {float(row.share.sel(role=role)):.2f} on the {ROLE_NAMES[role]}'s tokens, "
+        f"L{layer}H{head}: {float(row.share.sel(role=role)):.2f} on the {ROLE_NAMES.get(role, role)}'s tokens, "
         f"{float(counts['keys']):.1f} tokens a step"
     )
 
@@ -115,7 +114,9 @@ def needed_attention_shares(result: NeededAttention) -> go.Figure:
         units = sorted(result.strongest(12))
     place, gap = np.arange(len(units), dtype=float), np.full(len(units), np.nan)
     layers = []
-    for role, shift, symbol in (("sum", -0.18, "circle"), ("carry", 0.18, "diamond")):
+    roles = result.table.role.values.tolist()
+    for index, role in enumerate(roles):
+        shift, colour = 0.36 * (index - (len(roles) - 1) / 2) / max(1, len(roles) - 1), theme.SEVEN[index % 7]
         found = [result.table.sel(layer=i, head=h, role=role) for i, h in units]
         share, agreement, choice, p, shuffled = (
             np.array([float(one[name]) for one in found])
@@ -125,14 +126,14 @@ def needed_attention_shares(result: NeededAttention) -> go.Figure:
         at = place + shift
         for low, high, width in ((0, 4, 2), (1, 3, 7)):
             xs, ys = (np.column_stack(pair).ravel() for pair in ((at, at, gap), (bands[:, low], bands[:, high], gap)))
-            layers.append(curve(xs, ys, None, _ROLE_COLOUR[role], width=width, opacity=0.35, hoverinfo="skip"))
+            layers.append(curve(xs, ys, None, colour, width=width, opacity=0.35, hoverinfo="skip"))
         said = hover(
             "{y:.3f}; the heaviest keys are exactly these in {agreement:.1%} of rows, the operand's weight varies by "
             "{choice:.2f}, p = {p:.3f}",
             agreement=agreement, choice=choice, p=p,
         )  # fmt: skip
-        name = f"{ROLE_NAMES[role]}: mean, quartiles, 5-95%"
-        layers.append(points(at, share, name, _ROLE_COLOUR[role], symbol, 11, rim="white", **said))
+        name = f"{ROLE_NAMES.get(role, role)}: mean, quartiles, 5-95%"
+        layers.append(points(at, share, name, colour, _SYMBOLS[index % 7], 11, rim="white", **said))
         control = "shuffled tokens, 97.5%"
         layers.append(points(at, shuffled, control, theme.GREY, "line-ew", 16, **hover(f"{control}: {{y:.3f}}")))
     untrained, ends = float(result.table.untrained_max.max()), [-0.5, len(units) - 0.5]

@@ -16,7 +16,6 @@ from interp.papers.position_coupling.comparison import CoupledComparison
 from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.keys import ROLE_NAMES
 from interp.papers.position_coupling.roles import HeadRoles
-from interp.papers.position_coupling.writes import HeadWrites
 
 _GROUPS = {  # name, colour
     "sum": ("digit sum", theme.BLUE),
@@ -49,7 +48,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
         "{y} as {x}: overlap {z:.3f}; shuffled tokens below {shuffled:.3f} (97.5%), p = {p:.3f}",
         shuffled=shuffled, p=p_value,
     )  # fmt: skip
-    names = [ROLE_NAMES[role] for role in roles]
+    names = [ROLE_NAMES.get(role, role) for role in roles]
     layer = cells(overlap, names, [f"L{i}H{h}" for i, h in heads], text=text, bar="overlap", gap=3, **said)
     frames = [
         frame(roles.index(role), row, theme.ORANGE)
@@ -57,7 +56,7 @@ def head_roles(result: HeadRoles) -> go.Figure:
         if (role := plays[head]) is not None
     ]
     counts = {role: sum(value == role for value in plays.values()) for role in roles}
-    found = ", ".join(f"{count} {ROLE_NAMES[role]}" for role, count in counts.items() if count)
+    found = ", ".join(f"{count} {name}" for name, count in zip(names, counts.values(), strict=True) if count)
     title = f"Roles of {len(heads)} heads: {found or 'none'}"
     none = sum(value is None for value in plays.values())
     if found and none:
@@ -155,38 +154,6 @@ def coupled_difference(result: CoupledComparison) -> go.Figure:
     note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; red: the model attends more"
     panel = Panel([layer], x="role of the tokens attended to", y="matched pair")
     return compose([panel], title, result.provenance, note=note, width=860, height=250 + 52 * len(difference))
-
-
-@drawing(HeadWrites)
-def head_writes(result: HeadWrites) -> go.Figure:
-    """Coordinate of the ten digits along each head's main direction, and how linear it is."""
-    heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
-    columns = min(4, len(heads))
-    panels = []
-    for i, h in heads:
-        row = result.table.sel(layer=i, head=h)
-        said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {float(row.line):.0%} of the variance")
-        line = result.line_of.sel(layer=i, head=h).values
-        style: dict[str, Any] = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
-        linear = float(row.linear)
-        panels.append(
-            Panel(
-                [curve(np.arange(10), line, None, theme.LIGHT, **style)],
-                f"L{i}H{h}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
-                x={"title": "digit attended to", "dtick": 3, "range": [-0.6, 9.6]},
-                y={
-                    "title": "" if len(panels) % columns else "main direction, sd", "range": [-2.6, 2.6],
-                    "zeroline": True, "zerolinecolor": theme.LIGHT,
-                },
-            )
-        )  # fmt: skip
-    kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
-    title = f"What heads write about a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
-    note = "Along each head's first principal direction; percentages are of the whole variance over ten digits"
-    height = 150 + 270 * -(-len(heads) // columns)
-    return compose(
-        panels, title, result.provenance, note=note, columns=columns, height=height, shared="y", gaps=(36, 90)
-    )
 
 
 @drawing(AttendedGrowth)

@@ -13,8 +13,8 @@ import models
 from interp.core.controls import untrained_copy
 from interp.core.results import Provenance
 from interp.papers.position_coupling.attention import compute_needed_attention
-from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, KeySets, key_sets
-from interp.papers.position_coupling.patterns import measure_rows, read_patterns
+from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, key_sets
+from interp.probes.key_sets import KeySets, measure_rows, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 

@@ -7,13 +7,18 @@ import torch
 
 import models
 from interp.core.operand_problems import carry_heavy, grid_problems
-from interp.papers.position_coupling.hand_built_grid import (
-    GridSettings,
+from interp.core.stored_data import DATA
+from interp.papers.position_coupling.hand_built import (
+    LARGEST,
+    SIZES,
+    STORED,
     load_grid,
     run_cell,
-    run_grid,
+    run_hand_built,
+    run_size,
 )
-from interp.papers.position_coupling.hand_built_large import SIZES, LargeSize, load_large, run_size
+from interp.papers.studies import Settings
+from models.checkpoint import read_json
 from models.errors import UserError
 
 NAME = "position-coupling-hand-built"
@@ -41,52 +46,52 @@ def test_grid_problems_are_valid_and_include_all_nines():
 
 def test_the_stored_grid_is_complete_and_without_a_wrong_answer():
     grid = load_grid()
-    shapes = {(cell.operands, cell.digits) for cell in grid.cells}
-    assert shapes == {(m, n) for m in range(1, 31) for n in range(1, 31)}
-    assert all(cell.problems == cell.correct >= 100 for cell in grid.cells)
-    assert 0.99 < grid.min_margin <= 1.0 and (grid.accuracy() == 1.0).all()
-    assert f"{grid.correct:,} of {grid.problems:,}" in grid.sentence()
+    cells = grid.cells
+    assert set(zip(cells.operands, cells.digits, strict=True)) == {(m, n) for m in range(1, 31) for n in range(1, 31)}
+    assert (cells.problems == cells.correct).all() and (cells.problems >= 100).all()
+    assert 0.99 < cells.min_margin.min() <= 1.0
+    assert f"{cells.correct.sum():,} of {cells.problems.sum():,}" in grid.sentence()
 
 
 def test_a_stored_cell_is_reproduced(model):
     grid = load_grid()
-    stored = {(cell.operands, cell.digits): cell for cell in grid.cells}[6, 4]
-    again = run_cell(model, grid_problems(6, 4, stored.problems, grid.settings.seed))
+    stored = grid.cells[(grid.cells.operands == 6) & (grid.cells.digits == 4)].iloc[0]
+    again = run_cell(model, grid_problems(6, 4, int(stored.problems), grid.settings["seed"]))
     assert (again.correct, again.predictions) == (stored.correct, stored.predictions)
     assert again.min_margin == pytest.approx(stored.min_margin, abs=1e-3)
 
 
-def test_a_grid_run_goes_on_where_its_file_ends_and_refuses_another_runs(tmp_path):
-    settings = GridSettings(max_operands=2, max_digits=2, problems=5)
-    output = tmp_path / "grid.json"
-    first = run_grid(settings, output)
-    text = output.read_text()
-    assert run_grid(settings, output).cells == first.cells == load_grid(output).cells and output.read_text() == text
-    with pytest.raises(UserError, match="other settings"):
-        run_grid(GridSettings(max_operands=2, max_digits=2, problems=6), output)
-    output.write_text("{}")
-    with pytest.raises(UserError, match="not a stored grid result"):
-        load_grid(output)
+def test_a_grid_run_goes_on_where_its_file_ends_and_refuses_another_runs(tmp_path, monkeypatch):
+    monkeypatch.setitem(LARGEST, "small", 2)
+    first = run_hand_built(Settings(tmp_path, problems=5, progress=False))
+    assert first is not None and [cell[2:4] for cell in first.data["cells"]] == [[5, 5]] * 4
+    monkeypatch.setattr("interp.papers.position_coupling.hand_built.run_cell", None)
+    again = run_hand_built(Settings(tmp_path, problems=5, progress=False))
+    assert again is not None and again.data == first.data
+    with pytest.raises(UserError, match="problems differs"):
+        run_hand_built(Settings(tmp_path, problems=6, progress=False))
+    assert run_hand_built(Settings(tmp_path / "new", minutes=0.0, progress=False)) is None
 
 
 # ---- far beyond the grid
 
 
 def test_the_stored_large_sizes_are_all_right():
-    results = load_large()
-    assert [(r.operands, r.digits, r.dtype) for r in results] == [(s.operands, s.digits, s.dtype) for s in SIZES]
-    assert all(result.correct == result.problems and result.min_margin > 0.99 for result in results)
-    assert max(r.tokens for r in results if r.all_positions) > 25_000 and max(r.tokens for r in results) > 1_000_000
+    results = read_json(DATA / STORED)["sizes"]
+    assert [(r["operands"], r["digits"], r["dtype"]) for r in results] == [size[:3] for size in SIZES]
+    assert all(r["correct"] == r["problems"] and r["min_margin"] > 0.99 for r in results)
+    assert max(r["tokens"] for r in results if r["all_positions"]) > 25_000
+    assert max(r["tokens"] for r in results) > 1_000_000
 
 
 def test_a_sample_of_positions_includes_numbers_ends():
-    whole, sampled = (run_size(LargeSize(12, 9, sampled=n)) for n in (None, 40))
-    assert whole.correct == sampled.correct == whole.problems == 3
-    assert whole.positions == 13 * 12 and 20 < sampled.positions <= 41
+    whole, sampled = (run_size(12, 9, sampled=n) for n in (None, 40))
+    assert whole["correct"] == sampled["correct"] == whole["problems"] == 3
+    assert whole["positions"] == 13 * 12 and 20 < sampled["positions"] <= 41
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [LargeSize(2, 1000, "float64"), LargeSize(300, 3), LargeSize(40, 40)])
-def test_hundreds_of_digits_and_operands(size: LargeSize):
-    result = run_size(size)
-    assert result.correct == result.problems == 3
+@pytest.mark.parametrize("size", [(2, 1000, "float64"), (300, 3), (40, 40)])
+def test_hundreds_of_digits_and_operands(size):
+    result = run_size(*size)
+    assert result["correct"] == result["problems"] == 3

@@ -12,9 +12,9 @@ from interp.core.results import Provenance
 from interp.papers.position_coupling.causal import compute_pattern_substitution
 from interp.papers.position_coupling.comparison import GROUPS, distances, match, role_groups, role_masses
 from interp.papers.position_coupling.keys import HAND_BUILT_HEADS, key_sets
-from interp.papers.position_coupling.patterns import read_patterns
 from interp.papers.position_coupling.roles import compute_head_roles
-from interp.papers.position_coupling.writes import compute_head_writes
+from interp.probes.head_writes import compute_head_writes
+from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.weight_maps import DenseWeights
@@ -52,29 +52,6 @@ def test_the_four_hand_built_heads_come_out_as_exactly_their_roles(hand_built, s
         assert (cell.overlap.drop_sel(role=role).values < 0.7).all()
     assert float(result.table.bos.sel(layer=0, head=0, role="sum")) == pytest.approx(1 / 3, abs=1e-4)
     assert result.bos.sel(layer=0, head=2, predicted="delimiter").item() == pytest.approx(1, abs=1e-4)
-
-
-def test_roles_follow_the_heads_when_their_order_changes(hand_built):
-    task = hand_built.task.at(3, 3)
-    rows = rows_of(hand_built, task)
-    order = [2, 0, 3, 1]
-    result = compute_head_roles([rows[:, :, order]], key_sets(task), MADE_UP, draws=99)
-    assert list(result.roles().values()) == [HAND_BUILT_HEADS[head] for head in order]
-
-
-def test_untrained_heads_play_no_role(untrained):
-    result = interp.head_roles(untrained, task=untrained.task.at(3, 3), n=16)
-    assert set(result.roles().values()) == {None}
-    assert (result.table.share.sel(role="sum").values < 0.3).all()
-    assert "plays none" in result.sentence()
-
-
-def test_attention_blind_to_roles_plays_none():
-    task = MultiOperandAddition(3, 3)
-    keys = key_sets(task)
-    rows = (keys.visible / keys.visible.sum(-1, keepdims=True))[None, None, None]
-    result = compute_head_roles([np.repeat(rows, 2, 0)], keys, MADE_UP, draws=99)
-    assert result.role(0, 0) is None
 
 
 def test_a_role_that_untrained_heads_play_as_well_is_not_granted(hand_built):

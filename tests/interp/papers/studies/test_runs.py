@@ -33,6 +33,18 @@ def test_without_minutes_nothing_is_trained_and_that_is_said(tmp_path: Path):
     assert len(said) == 1 and "goes on" in said[0] and not run.folder.exists()
 
 
+def test_a_finished_run_is_only_taken_for_its_own_recipe(tmp_path: Path):
+    recipe = get_recipe("toygpt").replace(steps=2, warmup_steps=1, batch_size=4, validation_size=4, eval_every=2)
+    run = SeedRun("toygpt-learned-pre", 0, recipe, tmp_path / "run")
+    assert run.seconds_trained() == (0, 0.0)
+    run.train_to(2)
+    run.train_to(2)
+    steps, seconds = run.seconds_trained()
+    assert run.has(2) and steps == 2 and seconds > 0
+    with pytest.raises(UserError):
+        replace(run, recipe=recipe.replace(lr=0.5)).train_to(2)
+
+
 def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
     with pytest.raises(UserError, match="interp train adder-763"):
         zoo_model("adder-763")

@@ -24,9 +24,6 @@ def test_every_stored_result_becomes_tables_and_figures_without_a_trained_model(
 @pytest.mark.parametrize("target", STORED)
 def test_the_command_of_a_stored_result_exists(target):
     command = command_of(target)
-    if command.startswith("python -m "):
-        assert target == "position-coupling:hand-built"
-        return
     asked = command.removeprefix("interp reproduce ").split()[0]
     assert studies()[asked].run is not None
 

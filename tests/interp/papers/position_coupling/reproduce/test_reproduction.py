@@ -11,10 +11,11 @@ import pytest
 
 import models
 from interp.cli import main
+from interp.core.sections import Page
 from interp.papers import studies
-from interp.papers.position_coupling.reproduce.cost import duration, training_seconds
-from interp.papers.position_coupling.reproduce.reproduction import Reproduction
-from interp.papers.position_coupling.studies import reproduce
+from interp.papers.position_coupling.cost import duration, training_seconds
+from interp.papers.position_coupling.studies import largest_of, reproduce, sources_of
+from interp.papers.studies import Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
 from interp.probes.heatmaps.panels import GridPanels
 from models.errors import UserError
@@ -41,20 +42,19 @@ def tiny(monkeypatch) -> dict[str, Variant]:
         )
         monkeypatch.setitem(RECIPES, recipe, few)
     figures = dict(FIGURES) | {"tiny": PaperFigure("Two models", "addition", TINY, TINY)}
-    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.FIGURES", figures)
+    monkeypatch.setattr("interp.papers.position_coupling.studies.FIGURES", figures)
     study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
     studies.studies()
     monkeypatch.setitem(studies._STUDIES, study.target, study)
     return TINY
 
 
-def job(out: Path, said: list[str] | None = None, **options) -> Reproduction:
+def job(out: Path, said: list[str] | None = None, **options) -> Page | None:
     say = (lambda text: None) if said is None else said.append
-    return Reproduction("tiny", out=out, n=3, progress=False, say=say, device="cpu", **options)
+    return reproduce("tiny", Settings(out, problems=3, progress=False, say=say, device="cpu", **options))
 
 
-def panels_of(job: Reproduction) -> GridPanels:
-    page = job.run()
+def panels_of(page: Page | None) -> GridPanels:
     assert page is not None
     return GridPanels.from_dict(page.data)
 
@@ -74,7 +74,7 @@ def test_the_second_time_nothing_is_trained_or_evaluated(tiny, tmp_path: Path, m
     def never(*_, **__):
         raise AssertionError("done already")
 
-    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", never)
+    monkeypatch.setattr("interp.papers.studies.runs.train", never)
     monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
     said: list[str] = []
     assert panels_of(job(tmp_path, said)).to_dict() == before
@@ -88,13 +88,13 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
     # Each slice trains a few steps only, however fast the machine is.
     stops = cycle((7, 12))
 
-    def slice_of(*arguments, minutes=None, **options):
-        return train(*arguments, **options, stop_at_step=next(stops))
+    def slice_of(*arguments, **options):
+        return train(*arguments, **options | {"minutes": None, "stop_at_step": next(stops)})
 
-    monkeypatch.setattr("interp.papers.position_coupling.reproduce.reproduction.train", slice_of)
+    monkeypatch.setattr("interp.papers.studies.runs.train", slice_of)
     said: list[str] = []
     for _ in range(12):
-        page = job(tmp_path / "cut", said, minutes=5.0).run()
+        page = job(tmp_path / "cut", said, minutes=5.0)
         if page is not None and len(page.data["panels"]) == len(tiny):
             break
     else:
@@ -105,12 +105,12 @@ def test_a_job_that_runs_out_of_time_ends_like_one_that_does_not(tiny, tmp_path:
 
 def test_no_time_means_no_training(tiny, tmp_path: Path):
     said: list[str] = []
-    assert job(tmp_path, said, minutes=0.0).run() is None
+    assert job(tmp_path, said, minutes=0.0) is None
     assert "The same command goes on." in said[-1]
 
 
 def test_more_seeds_keep_the_first_and_show_the_median(tiny, tmp_path: Path):
-    assert job(tmp_path).run()
+    assert job(tmp_path)
     runs = sorted(tmp_path.rglob("config.json"))
     stamps = [run.stat().st_mtime_ns for run in runs]
     panels = panels_of(job(tmp_path, seeds=2))
@@ -129,27 +129,28 @@ def test_a_stored_small_model_is_used_for_one_seed_and_never_for_a_median(tiny, 
     assert panels.panels[0].seeds_text == "1 seed, chosen among 5"
     assert not (tmp_path / "position-coupling" / name / "seed-0").exists()
     said.clear()
-    assert job(tmp_path, said, seeds=2).run()
+    assert job(tmp_path, said, seeds=2)
     assert not any("the stored" in text for text in said)
 
 
 def test_a_run_with_another_recipe_is_refused(tiny, tmp_path: Path, monkeypatch):
-    assert job(tmp_path).run()
+    assert job(tmp_path)
     recipe = get_spec(TINY["coupled"].name).recipe or ""
     monkeypatch.setitem(RECIPES, recipe, get_recipe(recipe).replace(lr=0.5))
     with pytest.raises(UserError, match=r"recipe\.lr is 0\.001 there and 0\.5 now"):
-        job(tmp_path).run()
+        job(tmp_path)
 
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("size", ["small", "paper"])
 def test_every_figure_has_a_plan(name, size, tmp_path: Path):
-    plan = Reproduction(name, size, out=tmp_path, device="cpu")
-    task = next(iter(plan.variants.values())).make_task()
-    assert len(plan.largest) == len(task.shape)
-    assert all(1 < size <= most for size, most in zip(plan.largest, PAPER_GRID[task.name], strict=True))
-    files = [source.grid_file for source in plan._all_sources()]
-    assert len(set(files)) == len(files) == len(plan.variants)
+    sources = sources_of(name, Settings(tmp_path, size, device="cpu"))
+    task = next(iter(sources.values()))[0].variant.make_task()
+    largest = largest_of(sources)
+    assert len(largest) == len(task.shape)
+    assert all(1 < size <= most for size, most in zip(largest, PAPER_GRID[task.name], strict=True))
+    files = [source.grid_file for several in sources.values() for source in several]
+    assert len(set(files)) == len(files) == len(sources)
 
 
 @pytest.mark.parametrize(

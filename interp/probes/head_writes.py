@@ -1,21 +1,21 @@
-"""What a head writes about the digit it looks at: the shape of its output over the ten digits.
+"""What a head writes about the digit it looks at: the shape of its output over the digits.
 
-The constructed digit-sum and carry heads write 3 NUM: the digit's value, on a line. For any head, with v the value
-vector at a digit's token (after the model's own norm),
+A head that adds writes the digit's value, on a line. For any head, with v the value vector at a digit's token (after
+the model's own norm),
 
     v(token)   = position effect + digit effect, by least squares over all tokens that hold a digit
-    effect[d]  = W_O^T (digit effect of d)                                                     [10, d_model]
-    linear     = share of effect's variance over the ten digits that is linear in d            1 for the construction
+    effect[d]  = W_O^T (digit effect of d)                                                     [base, d_model]
+    linear     = share of effect's variance over the digits that is linear in d
     line       = share of the variance along the first principal direction
-    spectrum   = shares of the frequencies 1 ... 5 in d (period 10 / frequency)         2/9 each without structure
+    spectrum   = shares of the frequencies 1 ... base / 2 in d (period base / frequency)    2/9 each without structure
 
 ``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
 
-Control: the ten digits permuted (expected 1/9, with its 97.5% quantile and a p-value); untrained copies.
+Control: the digits permuted (expected 1 / (base - 1), with its 97.5% quantile and a p-value); untrained copies.
 
 Limits. Not comparable between models: directions (another basis) and sizes (norms behind the attention rescale the sum
 of all heads; in a post-norm model what is written is not what arrives). Means over positions hide writing that depends
-on where the digit stands. A head that writes no digit at all (arrow, EOS) has size 0 and no shape (NaN).
+on where the digit stands. A head that writes no digit at all has size 0 and no shape (NaN).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
-from interp.core.probe import probe, task_of
-from interp.core.problems import chunks
+from interp.core.probe import probe
+from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
-from interp.papers.position_coupling.keys import draw_coupled, resolve_coupled_task
 from models.errors import UserError
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.base import Task
+from models.tasks.domain import NoDomain, base_of
 from models.unaltered import require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
@@ -50,7 +50,7 @@ class HeadWrites(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
     ``p_value``, ``untrained`` (mean of the copies' ``linear``); ``line_of`` [layer, head, digit]: coordinate of each
     digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; without structure 2/9, and 1/9 for frequency 5."""
+    [layer, head, frequency]: shares that sum to 1; in base 10 without structure 2/9, and 1/9 for frequency 5."""
 
     table: xr.Dataset
     line_of: xr.DataArray
@@ -78,40 +78,41 @@ class HeadWrites(Result):
 
 
 def compute_head_writes(
-    effect: Float[np.ndarray, "layer head ten d_model"],
+    effect: Float[np.ndarray, "layer head base d_model"],
     provenance: Provenance,
     untrained: float = float("nan"),
     draws: int = 999,
 ) -> HeadWrites:
-    """Shape of the ten digits' effects.
+    """Shape of the digits' effects.
 
     Args:
         effect: what each head adds for each digit; the mean over digits is removed here.
         provenance: what the digits come from; its seed draws the permutations.
         untrained: ``linear`` of control models.
     """
-    if effect.shape[2] != 10:
-        raise UserError(f"There are ten digits, not {effect.shape[2]}.")
     rng = np.random.default_rng(provenance.seed or 0)
-    layers, heads = effect.shape[:2]
+    layers, heads, base = effect.shape[:3]
+    if base < 3:
+        raise UserError(f"Any {base} digits lie on a line; this needs a base of 3 or more.")
     centred = effect - effect.mean(2, keepdims=True)
     size = np.sqrt((centred**2).sum(-1).mean(-1))
-    digit = (np.arange(10) - 4.5) / np.sqrt(8.25)
-    orders = np.stack([rng.permutation(10) for _ in range(draws)])
+    digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
+    orders = np.stack([rng.permutation(base) for _ in range(draws)])
+    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # a frequency and its negative
     names = ("linear", "line", "shuffled_high", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
-    line_of, spectrum = np.full((layers, heads, 10), np.nan), np.full((layers, heads, 5), np.nan)
+    line_of, spectrum = np.full((layers, heads, base), np.nan), np.full((layers, heads, len(twice)), np.nan)
     for place in np.ndindex(layers, heads):
         if size[place] < _NOTHING:
             continue
         rows = centred[place]
         linear = linear_share(rows, digit[None])[0]
         null = linear_share(rows, digit[orders])
-        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * np.array([2, 2, 2, 2, 1])
+        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * twice
         spectrum[place] = power / power.sum()
         u, s, _ = np.linalg.svd(rows, full_matrices=False)
         rising = np.sign(u[:, 0] @ digit) or 1.0
-        line_of[place] = rising * u[:, 0] * np.sqrt(10)
+        line_of[place] = rising * u[:, 0] * np.sqrt(base)
         values = (linear, s[0] ** 2 / (s**2).sum(), np.quantile(null, 0.975), permutation_p(linear, null))
         for name, value in zip(names, values, strict=True):
             data[name][place] = value
@@ -119,21 +120,23 @@ def compute_head_writes(
     axes = ("layer", "head")
     table = xr.Dataset({name: (axes, value) for name, value in (data | {"size": size}).items()}, coords=coords)
     table["untrained"] = untrained
-    lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(10)})
-    shares = xr.DataArray(spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, 6)})
+    lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(base)})
+    shares = xr.DataArray(
+        spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
+    )
     return HeadWrites(table, lines, shares, provenance)
 
 
 def linear_share(
-    rows: Float[np.ndarray, "ten d_model"], digit: Float[np.ndarray, "draw ten"]
+    rows: Float[np.ndarray, "base d_model"], digit: Float[np.ndarray, "draw base"]
 ) -> Float[np.ndarray, " draw"]:
     """Share of the variance of centred rows that a multiple of ``digit`` (mean 0, variance 1) explains."""
-    return ((digit @ rows / 10) ** 2).sum(-1) / ((rows**2).sum() / 10)
+    return ((digit @ rows / len(rows)) ** 2).sum(-1) / ((rows**2).sum() / len(rows))
 
 
 def digit_effects(
-    model: HookedModel, tokens: Int[torch.Tensor, "n pos"]
-) -> Float[np.ndarray, "layer head ten d_model"]:
+    model: HookedModel, tokens: Int[torch.Tensor, "n pos"], base: int
+) -> Float[np.ndarray, "layer head base d_model"]:
     """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
     cfg = model.cfg
     names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
@@ -146,8 +149,8 @@ def digit_effects(
     for batch in chunks(tokens, model):
         with torch.no_grad():
             model.run_with_hooks(batch, return_type=None, fwd_hooks=hooks)
-    digits = (tokens < 10).all(0) & (tokens != tokens[0]).any(0)  # positions that hold various digits
-    one_hot = torch.nn.functional.one_hot(tokens[:, digits].clamp(max=9), 10).double()
+    digits = (tokens < base).all(0) & (tokens != tokens[0]).any(0)  # positions that hold various digits
+    one_hot = torch.nn.functional.one_hot(tokens[:, digits], base).double()
     indicator = (one_hot - one_hot.mean(0)).flatten(0, 1)  # [token, digit]
     solve = torch.linalg.pinv(indicator.T @ indicator) @ indicator.T
     result = []
@@ -159,7 +162,15 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-@probe("Do heads write the digit sum linearly?", needs=[task_of(MultiOperandAddition)])
+def digits(model: HookedModel, task: Task) -> str:
+    """The task's first tokens are the digits of a base, of which there are enough to lie on a line or not."""
+    try:
+        return "" if base_of(task) > 2 else "any two digits lie on a line"
+    except NoDomain:
+        return "its tokens are no digits"
+
+
+@probe("Do heads write a digit linearly in its value?", needs=[digits])
 def head_writes(
     model: HookedModel,
     *,
@@ -173,20 +184,21 @@ def head_writes(
 
     Args:
         model: any model with TransformerLens hooks and ``W_O``; as many values as heads.
-        task: multi-operand addition in the shape to look at; ``model.task`` unless given.
-        problems: problems to look at; otherwise ``n`` are drawn from T_A with ``seed``.
+        task: what its tokens mean, in the shape to look at; ``model.task`` unless given.
+        problems: problems to look at; otherwise ``n`` are drawn with ``seed``.
         untrained: control models; two freshly initialised copies unless given, none if there are no parameters.
 
     Raises:
-        UserError: another task, ids beyond the model's tables, fewer than 2 problems, a model with hooks or the like,
-            which may write something else than ``W_O`` says.
+        UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, a model with hooks or
+            the like, which may write something else than ``W_O`` says.
     """
     require_unaltered(model, "What heads write")
-    task = resolve_coupled_task(model, task)
-    sample = draw_coupled(task, problems, n, seed)
+    task = resolve_task(model, task)
+    sample, base = draw(task, problems, n, seed), base_of(task)
     control = [
-        compute_head_writes(digit_effects(copy, sample.tokens), sample.provenance, draws=1).table.linear.values
+        compute_head_writes(digit_effects(copy, sample.tokens, base), sample.provenance, draws=1).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
     ]
-    expected = float(np.nanmean(control)) if control else float("nan")
-    return compute_head_writes(digit_effects(model, sample.tokens), sample.provenance, expected)
+    known = np.array(control)[~np.isnan(control)]  # a copy's head may write nothing
+    expected = float(known.mean()) if len(known) else float("nan")
+    return compute_head_writes(digit_effects(model, sample.tokens, base), sample.provenance, expected)

@@ -1,0 +1,221 @@
+"""The hand-built Position Coupling transformer on its whole grid and far beyond: ``position-coupling:hand-built``.
+
+    interp reproduce position-coupling:hand-built                 # 100 problems of each shape up to 6 x 6
+    interp reproduce position-coupling:hand-built --size paper    # up to 30 x 30, then thousands of digits and operands
+
+The paper's grid is 1 to 30 digits by 2 to 30 operands; single operands, which take one step, are run as well.
+Teacher-forced, which for whole answers is the same event as greedy decoding (:mod:`models.evaluation`). What a shape's
+problems are says :mod:`interp.core.operand_problems`. The claim is *sampled*; :mod:`interp.proofs.coupled_addition`
+proves the same shapes right.
+
+Beyond the grid one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
+(:mod:`models.partial_forward`): every token of the response, or at the sizes whose full pattern has 10^10 entries and
+more a sample of positions, half of them at the numbers' ends. Stored with the seconds that one (busy) core took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from tqdm import tqdm
+
+import models
+from interp.core.operand_problems import carry_heavy, grid_problems
+from interp.core.sections import Page, Section
+from interp.core.stored_data import DATA
+from interp.figures.hand_built import certified_margins
+from interp.papers.studies import Settings, Study, register_study, shows
+from interp.probes.heatmaps.store import CellStore
+from interp.proofs.coupled_grid import load_certified_grids
+from models.checkpoint import read_json
+from models.errors import unknown_name
+from models.evaluation import margins
+from models.hand_built.coupled_addition import NAME
+from models.partial_forward import logits_at
+from models.transformer import ArithmeticTransformer
+
+STORED = "hand_built_grid.json"
+TARGET = "position-coupling:hand-built"
+TITLE = "The constructed transformer on its whole grid and beyond"
+TOKENS_AT_ONCE = 8 * 2013  # a batch of eight at the largest shape
+LARGEST = {"small": 6, "paper": 30}
+SIZES = (  # operands, digits, precision, and how many positions are read, if not all
+    (2, 1000, "float32", None),
+    (2, 5000, "float32", None),
+    (2, 5000, "float64", None),
+    (1, 10000, "float32", None),
+    (1000, 1, "float32", None),
+    (1000, 1, "float64", None),
+    (300, 30, "float32", None),
+    (100, 100, "float32", None),
+    (100, 100, "float64", None),
+    (300, 300, "float32", 1000),
+    (1000, 500, "float32", 300),
+)
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One shape: ``correct`` of ``problems`` answered entirely right, and the smallest lead of a right token.
+
+    ``min_margin`` is the right token's logit minus the best other's, over every predicted token of every problem.
+    """
+
+    operands: int
+    digits: int
+    problems: int
+    correct: int
+    predictions: int
+    min_margin: float
+
+
+@dataclass(frozen=True)
+class HandBuiltGrid:
+    """The study's data: ``settings`` (largest shape, problems of each, seed) and a row a shape, in the grid's order."""
+
+    settings: Mapping[str, Any]
+    cells: pd.DataFrame
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> HandBuiltGrid:
+        return cls(data["settings"], pd.DataFrame(data["cells"], columns=data["cell"]))
+
+    def sentence(self) -> str:
+        s, sums = self.settings, self.cells.sum()
+        return (
+            f"{sums.correct:,.0f} of {sums.problems:,.0f} problems right on {len(self.cells)} shapes "
+            f"(1 to {s['max_operands']} operands of 1 to {s['max_digits']} digits, {s['problems']} a shape, "
+            f"{sums.predictions:,.0f} predicted tokens); smallest logit margin {self.cells.min_margin.min():.4f}. "
+            f"Sampled, seed {s['seed']}."
+        )
+
+
+def load_grid() -> HandBuiltGrid:
+    """The stored result."""
+    return HandBuiltGrid.of(read_json(DATA / STORED))
+
+
+def run_cell(
+    model: ArithmeticTransformer,
+    problems: Int[Tensor, "n operand column"],
+    choose: Callable[[Tensor], Tensor] = lambda rows: rows,
+) -> GridCell:
+    """Teacher-forced answers to problems of one shape, at the positions that ``choose`` takes of a batch's response."""
+    n, operands, digits = problems.shape
+    task = model.task.at(operands, digits)  # type: ignore[attr-defined]
+    length = task.encode(problems[:1]).shape[1]
+    correct, predictions, margin = 0, 0, float("inf")
+    for part in problems.split(max(1, TOKENS_AT_ONCE // length)):
+        sequences = task.sequences(part)
+        rows = choose(sequences.mask[0].nonzero().flatten())
+        lead = margins(logits_at(model, sequences.inputs, rows), sequences.targets[:, rows])
+        correct += int((lead > 0).all(1).sum())
+        predictions += len(rows) * len(part)
+        margin = min(margin, float(lead.min()))
+    return GridCell(operands, digits, n, correct, predictions, round(margin, 6))
+
+
+def run_size(operands: int, digits: int, dtype: str = "float32", sampled: int | None = None) -> dict[str, Any]:
+    """One large size; see the module. Cost: 4 x positions x tokens scores a problem."""
+    model = models.build(NAME, max_operands=operands, max_digits=digits, dtype=dtype)
+    task = model.task.at(operands, digits)  # type: ignore[attr-defined]
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, operands, digits)
+    kinds = (
+        torch.full(shape, 9),
+        carry_heavy(operands, digits, 1, generator),
+        torch.randint(10, shape, generator=generator),
+    )
+
+    def some(rows: Tensor) -> Tensor:
+        if sampled is None:
+            return rows
+        ends = rows[torch.isin(rows % (task.length + 1), torch.tensor([0, 1, task.length]))]
+        ends = ends[torch.randperm(len(ends), generator=generator)[: sampled // 2]]
+        drawn = rows[torch.randperm(len(rows), generator=generator)[: sampled - len(ends)]]
+        return torch.cat((ends, drawn, rows[-1:])).unique()
+
+    start = time.perf_counter()
+    cells = [run_cell(model, problem, some) for problem in kinds]
+    return {
+        "operands": operands,
+        "digits": digits,
+        "dtype": dtype,
+        "tokens": task.encode(kinds[0]).shape[1],
+        "positions": cells[-1].predictions,
+        "all_positions": sampled is None,
+        "problems": len(cells),
+        "correct": sum(cell.correct for cell in cells),
+        "min_margin": min(cell.min_margin for cell in cells),
+        "seconds_a_problem": round((time.perf_counter() - start) / len(cells), 2),
+    }
+
+
+def run_hand_built(settings: Settings) -> Page | None:
+    """The grid shape by shape and then the large sizes, each stored as it comes; the same call goes on from there.
+
+    Raises:
+        UserError: another size, or a folder with another grid.
+    """
+    if settings.size not in LARGEST:
+        raise unknown_name("size", settings.size, LARGEST)
+    largest = LARGEST[settings.size]
+    asked = {"max_operands": largest, "max_digits": largest, "problems": settings.problems or 100, "seed": 0}
+    folder = settings.out / "position-coupling" / "hand-built"
+    model = models.build(NAME, max_operands=largest, max_digits=largest)
+
+    def cells() -> Iterator[list[Any]]:
+        store = CellStore(_file(folder, "grid"), {"kind": "hand-built-grid", **asked})
+        shapes = [(m, n) for m in range(1, largest + 1) for n in range(1, largest + 1)]
+        for m, n in tqdm(shapes, disable=not settings.progress, unit="shape"):
+            if (m, n) not in store.cells:
+                if settings.minutes_left() == 0:
+                    return
+                store.add((m, n), asdict(run_cell(model, grid_problems(m, n, asked["problems"], 0))))
+            yield list(store.cells[m, n].values())
+
+    def sizes() -> Iterator[dict[str, Any]]:
+        store: Any = CellStore(_file(folder, "large"), {"kind": "hand-built-large"})
+        for index, size in enumerate(SIZES if settings.size == "paper" else ()):
+            if (index,) not in store.cells:
+                if settings.minutes_left() == 0:
+                    return
+                store.add((index,), run_size(*size))
+            yield store.cells[(index,)]
+
+    data = {
+        "settings": asked,
+        "cells": list(cells()),
+        "versions": {"torch": str(torch.__version__)},
+        "rung": "sampled",
+        "cell": list(GridCell.__dataclass_fields__),
+        "sizes": list(sizes()),
+    }
+    return Page(TITLE, show_hand_built(data), data, f"--size {settings.size}") if data["cells"] else None
+
+
+def _file(folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.jsonl"
+
+
+@shows(TARGET)
+def show_hand_built(data: Any) -> list[Section]:
+    grids = load_certified_grids()
+    large = pd.DataFrame(data["sizes"])
+    sentences = [grid.sentence() for grid in grids.values()] + [HandBuiltGrid.of(data).sentence()]
+    return [
+        Section("The proof, shape by shape", "\n\n".join(sentences), (), (certified_margins(grids["rounded"]),), 3),
+        Section("Far larger problems", "Run, not proved: three problems a size.", (large,), level=3),
+    ]
+
+
+register_study(Study(TARGET, TITLE, run_hand_built, STORED, f"interp reproduce {TARGET} --size paper"))

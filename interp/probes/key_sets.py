@@ -1,0 +1,199 @@
+"""Sets of keys that attention is measured against, and what is said of a row of a pattern.
+
+A key set has a name (a role) and says for every target which keys belong to it: :func:`keys_by_role` takes the roles
+that any task gives its positions, :func:`key_sets` those that a function names. For one row p (a head's weights over
+the keys of one prediction), with keys such as BOS apart, where a head rests, and for the set S,
+
+    share[S]    sum of p over S
+    bos         p on the resting keys
+    keys        how many other keys weigh more than 0.01 (the clipping of Position Coupling's Figure 7)
+    effective   exp(entropy) of p on the others, renormalised; NaN where they have less than 0.01. 2 equal weights: 2
+    top[S]      whether the |S| heaviest of the others are exactly S
+    first[S]    whether the heaviest of the others is in S
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.problems import chunks
+from models.errors import UserError
+from models.tasks.base import Task
+
+CLIP = 0.01
+WEIGHTS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
+
+# "_": chunks differ in size, and a check looks at one at random.
+Patterns = Float[np.ndarray, "_ layer head query key"]
+
+
+@dataclass(frozen=True, eq=False)
+class KeySets:
+    """The keys of every role at every target.
+
+    ``member`` rows are empty where a role is not defined; ``visible`` are the keys up to the query, without the
+    ``resting`` ones (BOS); ``in_query`` the tokens before the response; ``column`` says which digit a target is (-1: a
+    delimiter), ``step`` of which number; ``queries`` where each target is predicted.
+    """
+
+    roles: tuple[str, ...]
+    member: Bool[np.ndarray, "role target key"]
+    visible: Bool[np.ndarray, "target key"]
+    resting: Bool[np.ndarray, " key"]
+    in_query: Bool[np.ndarray, " key"]
+    queries: tuple[int, ...]
+    step: Int[np.ndarray, " target"]
+    column: Int[np.ndarray, " target"]
+    target_labels: tuple[str, ...]
+    key_labels: tuple[str, ...]
+
+    @property
+    def defined(self) -> Bool[np.ndarray, "role target"]:
+        return np.any(self.member, axis=-1)
+
+    def index(self, role: str) -> int:
+        if role not in self.roles:
+            raise UserError(f"There is no role {role!r} in this format; there is {', '.join(self.roles)}.")
+        return self.roles.index(role)
+
+    def only(self, roles: Sequence[str]) -> KeySets:
+        """Those of these roles that there are."""
+        kept = [role for role in self.roles if role in roles]
+        return replace(self, roles=tuple(kept), member=self.member[[self.index(role) for role in kept]])
+
+    def ideal(self, role: str, bos: bool = False) -> Float[np.ndarray, "target key"]:
+        """Equal weights on the role's keys (and BOS, as constructed); rows of zeros where it is not defined."""
+        keys = self.member[self.index(role)].astype(float)
+        if bos:
+            keys[:, self.resting] = keys.any(1)[:, None]
+        return keys / np.maximum(keys.sum(1, keepdims=True), 1)
+
+    def shuffled(self, draws: int, seed: int) -> Bool[np.ndarray, "draw role target key"]:
+        """Random key sets: for every target as many visible tokens of the query, and as many of the response, as the
+        role has there. A head that attends by place alone (recent tokens, the query) does as well on these."""
+        rng = np.random.default_rng(seed)
+        drawn = np.zeros((draws, *self.member.shape), dtype=bool)
+        for target, visible in enumerate(self.visible):
+            for side in (self.in_query, ~self.in_query):
+                pool = np.flatnonzero(visible & side)
+                if not len(pool):
+                    continue
+                order = pool[np.argsort(rng.random((draws, len(pool))), axis=1)]
+                for role, keys in enumerate(self.member[:, target] & side):
+                    chosen = order[:, : int(keys.sum())]
+                    drawn[np.arange(draws)[:, None], role, target, chosen] = True
+        return drawn
+
+
+def key_sets(task: Task, positions: Callable[[int], Mapping[str, Sequence[int]]]) -> KeySets:
+    """The key sets of a task whose tokens have fixed places.
+
+    Args:
+        positions: of one target, the positions by role; those that its query does not see are left out.
+    """
+    roles, queries = list(task.roles), list(task.query_positions)
+    key = np.arange(task.input_length)
+    resting = np.array([role.kind == "bos" for role in roles[: len(key)]])
+    member: dict[str, np.ndarray] = {}
+    for target, query in enumerate(queries):
+        for name, keys in positions(target).items():
+            seen = [position for position in keys if position <= query and not resting[position]]
+            member.setdefault(name, np.zeros((len(queries), len(key)), dtype=bool))[target, seen] = True
+    targets = list(task.target_roles)
+    return KeySets(
+        roles=tuple(member),
+        member=np.stack(list(member.values())),
+        visible=(key <= np.array(queries)[:, None]) & ~resting,
+        resting=resting,
+        in_query=key < queries[0],
+        queries=tuple(queries),
+        step=np.array([role.index or 0 for role in targets]),
+        column=np.array([-1 if role.column is None else role.column for role in targets]),
+        target_labels=tuple(role.label for role in targets),
+        key_labels=tuple(role.label for role in roles[: len(key)]),
+    )
+
+
+def keys_by_role(task: Task) -> KeySets:
+    """The roles that the task itself gives its positions for each target, but for "rest"."""
+
+    def positions(target: int) -> dict[str, list[int]]:
+        return {name: keys for name, keys in task.relative_roles(target).items() if name != "rest"}
+
+    found = key_sets(task, positions)
+    return found.only([role for role, where in zip(found.roles, found.defined, strict=True) if where.any()])
+
+
+def read_patterns(
+    model: HookedModel, tokens: Int[Tensor, "n pos"], rows: Sequence[int] | None = None
+) -> Iterator[Float[np.ndarray, "chunk layer head query key"]]:
+    """The patterns of every layer, chunk by chunk, of all query positions or only of ``rows``.
+
+    Cost: one forward pass a chunk; memory a few times ``WEIGHTS_AT_ONCE`` weights.
+    """
+    cfg = model.cfg
+    size = max(1, WEIGHTS_AT_ONCE // (cfg.n_heads * cfg.n_layers * tokens.shape[1] ** 2))
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(cfg.n_layers)]
+    for batch in chunks(tokens, model, size):
+        found: dict[str, np.ndarray] = {}
+
+        def keep(pattern: Tensor, hook: Any, name: str, into: dict[str, np.ndarray]) -> None:
+            into[name] = (pattern if rows is None else pattern[:, :, list(rows)]).float().cpu().numpy()
+
+        hooks = [(name, partial(keep, name=name, into=found)) for name in names]
+        with torch.no_grad():
+            model.run_with_hooks(batch, return_type=None, fwd_hooks=hooks)
+        stacked = np.stack([found[name] for name in names], 1)
+        if not np.isfinite(stacked).all():
+            raise UserError("The attention pattern holds NaN: the model has diverged.")
+        yield stacked
+
+
+def measure_rows(
+    rows: Float[np.ndarray, "chunk layer head target key"], keys: KeySets
+) -> dict[str, Float[np.ndarray, "chunk layer head target *role"]]:
+    """The measures of the module's docstring: ``bos``, ``keys``, ``effective`` [..., target] and ``share``, ``top``,
+    ``first``, ``operand`` [..., target, role]. ``operand`` is the share of the set's tokens before the response.
+    Rows of roles that are not defined at a target are NaN."""
+    if rows.shape[-2:] != keys.visible.shape:
+        raise UserError(f"Patterns of {rows.shape[-2:]} (target, key) do not fit key sets of {keys.visible.shape}.")
+    off = np.where(keys.resting, 0, rows)
+    total = off.sum(-1)
+    log = np.log(off, out=np.zeros_like(off), where=off > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = np.log(total) - (off * log).sum(-1) / total
+    parts: dict[str, list[np.ndarray]] = {"share": [], "top": [], "first": [], "operand": []}
+    for member in keys.member:
+        defined = member.any(-1)
+        least = np.where(member, off, np.inf).min(-1)
+        most = np.where(member, off, -1.0).max(-1)
+        other = np.where(member, -1.0, off).max(-1)
+        values = {
+            "share": np.einsum("nlhtk,tk->nlht", rows, member.astype(rows.dtype)),
+            "operand": np.einsum("nlhtk,tk->nlht", rows, (member & keys.in_query).astype(rows.dtype)),
+            "top": (least > other).astype(float),
+            "first": (most > other).astype(float),
+        }
+        for name, value in values.items():
+            parts[name].append(np.where(defined, value, np.nan))
+    result = {name: np.stack(values, -1).astype(np.float32) for name, values in parts.items()}
+    result["bos"] = rows[..., keys.resting].sum(-1).astype(np.float32)
+    result["keys"] = (off > CLIP).sum(-1).astype(np.float32)
+    result["effective"] = np.where(total > CLIP, np.exp(entropy), np.nan).astype(np.float32)
+    return result
+
+
+def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:
+    """Mean over the targets, without those that are missing (NaN); NaN where all are."""
+    kept = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(kept, values, 0).sum(-1) / kept.sum(-1)
