@@ -22,9 +22,8 @@ attention depends on the position only, which the result states from its sample,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,9 +34,10 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import chunks, digit_tokens, draw, resolve_task
+from interp.core.problems import digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
@@ -350,19 +350,12 @@ def attention_by_role(
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed)
     queries = list(task.query_positions)
-    layers = range(model.cfg.n_layers)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
 
-    def patterns() -> Iterable[np.ndarray]:
-        for tokens in chunks(sample.tokens, model):
-            rows: dict[int, np.ndarray] = {}
-
-            def keep(pattern: torch.Tensor, hook: Any, layer: int, into: dict[int, np.ndarray]) -> None:
-                into[layer] = pattern[:, :, queries].float().cpu().numpy()
-
-            hooks = [(f"blocks.{layer}.attn.hook_pattern", partial(keep, layer=layer, into=rows)) for layer in layers]
-            with torch.no_grad():
-                model.run_with_hooks(tokens, return_type=None, fwd_hooks=hooks)
-            yield np.stack([rows[layer] for layer in layers], 1)
+    @torch.no_grad()
+    def patterns() -> Iterator[np.ndarray]:
+        for _, _, kept in runs.passes(model, sample.tokens, keep=names):
+            yield np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
 
     length = sample.tokens.shape[1]
     return compute_attention_by_role(
