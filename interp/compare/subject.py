@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -113,7 +112,6 @@ class Subject:
         """The right digit of every inner column."""
         return self.task.targets(self.sample.problems)[:, [self.layout.targets[k] for k in self.inner]]
 
-    @torch.no_grad()
     def read(self, model: HookedModel) -> ColumnReadings:
         """One forward pass of the sample. Raises UserError for a model that diverged."""
         queries = [self.layout.queries[k] for k in self.inner]

@@ -26,9 +26,15 @@ Activations = dict[str, Tensor]
 
 
 def passes(
-    model: HookedModel, tokens: Int[Tensor, "n pos"], edits: Sequence[Edit] = (), keep: Iterable[str] = ()
+    model: HookedModel,
+    tokens: Int[Tensor, "n pos"],
+    edits: Sequence[Edit] = (),
+    keep: Iterable[str] = (),
+    gradients: bool = False,
 ) -> Iterator[tuple[slice, Float[Tensor, "chunk pos d_vocab"], Activations]]:
     """(rows of the sample, logits, activations by hook as they are after the edits), a chunk at a time.
+
+    ``gradients``: record what they need, unless that is switched off around the call.
 
     Raises:
         UserError: a hook point that is to be kept or edited and never fires.
@@ -40,7 +46,8 @@ def passes(
         hooks = [(name, partial(_edit, name=name, change=change, rows=rows, fired=fired)) for name, change in edits]
         hooks += [(name, partial(_keep, name=name, kept=kept)) for name in kept_hooks]
         try:
-            logits = model.run_with_hooks(batch, return_type="logits", fwd_hooks=hooks)
+            with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
+                logits = model.run_with_hooks(batch, return_type="logits", fwd_hooks=hooks)
         except AssertionError as error:  # a hook on a point that is switched off
             raise UserError(str(error)) from None
         for name in (*kept_hooks, *(name for name, _ in edits)):
@@ -61,7 +68,6 @@ def _keep(activation: Tensor, hook: Any, name: str, kept: Activations) -> None:
     kept[name] = activation
 
 
-@torch.no_grad()
 def read(
     model: HookedModel, tokens: Int[Tensor, "n pos"], sites: Sequence[Site], queries: Sequence[int] | None = None
 ) -> tuple[list[Float[Tensor, "n ..."]], Float[Tensor, "n query d_vocab"]]:
@@ -80,14 +86,18 @@ def read(
 
 
 def run(
-    model: HookedModel, tokens: Int[Tensor, "n pos"], edits: Sequence[Edit] = (), queries: Sequence[int] | None = None
+    model: HookedModel,
+    tokens: Int[Tensor, "n pos"],
+    edits: Sequence[Edit] = (),
+    queries: Sequence[int] | None = None,
+    gradients: bool = False,
 ) -> Float[Tensor, "n query d_vocab"]:
-    """Logits at some queries (all unless given) under the edits; with gradients where they are switched on.
+    """Logits at some queries (all unless given) under the edits.
 
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
     """
-    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, edits)])
+    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, edits, (), gradients)])
 
 
 def _numbers(

@@ -28,11 +28,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
-from torch import Tensor
 
 from interp.core import runs
 from interp.core.model import HookedModel
@@ -317,15 +315,6 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
     return visible | {"rest": sorted(visible.get("rest", []) + left)}
 
 
-def with_rows(
-    pattern: Float[Tensor, "batch head query key"], head: int, rows: Float[Tensor, "... key"], queries: Sequence[int]
-) -> Float[Tensor, "batch head query key"]:
-    """The pattern with the rows of one head at these queries replaced: [row, key], or [batch, row, key]."""
-    pattern = pattern.clone()
-    pattern[:, head, torch.tensor(list(queries), device=pattern.device, dtype=torch.long)] = rows.to(pattern)
-    return pattern
-
-
 @probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))
 def attention_by_role(
     model: HookedModel,
@@ -352,7 +341,6 @@ def attention_by_role(
     queries = list(task.query_positions)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
 
-    @torch.no_grad()
     def patterns() -> Iterator[np.ndarray]:
         for _, _, kept in runs.passes(model, sample.tokens, keep=names):
             yield np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)

@@ -339,15 +339,13 @@ def _activations(
     names = [[f"blocks.{layer}.mlp.hook_{part}" for layer in range(model.cfg.n_layers)] for part in ("pre", "post")]
     units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     clean = []
-    with torch.no_grad():
-        for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
-            for into, hooks in zip(units, names, strict=True):
-                into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
-            clean.append(right_tokens(logits[:, queries], right[rows]).numpy())
+    for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
+        for into, hooks in zip(units, names, strict=True):
+            into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
+        clean.append(right_tokens(logits[:, queries], right[rows]).numpy())
     return np.concatenate(units[0]), np.concatenate(units[1]), np.concatenate(clean)
 
 
-@torch.no_grad()
 def _right_without(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, unit: tuple[int, int]
 ) -> np.ndarray:

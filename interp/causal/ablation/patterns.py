@@ -47,7 +47,6 @@ def mean_patterns(
     return {head: site.read(means[site.hook][None])[0, 0].float() for head, site in sites.items()}
 
 
-@torch.no_grad()
 def right_with_patterns(
     model: HookedModel,
     task: Task,

@@ -69,7 +69,6 @@ class _Watch:
         return self.moved > _ROUNDING * self.epsilon * self.size
 
 
-@torch.no_grad()
 def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> Activations:
     """Mean over examples of each hook's activation, in its shape without batch, summed in float64. Cost: one run."""
     totals: Activations = {}
@@ -80,7 +79,6 @@ def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Se
     return {name: total / len(tokens) for name, total in totals.items()}
 
 
-@torch.no_grad()
 def run_ablations(
     model: HookedModel,
     tokens: Int[Tensor, "n pos"],

@@ -230,8 +230,7 @@ class _Experiment:
             moved[0] = max(moved[0], float((new - value).abs().max()))
             return new if other is None else matched_move(value, source[rows], basis, other)
 
-        with torch.no_grad():
-            logits = runs.run(self.model, pairs.base, [self.place.put(change)], self.queries)
+        logits = runs.run(self.model, pairs.base, [self.place.put(change)], self.queries)
         if strict and not moved[0]:
             raise UserError(
                 f"Taking {self.place.hook} from the source changes nothing in any of {len(pairs):,} pairs: every base "
@@ -318,8 +317,7 @@ def interchange(
         predicted["random subspace"] = own.predict(test, basis, other, False)
         counterfactual |= dict.fromkeys(("untrained model", "random subspace"), wanted)
     base_answers = test.base_answers(causal)[:, list(columns)].numpy()
-    with torch.no_grad():
-        logits = runs.run(model, test.base, (), queries)
+    logits = runs.run(model, test.base, (), queries)
     clean = (logits.argmax(-1).cpu().numpy() == base_answers).all(1)
     return InterchangeAccuracy(
         model=name,

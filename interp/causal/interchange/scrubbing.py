@@ -275,8 +275,7 @@ def _column(
                 alone.append(float(single.float().mean()))
                 moved |= bool((new != activation).any())
         edits = [place.put(lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)]
-        with torch.no_grad():
-            scrubbed.append(runs.run(model, tokens, edits, queries)[:, 0])
+        scrubbed.append(runs.run(model, tokens, edits, queries)[:, 0])
     clean = clean[:, 0]
     scrambled = clean[partners(nothing, generator)[0].to(clean.device)]
     return torch.stack((clean, *scrubbed, scrambled)), float(np.mean(alone)), moved

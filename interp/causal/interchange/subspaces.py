@@ -128,7 +128,7 @@ def das_basis(
     def loss_of(basis: Tensor, rows: Tensor) -> Tensor:
         held = source[rows.to(source.device)]
         change = lambda value, part: project(value.flatten(1), held[part], basis)  # noqa: E731
-        logits = runs.run(model, tokens[rows], [place.put(change)], queries)
+        logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
         return F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
 
     everything = torch.arange(len(tokens))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 
 from interp.causal.interchange.accuracy import counted, proportion
@@ -142,8 +141,7 @@ def interchange_sweep(
         (held, _), (own, _) = (runs.read(model, tokens, places, [query]) for tokens in (source, base))
         for j, place in enumerate(places):
             live[i, j] = bool((held[j] != own[j]).any())
-            with torch.no_grad():
-                logits = runs.run(model, base, [place.put(lambda _, rows, new=held[j]: new[rows])], [query])
+            logits = runs.run(model, base, [place.put(lambda _, rows, new=held[j]: new[rows])], [query])
             right[i, j] = (logits[:, 0].argmax(-1).cpu() == wanted).numpy()
     if not live.any():
         raise UserError("No site holds anything else in the source than in the base: nothing can be interchanged.")

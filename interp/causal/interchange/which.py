@@ -336,7 +336,6 @@ def _examples(
 ) -> xr.Dataset:
     rows = torch.arange(len(tokens))
 
-    @torch.no_grad()
     def digits(which: Any, sequences: Tensor) -> np.ndarray:
         return runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column].numpy()
 

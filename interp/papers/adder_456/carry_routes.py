@@ -39,7 +39,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
 
 from interp.core import runs
 from interp.core.model import HookedModel
@@ -147,8 +146,7 @@ def _column(
     edits[OWN[1]] = [Site(f"{BLOCK}hook_resid_mid", (query,)).put(lambda held, _: held + step)]
     found = {}
     for route in ROUTES:
-        with torch.no_grad():
-            predicted = runs.run(model, pairs.clean_tokens, edits[route], [query]).argmax(-1).cpu()
+        predicted = runs.run(model, pairs.clean_tokens, edits[route], [query]).argmax(-1).cpu()
         flipped = predicted != digits[0] if control else predicted == digits[1]
         found[route] = int((flipped & used).sum()), int(used.sum())
     return found

@@ -84,7 +84,6 @@ def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role,
     return (digit + 1 - 2 * carry) % base
 
 
-@torch.no_grad()
 def read(
     model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int]
 ) -> Iterator[tuple[Float[Tensor, "chunk place d_vocab"], dict[str, Float[Tensor, "chunk place *feature"]]]]:
