@@ -195,8 +195,7 @@ def test_scratchpad_digits_of_many_operands_are_columns_too():
 
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
-    from interp.papers.studies.page import records
-
+    from interp.core.sections import records
     from interp.papers.toygpt.probes import carry_probes
 
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
