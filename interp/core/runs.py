@@ -47,7 +47,7 @@ def passes(
         hooks += [(name, partial(_keep, name=name, kept=kept)) for name in kept_hooks]
         try:
             with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
-                logits = model.run_with_hooks(batch, return_type="logits", fwd_hooks=hooks)
+                logits = model.run_with_hooks(batch, fwd_hooks=hooks)
         except AssertionError as error:  # a hook on a point that is switched off
             raise UserError(str(error)) from None
         for name in (*kept_hooks, *(name for name, _ in edits)):

@@ -58,12 +58,20 @@ class Site:
         return "key" if last in _BY_KEY else "head" if last in _BY_HEAD else "plain"
 
     @property
-    def _index(self) -> tuple[Any, ...]:
-        at = self.at if isinstance(self.at, tuple) or self.at is None else (self.at,)
-        if at is not None and not all(isinstance(place, int) for place in at):
+    def positions(self) -> tuple[int, ...] | None:
+        """The positions, or None for all. Raises UserError for places that are only named."""
+        if self.at is None:
+            return None
+        places = self.at if isinstance(self.at, tuple) else (self.at,)
+        found = tuple(place for place in places if isinstance(place, int))
+        if len(found) < len(places):
             raise UserError(f"{self} names places, which are positions of a column only.")
-        every = slice(None)
-        rows = every if at is None else list(at)
+        return found
+
+    @property
+    def _index(self) -> tuple[Any, ...]:
+        every, positions = slice(None), self.positions
+        rows = every if positions is None else list(positions)
         head = every if self.head is None else slice(self.head, self.head + 1)
         if self.axes == "key":
             return (every, head, rows)
@@ -115,11 +123,11 @@ class Site:
             raise UserError("This model has no MLP, so it has no neurons.")
         if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:
             raise UserError(f"There is no unit {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
-        check_positions(self.at, length)
+        check_positions(self.positions, length)
         require_hook(model, self.hook)
 
 
-def check_positions(positions: Any, length: int) -> None:
+def check_positions(positions: tuple[int, ...] | None, length: int) -> None:
     """Raises UserError for positions that a run of ``length`` tokens does not have."""
     wrong = [position for position in positions or () if not 0 <= position < length]
     if wrong or positions == ():

@@ -298,8 +298,9 @@ def _no_overlap(places: Sequence[Site]) -> None:
     for i, one in enumerate(places):
         for other in places[:i]:
             heads = one.head is None or other.head is None or one.head == other.head
-            shared = set(one.at) & set(other.at)
-            if one.hook == other.hook and heads and shared:
+            neurons = one.neuron is None or other.neuron is None or one.neuron == other.neuron
+            shared = set(one.positions or ()) & set(other.positions or ())
+            if one.hook == other.hook and heads and neurons and shared:
                 raise UserError(f"Two claims are about {one.hook!r} at position {min(shared)}; make them one.")
 
 

@@ -122,16 +122,16 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
         i, j = place_a[row["a"]], place_b[row["b"]]
         for kind in UNITS:
             name = row["a"] if kind == "unit" else f"{row['a']} input"
-            sites = _site(kind, *divmod(i, width_a)), _site(kind, *divmod(j, width_b))
-            found.append(Part(name, kind, *sites, row["b"]))
+            source = _site(kind, *divmod(j, width_b))
+            found.append(Part(name, kind, _site(kind, *divmod(i, width_a)), source, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
             for kind in _LAYER_KINDS if width_a and width_b else _LAYER_KINDS[:1]:
                 name = f"L{layer} {kind}"
                 found.append(Part(name, kind, _site(kind, layer), _site(kind, layer), name))
-    last = [Site(f"blocks.{reading.model.cfg.n_layers - 1}.hook_resid_post", None) for reading in (a, b)]
-    found.append(Part("final stream", "stream", *last, "final stream"))
+    last, source = (Site(f"blocks.{each.model.cfg.n_layers - 1}.hook_resid_post", None) for each in (a, b))
+    found.append(Part("final stream", "stream", last, source, "final stream"))
     return {part.name: part for part in found}
 
 

@@ -176,7 +176,7 @@ def carry_path(model: HookedModel, task: Any = None, seed: int = 0, bases: int |
 
     ``bases``: look at so many bases, and written digits of so many sums, drawn with ``seed``, in place of all.
 
-    Cost: nine sweeps of :func:`interp.activation_patching` over 9,000 pairs, about a minute of one CPU core.
+    Cost: nine sweeps of :func:`interp.activation_patching` over 9,000 pairs, about three minutes of one CPU core.
 
     Raises:
         UserError: a model without hooks or MLPs, another task, or more bases than there are.
