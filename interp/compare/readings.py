@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.core.problems import chunks
+from interp.core import runs
+from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
 from models.tasks.base import Task
@@ -120,26 +120,17 @@ def read(model: ArithmeticTransformer, at: Frame) -> Readings:
         UserError: a model that diverged.
     """
     cfg, queries = model.cfg, list(at.queries)
-    kept: dict[str, list[Tensor]] = {}
-
-    def keep(value: Tensor, hook: Any, name: str) -> None:
-        if name == "hook_pos_embed":
-            value = value[:1]
-        elif name.endswith("hook_pattern"):
-            value = value[:, :, queries]
-        else:
-            value = value[:, queries]
-        kept.setdefault(name, []).append(value.detach().cpu().double())
-
     blocks = [f"blocks.{layer}." for layer in range(cfg.n_layers)]
     names = [block + part for block in blocks for part in ("attn.hook_pattern", "hook_attn_out")]
     names += [block + part for block in blocks for part in ("mlp.hook_post", "hook_mlp_out") if cfg.d_mlp]
     names += [name for name in ("hook_pos_embed",) if name in model.hook_dict]
-    hooks: list[Any] = [(name, partial(keep, name=name)) for name in names]
+    kept: dict[str, list[Tensor]] = {name: [] for name in names}
     logits = []
-    for tokens in chunks(at.tokens, model):
-        out = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
+    for _, out, held in runs.passes(model, at.tokens, keep=names):
         logits.append(out[:, queries].detach().cpu().double())
+        for name, value in held.items():
+            part = value[:1] if name == "hook_pos_embed" else Site(name, at.queries).read(value)
+            kept[name].append(part.detach().cpu().double())
     found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
     if any(not np.isfinite(value).all() for value in found.values()):
         raise UserError("An activation is not a finite number: the model has diverged.")

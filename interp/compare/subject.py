@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
-from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.problems import Sample, draw, resolve_task, right_tokens
 from interp.core.random_draws import untrained_twin
 from interp.core.sites import model_name, require_evaluation_mode
 from models.errors import UserError
@@ -112,7 +112,6 @@ class Subject:
         """The right digit of every inner column."""
         return self.task.targets(self.sample.problems)[:, [self.layout.targets[k] for k in self.inner]]
 
-    @torch.no_grad()
     def read(self, model: HookedModel) -> ColumnReadings:
         """One forward pass of the sample. Raises UserError for a model that diverged."""
         queries = [self.layout.queries[k] for k in self.inner]
@@ -122,22 +121,14 @@ class Subject:
             for place, keys in self.positions(column).items():
                 member[row, PLACES.index(place), keys] = 1
         places, units, right = [], [], []
-        for tokens, expected in zip(chunks(self.sample.tokens, model), chunks(self.expected, model), strict=True):
-            kept: dict[str, np.ndarray] = {}
-
-            def keep(value: Tensor, hook: Any, name: str, into: dict[str, np.ndarray]) -> None:
-                rows = value[:, :, queries] if name.endswith("pattern") else value[:, queries]
-                into[name] = rows.float().cpu().numpy()
-
-            names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
-            names += [f"blocks.{layer}.mlp.hook_pre" for layer in layers if model.cfg.d_mlp]
-            hooks: list[Any] = [(name, partial(keep, name=name, into=kept)) for name in names]
-            logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)[:, queries]
-            pattern = np.stack([kept[f"blocks.{layer}.attn.hook_pattern"] for layer in layers], 1)
+        names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
+        inputs = [f"blocks.{layer}.mlp.hook_pre" for layer in layers if model.cfg.d_mlp]
+        for rows, logits, kept in runs.passes(model, self.sample.tokens, keep=[*names, *inputs]):
+            pattern = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
             places.append(np.einsum("nlhqk,qpk->nqlhp", pattern, member, optimize=True))
-            if model.cfg.d_mlp:
-                units.append(np.stack([kept[f"blocks.{layer}.mlp.hook_pre"] for layer in layers], 2))
-            right.append((logits.argmax(-1) == expected).cpu().numpy() & ~logits.isnan().any(-1).cpu().numpy())
+            if inputs:
+                units.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in inputs], 2))
+            right.append(right_tokens(logits[:, queries], self.expected[rows]).numpy())
         found = np.concatenate(places)
         if not np.isfinite(found).all():
             raise UserError("An attention weight is not a finite number: the model has diverged.")

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.sites import require_hook, require_layer
+from interp.core.sites import Site, has_mlp, require_layer
 from models.errors import UserError
 
 
@@ -52,68 +52,44 @@ class Part(Component):
 
     @property
     @abstractmethod
+    def site(self) -> Site:
+        """The piece of an activation that it is."""
+
+    @property
     def hook(self) -> str:
         """The hook point's name."""
+        return self.site.hook
 
-    @abstractmethod
-    def part(self, x: Float[Tensor, "*batch pos ..."]) -> Float[Tensor, "*batch pos ..."]:
+    def part(self, x: Float[Tensor, "batch pos ..."]) -> Float[Tensor, "batch pos ..."]:
         """``P x``: this component's share of an activation, in the activation's shape."""
+        return self.site.write(torch.zeros_like(x), self.site.read(x))
 
     def size(self, x: Tensor) -> float:
         """The largest entry of ``P x``: what a change of it is compared with."""
-        return float(self.part(x).abs().max())
+        return float(self.site.read(x).abs().max())
 
     @property
     def feature_axes(self) -> int:
         """How many of the activation's last axes a disturbance of one position spreads over."""
-        return 1
+        return 2 if self.site.axes == "head" else 1
 
     def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
         """What may be noise of ``x``: all of it, unless a component says otherwise."""
         return noise
 
-    def settle(self, old: Tensor, new: Tensor) -> Tensor:
-        """What is done to the changed activation last; nothing, unless a component says otherwise."""
-        return new
-
-    def replace(self, x: Tensor, other: Tensor | None) -> Tensor:
+    def replace(self, x: Float[Tensor, "batch ..."], other: Tensor | None) -> Float[Tensor, "batch ..."]:
         """``x - P x + P other``; ``other`` of None is zero, and may lack x's batch axis."""
-        new = x - self.part(x) if other is None else x - self.part(x) + self.part(other.to(x))
-        return self.settle(x, new)
+        if other is None:
+            return self.site.write(x, 0.0)
+        other = other.to(x)
+        return self.site.write(x, self.site.read(other if other.ndim == x.ndim else other[None]))
 
-    @abstractmethod
-    def check(self, model: HookedModel, length: int) -> None: ...
-
-
-def position_mask(positions: tuple[int, ...] | None, x: Tensor, trailing: int) -> Tensor | None:
-    """1 at the positions, [pos, 1, ...] with ``trailing`` ones; None where all are meant. The axis is x's."""
-    if positions is None:
-        return None
-    length = x.shape[-1 - trailing]
-    mask = torch.zeros(length, dtype=x.dtype, device=x.device)
-    mask = mask.index_fill(0, torch.tensor(positions, device=x.device), 1.0)
-    return mask.reshape(length, *[1] * trailing)
-
-
-def check_positions(positions: tuple[int, ...] | None, length: int) -> None:
-    """Raises UserError for positions that a run of ``length`` tokens does not have."""
-    wrong = [position for position in positions or () if not 0 <= position < length]
-    if wrong or positions == ():
-        said = f"position {wrong[0]}" if wrong else "an empty list of positions"
-        raise UserError(f"There is nothing to ablate at {said}: the runs have {length} positions, counted from 0.")
-
-
-def _one_of(size: int, index: int, x: Tensor) -> Tensor:
-    return torch.zeros(size, dtype=x.dtype, device=x.device).index_fill(0, torch.tensor(index, device=x.device), 1.0)
+    def check(self, model: HookedModel, length: int) -> None:
+        self.site.check(model, length)
 
 
 def _where(positions: tuple[int, ...] | None) -> str:
     return "" if positions is None else f" at {','.join(map(str, positions))}"
-
-
-def _index(kind: str, index: int, size: int) -> None:
-    if not 0 <= index < size:
-        raise UserError(f"There is no {kind} {index}: each layer has {size}, counted from 0.")
 
 
 @dataclass(frozen=True)
@@ -129,23 +105,12 @@ class Head(Part):
         return f"L{self.layer}H{self.head}{_where(self.positions)}"
 
     @property
-    def hook(self) -> str:
-        return f"blocks.{self.layer}.attn.hook_z"
-
-    @property
-    def feature_axes(self) -> int:
-        return 2
-
-    def part(self, x: Tensor) -> Tensor:
-        mask = _one_of(x.shape[-2], self.head, x)[:, None]
-        at = position_mask(self.positions, x, 2)
-        return x * (mask if at is None else mask * at)
+    def site(self) -> Site:
+        return Site(f"blocks.{self.layer}.attn.hook_z", self.positions, head=self.head)
 
     def check(self, model: HookedModel, length: int) -> None:
-        _not_negative(self.layer, model)
-        _index("head", self.head, model.cfg.n_heads)
-        check_positions(self.positions, length)
-        require_hook(model, self.hook)
+        require_counted_layer(self.layer, model)
+        super().check(model, length)
 
 
 @dataclass(frozen=True)
@@ -161,21 +126,12 @@ class Neuron(Part):
         return f"L{self.layer} unit {self.unit}{_where(self.positions)}"
 
     @property
-    def hook(self) -> str:
-        return f"blocks.{self.layer}.mlp.hook_post"
-
-    def part(self, x: Tensor) -> Tensor:
-        mask = _one_of(x.shape[-1], self.unit, x)
-        at = position_mask(self.positions, x, 1)
-        return x * (mask if at is None else mask * at)
+    def site(self) -> Site:
+        return Site(f"blocks.{self.layer}.mlp.hook_post", self.positions, neuron=self.unit)
 
     def check(self, model: HookedModel, length: int) -> None:
-        _not_negative(self.layer, model)
-        if not has_mlp(model):
-            raise UserError("This model has no MLP, so it has no neurons to ablate.")
-        _index("unit", self.unit, model.cfg.d_mlp)
-        check_positions(self.positions, length)
-        require_hook(model, self.hook)
+        require_counted_layer(self.layer, model)
+        super().check(model, length)
 
 
 @dataclass(frozen=True)
@@ -191,21 +147,16 @@ class Sublayer(Part):
         return f"L{self.layer} {'MLP' if self.kind == 'mlp' else self.kind}{_where(self.positions)}"
 
     @property
-    def hook(self) -> str:
-        return f"blocks.{self.layer}.hook_{'mlp' if self.kind == 'mlp' else 'attn'}_out"
-
-    def part(self, x: Tensor) -> Tensor:
-        at = position_mask(self.positions, x, 1)
-        return x if at is None else x * at
+    def site(self) -> Site:
+        return Site(f"blocks.{self.layer}.hook_{'mlp' if self.kind == 'mlp' else 'attn'}_out", self.positions)
 
     def check(self, model: HookedModel, length: int) -> None:
         if self.kind not in ("attention", "mlp"):
             raise UserError(f"A sublayer is 'attention' or 'mlp', not {self.kind!r}.")
-        _not_negative(self.layer, model)
+        require_counted_layer(self.layer, model)
         if self.kind == "mlp" and not has_mlp(model):
             raise UserError("This model has no MLP, so it has no such sublayer to ablate.")
-        check_positions(self.positions, length)
-        require_hook(model, self.hook)
+        super().check(model, length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,33 +187,11 @@ class Direction(Part):
         return f"{self.name} at {self.at}{_where(self.positions)}"
 
     @property
-    def hook(self) -> str:
-        return self.at
-
-    def part(self, x: Tensor) -> Tensor:
-        if x.shape[-1] != len(self._basis):
-            raise UserError(
-                f"The direction has {len(self._basis)} entries and the activation at {self.at} has {x.shape[-1]}."
-            )
-        basis = self._basis.to(x)
-        found = (x @ basis) @ basis.T
-        at = position_mask(self.positions, x, self.feature_axes)
-        return found if at is None else found * at
+    def site(self) -> Site:
+        return Site(self.at, self.positions, basis=self._basis)
 
     def size(self, x: Tensor) -> float:
         return float(x.abs().max())  # P x is a product and has the rounding of x, not of itself
-
-    @property
-    def feature_axes(self) -> int:
-        return 2 if self.at.rsplit(".", 1)[-1] in _PER_HEAD else 1
-
-    def check(self, model: HookedModel, length: int) -> None:
-        require_hook(model, self.at)
-        check_positions(self.positions, length)
-
-
-#: Hook points with a head axis between position and features.
-_PER_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_rot_q", "hook_rot_k")
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,11 +214,6 @@ class Together(Component):
         return tuple(part for component in self.components for part in component.parts)
 
 
-def has_mlp(model: HookedModel) -> bool:
-    """Whether the model's layers have an MLP."""
-    return bool(model.cfg.d_mlp) and not getattr(model.cfg, "attn_only", False)
-
-
 def _layers(model: HookedModel, layer: int | None) -> range:
     if layer is None:
         return range(model.cfg.n_layers)
@@ -297,7 +221,7 @@ def _layers(model: HookedModel, layer: int | None) -> range:
     return range(layer, layer + 1)
 
 
-def _not_negative(layer: int, model: HookedModel) -> None:
+def require_counted_layer(layer: int, model: HookedModel) -> None:
     """A component's layer is part of its name, so that it counts from the front only."""
     if layer < 0:
         raise UserError(f"A component's layer counts from 0; there is no layer {layer}.")

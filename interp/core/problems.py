@@ -184,9 +184,16 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
 
 
-def chunks(tokens: Int[Tensor, "n pos"], model: HookedModel, size: int = 512) -> Iterator[Int[Tensor, "chunk pos"]]:
-    """Tokens in batches on the model's device."""
+#: Attention weights of one layer, over all its heads, that are computed at once.
+WEIGHTS_AT_ONCE = 2**24
+
+
+def chunks(
+    tokens: Int[Tensor, "n pos"], model: HookedModel, size: int | None = None
+) -> Iterator[Int[Tensor, "chunk pos"]]:
+    """Tokens in batches on the model's device: of ``size``, or at most 512 and as many as the memory allows."""
     device = getattr(model.cfg, "device", None)
+    size = size or min(512, max(1, WEIGHTS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2)))
     for batch in tokens.split(size):
         yield batch if device is None else batch.to(device)
 

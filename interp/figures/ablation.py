@@ -103,7 +103,7 @@ def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure
     )
     left = 70 + 7 * max(map(len, units))
     return compose(
-        [Panel([layer], x=x, y=f"unit, {VERB[result.method]}")], _dissociation_title(result), result.provenance,
+        [Panel([layer], x=x, y=f"unit, {VERB[result.replacement]}")], _dissociation_title(result), result.provenance,
         note=note, width=90 + left + 145 * len(signals), height=300 + 34 * len(units), margin={"l": left, "b": 90},
     )  # fmt: skip
 

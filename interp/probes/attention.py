@@ -28,11 +28,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
-from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
@@ -315,15 +313,6 @@ def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, 
     taken = {position for positions in visible.values() for position in positions}
     left = [position for position in range(query + 1) if position not in taken]
     return visible | {"rest": sorted(visible.get("rest", []) + left)}
-
-
-def with_rows(
-    pattern: Float[Tensor, "batch head query key"], head: int, rows: Float[Tensor, "... key"], queries: Sequence[int]
-) -> Float[Tensor, "batch head query key"]:
-    """The pattern with the rows of one head at these queries replaced: [row, key], or [batch, row, key]."""
-    pattern = pattern.clone()
-    pattern[:, head, torch.tensor(list(queries), device=pattern.device, dtype=torch.long)] = rows.to(pattern)
-    return pattern
 
 
 @probe("Where does each answer digit look?", page=OnPage(pictures=("", "pattern"), control=True))

@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,11 +35,12 @@ import torch
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
+from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
-from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.problems import Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.signal_measures import CAUSAL
 from interp.core.strata import answer_columns, column_variables
@@ -328,7 +328,7 @@ def carry_units(
     pre, post, clean = _activations(model, sample, queries, right)
     base = base_of(task)
     chosen = _most_separating(pre, *measures.candidate_signals(variables, seed, base, wanted), max_ablated)
-    ablated = {unit: _correct(model, sample, queries, right, unit) for unit in chosen}
+    ablated = {unit: _right_without(model, sample, queries, right, unit) for unit in chosen}
     return compute_carry_units(pre, post, variables, clean, ablated, sample.provenance, base, wanted)
 
 
@@ -336,37 +336,25 @@ def _activations(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Units before and after the nonlinearity [n, column, layer, unit], and which digits are right [n, column]."""
-    kept: dict[tuple[int, str], list[np.ndarray]] = {}
-
-    def keep(values: torch.Tensor, hook: Any, key: tuple[int, str]) -> None:
-        kept.setdefault(key, []).append(values[:, queries].float().cpu().numpy())
-
-    layers = range(model.cfg.n_layers)
-    hooks = [(f"blocks.{i}.mlp.hook_{part}", partial(keep, key=(i, part))) for i in layers for part in ("pre", "post")]
-    clean = _correct(model, sample, queries, right, hooks=hooks)
-    pre, post = (np.stack([np.concatenate(kept[i, part]) for i in layers], 2) for part in ("pre", "post"))
-    return pre, post, clean
+    names = [[f"blocks.{layer}.mlp.hook_{part}" for layer in range(model.cfg.n_layers)] for part in ("pre", "post")]
+    units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    clean = []
+    for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
+        for into, hooks in zip(units, names, strict=True):
+            into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
+        clean.append(right_tokens(logits[:, queries], right[rows]).numpy())
+    return np.concatenate(units[0]), np.concatenate(units[1]), np.concatenate(clean)
 
 
-def _correct(
-    model: HookedModel,
-    sample: Sample,
-    queries: list[int],
-    right: torch.Tensor,
-    unit: tuple[int, int] | None = None,
-    hooks: list[tuple[str, Any]] | None = None,
+def _right_without(
+    model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, unit: tuple[int, int]
 ) -> np.ndarray:
-    """Whether each answer digit is right [n, column], with a (layer, unit) set to zero if one is given."""
-
-    if unit is not None:
-        neuron = Neuron(*unit)
-        hooks = [(neuron.hook, lambda values, hook: neuron.replace(values, None))]
-    predicted = []
-    with torch.no_grad():
-        for tokens in chunks(sample.tokens, model):
-            logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks or [])
-            predicted.append(logits[:, queries].argmax(-1).cpu())
-    return (torch.cat(predicted) == right.cpu()).numpy()
+    """Whether each answer digit is right [n, column] with a (layer, unit) set to zero."""
+    edits = [Neuron(*unit).site.put(0.0)]
+    found = [
+        right_tokens(logits[:, queries], right[rows]) for rows, logits, _ in runs.passes(model, sample.tokens, edits)
+    ]
+    return torch.cat(found).numpy()
 
 
 def _most_separating(

@@ -58,7 +58,7 @@ def _drops(found: Any) -> dict[str, float]:
 register_exam(
     Exam(
         "component_ablation",
-        lambda model: interp.component_ablation(model, methods="zero", n=64, unchanged="keep"),
+        lambda model: interp.component_ablation(model, replacement="zero", n=64, unchanged="keep"),
         _drops,
         presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0 MLP"] > 0.7),
         absence=Case(lambda: without("W_fc1"), lambda got: got["L0 MLP"] == 0),

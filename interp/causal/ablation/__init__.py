@@ -14,7 +14,7 @@ Every intervention is checked to change something: one that does not is an error
 from interp.causal.ablation.dissociation import DoubleDissociation, compute_double_dissociation, double_dissociation
 from interp.causal.ablation.edges import AttentionEdges, edges_between, role_edges
 from interp.causal.ablation.parameters import ParameterAblation, compute_parameter_ablation, parameter_ablation
-from interp.causal.ablation.runs import METHODS, mean_activations, run_ablations
+from interp.causal.ablation.runs import REPLACEMENTS, mean_activations, run_ablations
 from interp.causal.ablation.sweep import ComponentAblation, component_ablation, compute_component_ablation
 from interp.causal.ablation.variants import parameter_names
 from interp.core.components import (
@@ -32,7 +32,7 @@ from interp.core.components import (
 from interp.core.strata import carry_strata
 
 __all__ = [
-    "METHODS",
+    "REPLACEMENTS",
     "AttentionEdges",
     "Component",
     "ComponentAblation",

@@ -31,7 +31,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from interp.causal.ablation.runs import check_methods, run_ablations
+from interp.causal.ablation.runs import check_replacement, run_ablations
 from interp.causal.ablation.sweep import VERB, default_components
 from interp.core import signal_measures as measures
 from interp.core.components import Component, check_components, hooks_of
@@ -64,7 +64,7 @@ class DoubleDissociation(Result):
     """
 
     model: str
-    method: str
+    replacement: str
     table: xr.Dataset
     contrast: xr.Dataset
     draws: int
@@ -95,27 +95,20 @@ class DoubleDissociation(Result):
         columns = ["signal", "unit", "other", "contrast", "low", "high", "p_value", "effect", "other_effect", "apart"]
         return pd.DataFrame(rows, columns=columns).sort_values("contrast", ascending=False, ignore_index=True)
 
-    def signals_by_unit(self) -> dict[str, str]:
-        """The signal of which each unit's effect is largest with every rival held fixed."""
-        signals = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
-        apart = self.table.effect_apart.sel(signal=signals).fillna(-np.inf)
-        best = apart.values.argmax(1)
-        return {unit: signals[i] for unit, i in zip(self.table.unit.values.tolist(), best, strict=True)}
-
     def sentence(self) -> str:
         found = self.dissociations()
         if found.empty:
             units, signals = self.table.sizes["unit"], [s for s in self.table.signal.values if s != "shuffled"]
             return (
-                f"{self.model}: no double dissociation among {units} units, {VERB[self.method]}, on {len(signals)} "
-                f"signals (opposite effects of at least {measures.CAUSAL} with rivals held fixed)."
+                f"{self.model}: no double dissociation among {units} units, {VERB[self.replacement]}, on "
+                f"{len(signals)} signals (opposite effects of at least {measures.CAUSAL} with rivals held fixed)."
             )
         row = found.iloc[0]
         a, b = (self.table.sel(unit=unit, signal=row.signal).ablated.values for unit in (row.unit, row.other))
         name = measures.signal_name(str(row.signal))
         return (
             f"{self.model}: on columns without / with {name}, {a[0]:.3f} / {a[1]:.3f} of the digits stay right with "
-            f"{row.unit} {VERB[self.method]} and {b[0]:.3f} / {b[1]:.3f} with {row.other}: a double dissociation "
+            f"{row.unit} {VERB[self.replacement]} and {b[0]:.3f} / {b[1]:.3f} with {row.other}: a double dissociation "
             f"(contrast {row.contrast:.3f} [{row.low:.3f}, {row.high:.3f}], permutation p <= {row.p_value:.3f}); "
             f"{_others(len(found) - 1)}."
         )
@@ -144,7 +137,7 @@ def compute_double_dissociation(
     signals: str | Sequence[str] | None = SIGNALS,
     draws: int = 199,
     model: str = "the model",
-    method: str = "zero",
+    replacement: str = "zero",
     base: int = 10,
     of_task: bool = False,
 ) -> DoubleDissociation:
@@ -196,7 +189,7 @@ def compute_double_dissociation(
     )  # [unit, other, 3, signal]
     apart = {k: (("unit", "other", "signal"), contrast[:, :, i]) for i, k in enumerate(("value", "low", "high"))}
     found = xr.Dataset(apart, coords=coords | {"other": units}).sel(signal=list(signals))
-    return DoubleDissociation(model, method, table, found, draws, provenance)
+    return DoubleDissociation(model, replacement, table, found, draws, provenance)
 
 
 def _permutations(
@@ -228,7 +221,7 @@ def double_dissociation(
     *,
     units: Component | Sequence[Component] | None = None,
     signals: str | Sequence[str] | None = None,
-    method: str = "zero",
+    replacement: str = "zero",
     task: Any = None,
     problems: Any = None,
     n: int = 4096,
@@ -244,20 +237,20 @@ def double_dissociation(
             names of :func:`interp.core.signal_measures.column_signals` for a task that adds column by column, else of
             :func:`interp.core.signal_measures.variable_signals`: variables with two values, or "name=value"; the
             former's :data:`SIGNALS`, or all of the latter, unless given.
-        method: "zero", "mean" or "resample".
+        replacement: "zero", "mean" or "resample".
         draws: permutations of the control.
         task, problems, n, seed, carry_heavy, unchanged: as in :func:`interp.causal.ablation.component_ablation`.
 
     Columns count in which an operand has a digit, as in :func:`interp.carry_units`.
 
     Raises:
-        UserError: a task without a variable of two values; units, signals or a method that do not exist; an ablation
-            that changes nothing.
+        UserError: a task without a variable of two values; units, signals or a replacement that do not exist; an
+            ablation that changes nothing.
     """
     task = resolve_task(model, task)
-    if not isinstance(method, str):
-        raise UserError("Units are compared under one ablation method; give its name.")
-    method = check_methods(method)[0]
+    if not isinstance(replacement, str):
+        raise UserError("Units are compared under one replacement; give its name.")
+    replacement = check_replacement(replacement)[0]
     sample = draw(task, problems, n, seed, carry_heavy)
     chosen = check_components(model, default_components(model) if units is None else units, sample.tokens.shape[1])
     places = answer_columns(task)
@@ -273,12 +266,12 @@ def double_dissociation(
     clean = np.zeros(right.shape, dtype=bool)
     ablated = {component.label: np.zeros_like(clean) for component in chosen}
 
-    def receive(component: int | None, method: int, control: bool, rows: slice, logits: Any) -> None:
+    def receive(component: int | None, kind: int, control: bool, rows: slice, logits: Any) -> None:
         found = right_tokens(logits[:, places.queries], right[rows]).numpy()
         (clean if component is None else ablated[chosen[component].label])[rows] = found
 
     runner = with_writable_stream(model, task, hooks_of(chosen))
-    run_ablations(runner, sample.tokens, chosen, [method], seed, receive, unchanged)
+    run_ablations(runner, sample.tokens, chosen, [replacement], seed, receive, unchanged)
     provenance = sample.provenance
     return compute_double_dissociation(
         clean,
@@ -288,7 +281,7 @@ def double_dissociation(
         signals,
         draws,
         model_name(model),
-        method,
+        replacement,
         base_of(task),
         of_task,
     )

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.core.components import Part, check_positions
+from interp.core.components import Part, require_counted_layer
 from interp.core.model import HookedModel
-from interp.core.sites import require_hook, require_layer
+from interp.core.sites import Site, check_positions
 from models.errors import UserError, unknown_name
 from models.tasks.base import Task
 
@@ -39,42 +39,38 @@ class AttentionEdges(Part):
         return f"L{self.layer}{head} {self.name}{', renormalised' if self.renormalise else ''}"
 
     @property
-    def hook(self) -> str:
-        return f"blocks.{self.layer}.attn.hook_pattern"
+    def site(self) -> Site:
+        destinations = tuple(sorted({dest for dest, _ in self.edges}))
+        return Site(f"blocks.{self.layer}.attn.hook_pattern", destinations, self.head)
 
     def part(self, x: Tensor) -> Tensor:
         """The edges' entries of a pattern [*batch, head, query, key], the rest zero."""
-        heads, queries, keys = x.shape[-3:]
         dest, src = torch.tensor(self.edges, device=x.device).T
-        one = torch.ones((), dtype=x.dtype, device=x.device)
-        mask = torch.zeros(queries, keys, dtype=x.dtype, device=x.device).index_put((dest, src), one)
-        if self.head is None:
-            return x * mask
-        chosen = torch.zeros(heads, dtype=x.dtype, device=x.device).index_fill(
-            0, torch.tensor(self.head, device=x.device), 1.0
-        )
-        return x * (chosen[:, None, None] * mask)
+        mask = torch.zeros(x.shape[-3:], dtype=x.dtype, device=x.device)
+        mask[slice(None) if self.head is None else self.head, dest, src] = 1
+        return x * mask
+
+    def size(self, x: Tensor) -> float:
+        return float(self.part(x).abs().max())
 
     def disturb(self, x: Tensor, noise: Tensor) -> Tensor:
         return noise.tril()  # on no later position
 
-    def settle(self, old: Tensor, new: Tensor) -> Tensor:
+    def replace(self, x: Tensor, other: Tensor | None) -> Tensor:
+        """As of every part, renormalised if asked for."""
+        new = x - self.part(x) if other is None else x - self.part(x) + self.part(other.to(x))
         if not self.renormalise:
             return new
-        before, after = old.sum(-1, keepdim=True), new.sum(-1, keepdim=True)
-        changed = (self.part(torch.ones_like(old)).sum(-1, keepdim=True) > 0) & (after > 0)
+        before, after = x.sum(-1, keepdim=True), new.sum(-1, keepdim=True)
+        changed = (self.part(torch.ones_like(x)).sum(-1, keepdim=True) > 0) & (after > 0)
         return new * torch.where(changed, before / torch.where(after > 0, after, 1.0), 1.0)
 
     def check(self, model: HookedModel, length: int) -> None:
-        if self.layer < 0:
-            raise UserError(f"A component's layer counts from 0; there is no layer {self.layer}.")
-        require_layer(model, self.layer)
-        if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
-            raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
-        check_positions(tuple(position for edge in self.edges for position in edge), length)
+        require_counted_layer(self.layer, model)
+        super().check(model, length)
+        check_positions(tuple(src for _, src in self.edges), length)
         if ahead := [edge for edge in self.edges if edge[1] > edge[0]]:
             raise UserError(f"Position {ahead[0][0]} cannot attend to the later position {ahead[0][1]}.")
-        require_hook(model, self.hook)
 
 
 def positions_of(task: Task, group: int | str | Sequence[int | str]) -> list[int]:

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -28,27 +27,27 @@ from torch import Tensor
 from interp.core.components import Component, Part
 from interp.core.model import HookedModel
 from interp.core.problems import derangement
-from interp.core.sites import require_evaluation_mode
+from interp.core.runs import Activations, passes
+from interp.core.sites import Edit, require_evaluation_mode
 from models.errors import UserError, unknown_name
 
-METHODS = ("zero", "mean", "resample")
-ROWS_AT_ONCE = 512
+REPLACEMENTS = ("zero", "mean", "resample")
 #: A part that moves by no more than this many units in the last place of its largest entry has not been changed. The
 #: rounding of the norms comes out of a softmax over large scores that much larger.
 _ROUNDING = 1024
 
-#: component (None: the whole model), method, whether it is the control, rows, logits
+#: component (None: the whole model), replacement, whether it is the control, rows, logits
 Receive = Callable[[int | None, int, bool, slice, Tensor], None]
 
 
-def check_methods(methods: str | Sequence[str]) -> list[str]:
-    """Methods by name. Raises UserError for an unknown one (with the closest), none, or one named twice."""
-    found = [methods] if isinstance(methods, str) else list(methods)
-    for method in found:
-        if method not in METHODS:
-            raise unknown_name("ablation method", method, METHODS)
+def check_replacement(replacement: str | Sequence[str]) -> list[str]:
+    """Replacements by name. Raises UserError for an unknown one (with the closest), none, or one named twice."""
+    found = [replacement] if isinstance(replacement, str) else list(replacement)
+    for each in found:
+        if each not in REPLACEMENTS:
+            raise unknown_name("replacement", each, REPLACEMENTS)
     if not found or len(set(found)) < len(found):
-        raise UserError(f"Give one or more different methods of {', '.join(METHODS)}.")
+        raise UserError(f"Give one or more different replacements of {', '.join(REPLACEMENTS)}.")
     return found
 
 
@@ -56,13 +55,11 @@ def check_methods(methods: str | Sequence[str]) -> list[str]:
 class _Watch:
     """How far an ablation moved its part, and how large the part was."""
 
-    fired: set[str] = field(default_factory=set)
     moved: float = 0.0
     size: float = 0.0
     epsilon: float = 0.0
 
     def see(self, part: Part, old: Tensor, new: Tensor) -> None:
-        self.fired.add(part.hook)
         self.moved = max(self.moved, float((new - old).abs().nan_to_num(torch.inf).max()))  # a NaN is a change
         self.size = max(self.size, part.size(old))
         self.epsilon = torch.finfo(old.dtype).eps
@@ -72,49 +69,32 @@ class _Watch:
         return self.moved > _ROUNDING * self.epsilon * self.size
 
 
-@torch.no_grad()
-def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> dict[str, Tensor]:
+def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> Activations:
     """Mean over examples of each hook's activation, in its shape without batch, summed in float64. Cost: one run."""
-    totals: dict[str, Tensor] = {}
-    for batch in tokens.split(ROWS_AT_ONCE):
-        for name, value in _cached(model, batch, hooks).items():
+    totals: Activations = {}
+    for _, _, kept in passes(model, tokens, keep=hooks):
+        for name, value in kept.items():
             part = value.cpu().double().sum(0)  # not every device has float64
             totals[name] = part if name not in totals else totals[name] + part
     return {name: total / len(tokens) for name, total in totals.items()}
 
 
-def _cached(model: HookedModel, tokens: Tensor, hooks: Sequence[str]) -> dict[str, Tensor]:
-    wanted = set(hooks)
-    _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=lambda name: name in wanted)
-    for name in hooks:
-        _require_fired(name, name in cache)
-    return {name: cache[name] for name in hooks}
-
-
-def _require_fired(hook: str, fired: bool) -> None:
-    if not fired:
-        raise UserError(
-            f"The hook point {hook} never fires in this model, so that nothing would be ablated there (some need a "
-            "switch such as use_attn_result)."
-        )
-
-
-@torch.no_grad()
 def run_ablations(
     model: HookedModel,
     tokens: Int[Tensor, "n pos"],
     components: Sequence[Component],
-    methods: Sequence[str],
+    replacement: Sequence[str],
     seed: int,
     receive: Receive,
     unchanged: str = "error",
     control: bool = False,
 ) -> dict[tuple[int, int], bool]:
-    """Run every component under every method; ``receive(component, method, is_control, rows, logits)`` gets the logits.
+    """Run every component with every replacement.
 
-    The whole model comes first in each batch, with component None; ``control`` adds the control of each. Returns
-    whether each (component, method) changed anything in any example. Cost: one run a component and method (two with
-    control), one for the whole model, one for the means, one for the sources of a resample.
+    ``receive(component, replacement, is_control, rows, logits)`` gets the logits, first those of the whole model in
+    each batch, with component None; ``control`` adds the control of each. Returns whether each (component, replacement)
+    changed anything in any example. Cost: one run a component and replacement (two with control), one for the whole
+    model, one for the means, one for the sources of a resample.
 
     Raises:
         UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
@@ -125,42 +105,38 @@ def run_ablations(
         raise UserError(f"unchanged is 'error' or 'keep', not {unchanged!r}.")
     require_evaluation_mode(model)
     hooks = list(dict.fromkeys(part.hook for component in components for part in component.parts))
-    means = mean_activations(model, tokens, hooks) if "mean" in methods else {}
-    order = derangement(len(tokens), seed) if "resample" in methods else None
-    watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(methods))}
-    for start in range(0, len(tokens), ROWS_AT_ONCE):
-        rows = slice(start, min(start + ROWS_AT_ONCE, len(tokens)))
-        batch = tokens[rows].to(model.cfg.device)
-        logits = model(batch)
+    means = mean_activations(model, tokens, hooks) if "mean" in replacement else {}
+    order = derangement(len(tokens), seed) if "resample" in replacement else None
+    watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(replacement))}
+    for rows, logits, _ in passes(model, tokens):
         if bool(logits.isnan().any()):
             raise UserError("A logit of the whole model is not a number: the model has diverged.")
         receive(None, 0, False, rows, logits)
-        sources = {} if order is None else _cached(model, tokens[order[rows]], hooks)
+        batch = tokens[rows]
+        sources = {} if order is None else next(passes(model, tokens[order[rows]], keep=hooks))[2]
         others = {"zero": {}, "mean": means, "resample": sources}
         for (i, j), watch in watches.items():
-            hooks_of = partial(_hooks, components[i], others[methods[j]])
-            receive(i, j, False, rows, model.run_with_hooks(batch, fwd_hooks=hooks_of(watch, None)))
+            edits = partial(_edits, components[i], others[replacement[j]])
+            receive(i, j, False, rows, next(passes(model, batch, edits(watch, None)))[1])
             if control:
-                noise = torch.Generator().manual_seed(hash((seed, i, j, start)) % 2**63)
-                receive(i, j, True, rows, model.run_with_hooks(batch, fwd_hooks=hooks_of(_Watch(), noise)))
+                noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
+                receive(i, j, True, rows, next(passes(model, batch, edits(_Watch(), noise)))[1])
     for (i, j), watch in watches.items():
-        for part in components[i].parts:
-            _require_fired(part.hook, part.hook in watch.fired)
         if not math.isfinite(watch.moved):
             raise UserError(
-                f"The {methods[j]} ablation of {components[i].label} gives values that are not finite: activations "
+                f"The {replacement[j]} ablation of {components[i].label} gives values that are not finite: activations "
                 "there are infinite, as masked attention scores are, so that no part of them can be taken."
             )
         if unchanged == "error" and not watch.changed:
             raise UserError(
-                f"The {methods[j]} ablation of {components[i].label} changes nothing in any of {len(tokens):,} "
-                f"examples: {_reason(methods[j])}. Pass unchanged='keep' to have it in the table all the same."
+                f"The {replacement[j]} ablation of {components[i].label} changes nothing in any of {len(tokens):,} "
+                f"examples: {_reason(replacement[j])}. Pass unchanged='keep' to have it in the table all the same."
             )
     return {key: watch.changed for key, watch in watches.items()}
 
 
-def _reason(method: str) -> str:
-    return "it is zero already" if method == "zero" else "it is the same in all of them"
+def _reason(replacement: str) -> str:
+    return "it is zero already" if replacement == "zero" else "it is the same in all of them"
 
 
 def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
@@ -171,15 +147,13 @@ def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tens
     return old + drawn * far / drawn.square().sum(axes, keepdim=True).sqrt()
 
 
-def _hooks(
-    component: Component, others: dict[str, Tensor], watch: _Watch, noise: torch.Generator | None
-) -> list[tuple[str, Any]]:
-    def act(part: Part) -> Callable[[Tensor, Any], Tensor]:
-        def hook(value: Tensor, hook: Any) -> Tensor:
+def _edits(component: Component, others: Activations, watch: _Watch, noise: torch.Generator | None) -> list[Edit]:
+    def act(part: Part) -> Callable[[Tensor, slice], Tensor]:
+        def change(value: Tensor, rows: slice) -> Tensor:
             new = part.replace(value, others.get(part.hook))
             watch.see(part, value, new)
             return new if noise is None else as_far(part, value, new, noise)
 
-        return hook
+        return change
 
     return [(part.hook, act(part)) for part in component.parts]

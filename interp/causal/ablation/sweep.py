@@ -1,4 +1,4 @@
-"""What breaks without a component: component x method x carry stratum.
+"""What breaks without a component: component x replacement x carry stratum.
 
     value    mean of the metric over the stratum with the component ablated
     drop     the whole model's mean minus that, on the same examples
@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.causal.ablation.runs import METHODS, check_methods, run_ablations
+from interp.causal.ablation.runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
@@ -85,10 +85,10 @@ class ComponentAblation(Result):
     def sentence(self) -> str:
         metric = self.choose("metric", None)
         texts = []
-        for method in self.table.replacement.values.tolist():
-            row = self.worst(metric, method)
+        for replacement in self.table.replacement.values.tolist():
+            row = self.worst(metric, replacement)
             texts.append(
-                f"{_one(row.value)} [{_one(row.low)}, {_one(row.high)}] with {row.component.item()} {VERB[method]}"
+                f"{_one(row.value)} [{_one(row.low)}, {_one(row.high)}] with {row.component.item()} {VERB[replacement]}"
                 + ("" if bool(row.control.isnull()) else f" (random change of that length: {_one(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
@@ -99,7 +99,7 @@ class ComponentAblation(Result):
         return text + self._strata_text(metric) + self._unchanged_text() + "."
 
     def _strata_text(self, metric: str) -> str:
-        """Where among the strata the first method's worst component hurts most and least."""
+        """Where among the strata the first replacement's worst component hurts most and least."""
         row = self.worst(metric)
         rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
         rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
@@ -138,12 +138,12 @@ def _which(components: int) -> str:
 
 
 def compute_component_ablation(
-    values: Mapping[str, Float[np.ndarray, "component method n read"] | Bool[np.ndarray, "component method n read"]],
+    values: Mapping[str, Float[np.ndarray, "component kind n read"] | Bool[np.ndarray, "component kind n read"]],
     clean: Mapping[str, Float[np.ndarray, "n read"] | Bool[np.ndarray, "n read"]],
     strata: Mapping[str, Mapping[str, Bool[np.ndarray, "n read"]]],
     components: Sequence[str],
-    methods: Sequence[str],
-    changed: Bool[np.ndarray, "component method"],
+    replacement: Sequence[str],
+    changed: Bool[np.ndarray, "component kind"],
     provenance: Provenance,
     model: str = "the model",
     controls: Mapping[str, np.ndarray] | None = None,
@@ -156,7 +156,7 @@ def compute_component_ablation(
     names = list(dict.fromkeys(name for masks in strata.values() for name in masks))
     seed = provenance.seed or 0
     full, whole = ("metric", "component", "replacement", "stratum"), ("metric", "stratum")
-    shape = (len(values), len(components), len(methods), len(names))
+    shape = (len(values), len(components), len(replacement), len(names))
     kinds = ("value", "drop", "control")
     parts: dict[str, np.ndarray] = {k: np.full(shape, np.nan) for kind in kinds for k in _ends(kind)}
     parts |= {k: np.full((shape[0], shape[3]), np.nan) for k in _ends("clean")}
@@ -179,7 +179,7 @@ def compute_component_ablation(
             counts["n"][i, j], counts["problems"][i, j] = mask.sum(), mask.any(1).sum()
     data: dict[str, Any] = {k: (full if v.ndim == 4 else whole, v) for k, v in parts.items()}
     data |= {k: (whole, v) for k, v in counts.items()} | {"changed": (full[1:3], changed)}
-    coords = {"metric": list(values), "component": list(components), "replacement": list(methods), "stratum": names}
+    coords = {"metric": list(values), "component": list(components), "replacement": list(replacement), "stratum": names}
     axes = ("component", "replacement", "problem", "read")
     labels = {axis: coords[axis] for axis in axes[:2]}
     return ComponentAblation(
@@ -204,7 +204,7 @@ def component_ablation(
     model: HookedModel,
     *,
     components: Component | Sequence[Component] | None = None,
-    methods: str | Sequence[str] = METHODS,
+    replacement: str | Sequence[str] = REPLACEMENTS,
     task: Any = None,
     problems: Any = None,
     pairs: ProblemPairs | None = None,
@@ -221,7 +221,7 @@ def component_ablation(
     Args:
         model: any model with TransformerLens hooks.
         components: sublayers, heads and, up to 64, neurons unless given.
-        methods: of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
+        replacement: of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.runs`).
         task: ``model.task`` unless given.
         problems: to look at; otherwise ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in carries. ``seed``
             also draws the resampling partners and the bootstrap.
@@ -232,11 +232,11 @@ def component_ablation(
         unchanged: "error" raises for an ablation that changes nothing, "keep" tabulates it (``changed`` is False).
         control: also run a random change of the same length in place of every ablation.
 
-    Cost: ``2 components x methods + 3`` runs of the sample, about half without control.
+    Cost: ``2 components x replacements + 3`` runs of the sample, about half without control.
 
     Raises:
-        UserError: components, methods, metrics or targets that do not exist; a hook that never fires; an ablation that
-            changes nothing; a model in training mode.
+        UserError: components, replacements, metrics or targets that do not exist; a hook that never fires; an ablation
+            that changes nothing; a model in training mode.
     """
     require_evaluation_mode(model)
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
@@ -252,7 +252,7 @@ def component_ablation(
     chosen = check_components(
         model, default_components(model) if components is None else components, sample.tokens.shape[1]
     )
-    names, read = check_methods(methods), _targets(task, targets)
+    names, read = check_replacement(replacement), _targets(task, targets)
     found = _resolve(model, pairs, metrics)
     masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
     reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
@@ -325,7 +325,7 @@ def _strata(
 class _Reader:
     """Takes the metrics off each batch's logits and keeps one value an example."""
 
-    def __init__(self, task: Any, problems: Any, metrics: list[Metric], read: list[int], components: int, methods: int):
+    def __init__(self, task: Any, problems: Any, metrics: list[Metric], read: list[int], components: int, kinds: int):
         self.metrics, self.read = metrics, read
         self.queries = [task.query_positions[target] for target in read]
         self.right: Tensor = task.targets(problems)[:, read]
@@ -333,11 +333,11 @@ class _Reader:
         width = {metric.name: len(read) if metric.name == ACCURACY else 1 for metric in metrics}
         kind = {name: bool if name in PROPORTIONS else np.float64 for name in width}
         self.clean = {name: np.zeros((self.n, w), kind[name]) for name, w in width.items()}
-        shape = (components, methods, self.n)
+        shape = (components, kinds, self.n)
         self.values = {name: np.zeros((*shape, w), kind[name]) for name, w in width.items()}
         self.controls = {name: np.zeros_like(values) for name, values in self.values.items()}
 
-    def receive(self, component: int | None, method: int, control: bool, rows: slice, logits: Tensor) -> None:
+    def receive(self, component: int | None, kind: int, control: bool, rows: slice, logits: Tensor) -> None:
         for metric in self.metrics:
             if metric.name == ACCURACY:
                 found = right_tokens(logits[:, self.queries], self.right[rows])
@@ -349,5 +349,5 @@ class _Reader:
                         f"{metric.name} is 0 or 1 in every example; give a metric of other values a name of its own."
                     )
             kept = self.controls if control else self.values
-            target = self.clean[metric.name] if component is None else kept[metric.name][component, method]
+            target = self.clean[metric.name] if component is None else kept[metric.name][component, kind]
             target[rows] = found.numpy()

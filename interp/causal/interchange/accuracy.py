@@ -36,7 +36,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.interchange.pairs import InterchangePairs, draw_pairs
-from interp.causal.interchange.sites import Place, Site, find_place, patched_logits, read_places
+from interp.causal.interchange.sites import find_place
 from interp.causal.interchange.subspaces import (
     METHODS,
     NoDirections,
@@ -50,11 +50,12 @@ from interp.causal.interchange.subspaces import (
     project,
     random_basis,
 )
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, clopper_pearson
 from models.errors import UserError, unknown_name
 from models.tasks.algorithms import Algorithm
@@ -169,7 +170,7 @@ class _Experiment:
     """One hypothesis on one model: fit on training pairs, interchange on test pairs."""
 
     model: HookedModel
-    place: Place
+    place: Site
     queries: Sequence[int]
     read: Sequence[int]
     algorithm: Any
@@ -178,6 +179,10 @@ class _Experiment:
     subspace: Any  # None, a number of directions, or directions
     method: str
     steps: int
+
+    def held(self, tokens: Int[Tensor, "n pos"]) -> Float[Tensor, "n width"]:
+        """The site's numbers as one vector an example."""
+        return runs.read(self.model, tokens, [self.place])[0][0].flatten(1)
 
     def answers(self, pairs: InterchangePairs, values: Int[Tensor, " n"]) -> Int[Tensor, "n read"]:
         return pairs.counterfactual(self.algorithm, self.variable, self.column, values, self.read)
@@ -196,7 +201,7 @@ class _Experiment:
         if not isinstance(self.subspace, int):
             given = torch.as_tensor(self.subspace)
             return orthonormal(given if given.is_floating_point() else given.float())
-        (source,), _ = read_places(self.model, pairs.source, [self.place], self.queries)
+        source = self.held(pairs.source)
         width, k, generator = source.shape[1], self.subspace, torch.Generator().manual_seed(seed)
         if not 1 <= k <= width:
             raise UserError(f"The site holds {width} numbers; a subspace of {k} directions does not fit.")
@@ -212,7 +217,7 @@ class _Experiment:
 
     def predict(self, pairs: InterchangePairs, basis: Tensor | None, other: Tensor | None, strict: bool) -> np.ndarray:
         """The model's digits under the intervention; with ``other``, under the norm-matched control."""
-        (source,), _ = read_places(self.model, pairs.source, [self.place], self.queries)
+        source = self.held(pairs.source)
         if basis is not None and len(basis) != source.shape[1]:
             raise UserError(f"The site holds {source.shape[1]} numbers and the directions have {len(basis)}.")
         basis = None if basis is None else basis.to(source)
@@ -220,12 +225,12 @@ class _Experiment:
         moved = [0.0]
 
         def change(value: Tensor, rows: slice) -> Tensor:
+            value = value.flatten(1)
             new = project(value, source[rows], basis)
             moved[0] = max(moved[0], float((new - value).abs().max()))
             return new if other is None else matched_move(value, source[rows], basis, other)
 
-        with torch.no_grad():
-            logits = patched_logits(self.model, pairs.base, [(self.place, change)], self.queries)
+        logits = runs.run(self.model, pairs.base, [self.place.put(change)], self.queries)
         if strict and not moved[0]:
             raise UserError(
                 f"Taking {self.place.hook} from the source changes nothing in any of {len(pairs):,} pairs: every base "
@@ -308,12 +313,11 @@ def interchange(
         counterfactual["random labels"] = own.answers(test, dealt[1]).numpy()
         blank = experiment(untrained_twin(model, task, seed))
         predicted["untrained model"] = blank.predict(test, blank.control_basis(train, labels[0], seed), None, False)
-        (held,), _ = read_places(model, test.source[:2], [place], queries)
-        other = control_basis(held.shape[1], basis, generator)
+        other = control_basis(own.held(test.source[:2]).shape[1], basis, generator)
         predicted["random subspace"] = own.predict(test, basis, other, False)
         counterfactual |= dict.fromkeys(("untrained model", "random subspace"), wanted)
     base_answers = test.base_answers(causal)[:, list(columns)].numpy()
-    _, logits = read_places(model, test.base, [place], queries)
+    logits = runs.run(model, test.base, (), queries)
     clean = (logits.argmax(-1).cpu().numpy() == base_answers).all(1)
     return InterchangeAccuracy(
         model=name,

@@ -34,22 +34,13 @@ from torch.nn import functional as F
 
 from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import distinct_problems
-from interp.causal.interchange.sites import (
-    BELOW,
-    ELSEWHERE,
-    OWN,
-    NoPositions,
-    Place,
-    Site,
-    find_place,
-    patched_logits,
-    read_places,
-)
+from interp.causal.interchange.sites import BELOW, ELSEWHERE, OWN, NoPositions, find_place
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import widened
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm, ColumnLayout
@@ -269,9 +260,9 @@ def _column(
     places, claims = _present(model, layout, claims, column)
     _no_overlap(places)
     queries = [layout.queries[column]]
-    held, clean = read_places(model, tokens, places, queries)
+    held, clean = runs.read(model, tokens, places, queries)
     nothing = torch.empty(len(tokens), 0, dtype=torch.int64)
-    runs, alone, moved = [], [], False
+    scrubbed, alone, moved = [], [], False
     for irrelevant in (False, True):
         sources = []
         for claim, activation in zip(claims, held, strict=True):
@@ -283,17 +274,16 @@ def _column(
             if not irrelevant:
                 alone.append(float(single.float().mean()))
                 moved |= bool((new != activation).any())
-        changes = [(place, lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)]
-        with torch.no_grad():
-            runs.append(patched_logits(model, tokens, changes, queries)[:, 0])
+        edits = [place.put(lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)]
+        scrubbed.append(runs.run(model, tokens, edits, queries)[:, 0])
     clean = clean[:, 0]
     scrambled = clean[partners(nothing, generator)[0].to(clean.device)]
-    return torch.stack((clean, runs[0], runs[1], scrambled)), float(np.mean(alone)), moved
+    return torch.stack((clean, *scrubbed, scrambled)), float(np.mean(alone)), moved
 
 
 def _present(
     model: HookedModel, layout: ColumnLayout, claims: Sequence[Claim], column: int
-) -> tuple[list[Place], list[Claim]]:
+) -> tuple[list[Site], list[Claim]]:
     """The claims that have positions in this column (the last has no operands), with their places."""
     found = []
     for claim in claims:
@@ -304,12 +294,13 @@ def _present(
     return [place for place, _ in found], [claim for _, claim in found]
 
 
-def _no_overlap(places: Sequence[Place]) -> None:
+def _no_overlap(places: Sequence[Site]) -> None:
     for i, one in enumerate(places):
         for other in places[:i]:
             heads = one.head is None or other.head is None or one.head == other.head
-            shared = set(one.positions) & set(other.positions)
-            if one.hook == other.hook and heads and shared:
+            neurons = one.neuron is None or other.neuron is None or one.neuron == other.neuron
+            shared = set(one.positions or ()) & set(other.positions or ())
+            if one.hook == other.hook and heads and neurons and shared:
                 raise UserError(f"Two claims are about {one.hook!r} at position {min(shared)}; make them one.")
 
 

@@ -20,8 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.causal.interchange.sites import Place, patched_logits
+from interp.core import runs
 from interp.core.model import HookedModel
+from interp.core.sites import Site
 from models.errors import UserError
 
 METHODS = ("das", "least squares", "means", "random")
@@ -98,7 +99,7 @@ def _leading(matrix: Float[Tensor, "width value"], k: int, values: Int[Tensor, "
 
 def das_basis(
     model: HookedModel,
-    place: Place,
+    place: Site,
     tokens: Int[Tensor, "n pos"],
     source: Float[Tensor, "n width"],
     answers: Int[Tensor, "n read"],
@@ -126,8 +127,8 @@ def das_basis(
 
     def loss_of(basis: Tensor, rows: Tensor) -> Tensor:
         held = source[rows.to(source.device)]
-        change = lambda value, part: project(value, held[part], basis)  # noqa: E731
-        logits = patched_logits(model, tokens[rows], [(place, change)], queries)
+        change = lambda value, part: project(value.flatten(1), held[part], basis)  # noqa: E731
+        logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
         return F.cross_entropy(logits.flatten(0, 1), answers[rows.to(source.device)].flatten())
 
     everything = torch.arange(len(tokens))

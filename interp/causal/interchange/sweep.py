@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 
 from interp.causal.interchange.accuracy import counted, proportion
 from interp.causal.interchange.pairs import draw_pairs
-from interp.causal.interchange.sites import Site, find_place, patched_logits, read_places
+from interp.causal.interchange.sites import find_place
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -138,12 +138,10 @@ def interchange_sweep(
     live = np.zeros(right.shape[:2], dtype=bool)
     for i, name in enumerate(names):
         places = [find_place(model, layout, Site(name, _where(at)), column) for at in chosen]
-        held, _ = read_places(model, source, places, [query])
-        own, _ = read_places(model, base, places, [query])
+        (held, _), (own, _) = (runs.read(model, tokens, places, [query]) for tokens in (source, base))
         for j, place in enumerate(places):
             live[i, j] = bool((held[j] != own[j]).any())
-            with torch.no_grad():
-                logits = patched_logits(model, base, [(place, lambda _, rows, new=held[j]: new[rows])], [query])
+            logits = runs.run(model, base, [place.put(lambda _, rows, new=held[j]: new[rows])], [query])
             right[i, j] = (logits[:, 0].argmax(-1).cpu() == wanted).numpy()
     if not live.any():
         raise UserError("No site holds anything else in the source than in the base: nothing can be interchanged.")

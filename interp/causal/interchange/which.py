@@ -42,7 +42,7 @@ from torch import Tensor
 
 from interp.causal.interchange.accuracy import proportion
 from interp.causal.interchange.pairs import distinct_problems
-from interp.causal.interchange.sites import patched_logits
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import ABLE, resolve_task
@@ -336,10 +336,8 @@ def _examples(
 ) -> xr.Dataset:
     rows = torch.arange(len(tokens))
 
-    @torch.no_grad()
     def digits(which: Any, sequences: Tensor) -> np.ndarray:
-        logits = patched_logits(which, sequences, [], layout.queries)
-        return logits.argmax(-1).cpu()[rows, column].numpy()
+        return runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column].numpy()
 
     values = layout.run(ALGORITHMS["chained"], corrupted)
     answers, before = (

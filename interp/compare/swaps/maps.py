@@ -11,25 +11,21 @@ patterns are taken as they are; they have no basis, and the positions are the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.compare.swaps.parts import PATTERNS, Part, layer_of
+from interp.compare.swaps.parts import PATTERNS, Part
 from interp.core.problems import chunks
+from interp.core.runs import Activations, passes
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
 _ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are the rounding of float32
-_NUMBERS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
-
-Activations = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +62,17 @@ def activations(
     model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"], hooks: Iterable[str]
 ) -> tuple[Tensor, Activations]:
     """Logits and the activations at these hooks, of one batch. Raises UserError for a model that diverged."""
-    found: Activations = {}
-
-    def keep(value: Tensor, hook: Any, name: str) -> None:
-        found[name] = value.detach()
-
-    logits = model.run_with_hooks(tokens, fwd_hooks=[(name, partial(keep, name=name)) for name in dict.fromkeys(hooks)])
+    hooks = list(dict.fromkeys(hooks))
+    _, logits, kept = zip(*passes(model, tokens, keep=hooks), strict=True)
+    found = {name: torch.cat([part[name] for part in kept]).detach() for name in hooks}
     if not all(bool(value.isfinite().all()) for value in found.values()):
         raise UserError("An activation is not a finite number: the model has diverged.")
-    return logits, found
-
-
-def batches(model: ArithmeticTransformer, tokens: Int[Tensor, "n pos"]) -> Iterable[Int[Tensor, "batch pos"]]:
-    """Tokens in batches whose patterns fit the memory."""
-    return chunks(tokens, model, min(512, max(1, _NUMBERS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2))))
+    return torch.cat(logits), found
 
 
 def places_of(part: Part, queries: Sequence[int], length: int, layers: int) -> tuple[int, ...]:
     """Where a part is replaced: at the queries, if nothing else of it is read or roles are known, else everywhere."""
-    last = layer_of(part) == layers - 1 and part.kind != "values"
+    last = part.layer == layers - 1 and part.kind != "values"
     return tuple(queries) if last or part.kind == "pattern by role" else tuple(range(length))
 
 
@@ -102,9 +90,12 @@ def fit_maps(
     """
     wanted = [part for part in parts if part.kind not in PATTERNS]
     own, others = [], []
-    for batch in batches(a, tokens):
-        own.append(_collect(a, batch, wanted, False))
-        others.append(_collect(b, batch.to(b.cfg.device), wanted, True))
+    for batch in chunks(tokens, a):
+        _, mine = activations(a, batch, [part.site.hook for part in wanted])
+        own.append({part.name: part.of(mine) for part in wanted})
+        matched = [part for part in wanted if part.source is not None]
+        _, theirs = activations(b, batch.to(b.cfg.device), [part.source.hook for part in matched if part.source])
+        others.append({part.name: part.counterpart(theirs) for part in matched})
     found = {}
     for part in parts:
         places = places_of(part, queries, tokens.shape[1], a.cfg.n_layers)
@@ -119,18 +110,6 @@ def fit_maps(
         weight, rank = _least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1), float(x.norm()))
         found[part.name] = PartMap(places, y.mean(0), x.mean(0), weight, rank)
     return found
-
-
-def _collect(
-    model: ArithmeticTransformer, batch: Tensor, parts: Sequence[Part], counterpart: bool
-) -> Mapping[str, Tensor]:
-    hooks = [(part.source if counterpart else part.hook) for part in parts]
-    _, values = activations(model, batch, [hook for hook in hooks if hook is not None])
-    return {
-        part.name: part.of(values[hook], counterpart)
-        for part, hook in zip(parts, hooks, strict=True)
-        if hook is not None
-    }
 
 
 def _least_squares(

@@ -33,7 +33,8 @@ from interp.compare.heads import head_distances
 from interp.compare.matching import match
 from interp.compare.readings import Frame, Readings
 from interp.compare.units import matched_units
-from interp.probes.attention import with_rows
+from interp.core.runs import Activations
+from interp.core.sites import Edit, Site
 from models.errors import UserError, unknown_name
 
 Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
@@ -68,43 +69,37 @@ _SINGLE_UNITS = 4  # more are swapped together unless they are asked for
 
 @dataclass(frozen=True)
 class Part:
-    """An activation of ``a`` (at ``hook``, its head or unit ``index``; None: all of it) and its counterpart in ``b``.
-
-    ``source`` is None where b has no counterpart.
-    """
+    """A piece of an activation of ``a`` and its counterpart in ``b``: None where b has none."""
 
     name: str
     kind: Kind
-    hook: str
-    index: int | None
-    source: str | None = None
-    other: int | None = None
+    site: Site
+    source: Site | None = None
     partner: str = ""
 
-    def of(self, value: Tensor, counterpart: bool = False) -> Float[Tensor, "batch pos *feature"]:
-        """The part of an activation at its hook: [batch, query, key] of a pattern, else [batch, pos, feature]."""
-        index = self.other if counterpart else self.index
-        if index is None:
-            return value
-        if self.kind in UNITS:
-            return value[:, :, index, None]
-        return value[:, index] if self.kind in PATTERNS else value[:, :, index]
+    @property
+    def layer(self) -> int:
+        return int(self.site.hook.split(".")[1])
 
-    def put(
-        self, value: Float[Tensor, "batch ..."], new: Float[Tensor, "... place feature"], places: Sequence[int]
-    ) -> Float[Tensor, "batch ..."]:
-        """The activation with ``new`` in place of this part at these positions, for each example or for all."""
-        if self.kind in PATTERNS:
-            assert self.index is not None
-            return with_rows(value, self.index, new, places)
-        value, at = value.clone(), torch.tensor(places, device=value.device)
-        if self.index is None:
-            value[:, at] = new.to(value)
-        elif self.kind in UNITS:
-            value[:, at, self.index] = new[..., 0].to(value)
-        else:
-            value[:, at, self.index] = new.to(value)
-        return value
+    def of(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
+        """The part: [batch, query, key] of a pattern, else [batch, pos, feature]."""
+        return _plain(self.site, activations)
+
+    def counterpart(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
+        """The same of its counterpart in the other model's activations."""
+        assert self.source is not None
+        return _plain(self.source, activations)
+
+    def put(self, new: Float[Tensor, "... place feature"], places: Sequence[int]) -> Edit:
+        """The edit that writes ``new`` in place of this part at these positions, for each example or for all."""
+        if self.site.head is not None:
+            new = new.unsqueeze(-3 if self.kind in PATTERNS else -2)
+        return replace(self.site, at=tuple(places)).put(new)
+
+
+def _plain(site: Site, activations: Activations) -> Tensor:
+    held = site.read(activations[site.hook])
+    return held if site.head is None else held.squeeze(1 if site.axes == "key" else 2)
 
 
 def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
@@ -116,10 +111,10 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
     partner = {i: j for j, i in match(head_distances(a.roles, b.roles).mean(0))}
     found: list[Part] = []
     for i, head in enumerate(a.heads):
+        j = partner.get(i)
         for kind in ("pattern", "pattern by role", "values", "output"):
-            part = _part(f"{head} {kind}", kind, i // heads_a, i % heads_a)
-            j = partner.get(i)
-            found.append(part if j is None else _with(part, j // heads_b, j % heads_b, b.heads[j]))
+            source, name = (None, "") if j is None else (_site(kind, *divmod(j, heads_b)), b.heads[j])
+            found.append(Part(f"{head} {kind}", kind, _site(kind, *divmod(i, heads_a)), source, name))
     _, units = matched_units(a, b)
     width_a, width_b = a.model.cfg.d_mlp, b.model.cfg.d_mlp
     place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
@@ -127,28 +122,22 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, Part]:
         i, j = place_a[row["a"]], place_b[row["b"]]
         for kind in UNITS:
             name = row["a"] if kind == "unit" else f"{row['a']} input"
-            found.append(_with(_part(name, kind, i // width_a, i % width_a), j // width_b, j % width_b, row["b"]))
+            source = _site(kind, *divmod(j, width_b))
+            found.append(Part(name, kind, _site(kind, *divmod(i, width_a)), source, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
             for kind in _LAYER_KINDS if width_a and width_b else _LAYER_KINDS[:1]:
                 name = f"L{layer} {kind}"
-                found.append(_with(_part(name, kind, layer), layer, None, name))
-    last = [f"blocks.{reading.model.cfg.n_layers - 1}.hook_resid_post" for reading in (a, b)]
-    found.append(Part("final stream", "stream", last[0], None, last[1], None, "final stream"))
+                found.append(Part(name, kind, _site(kind, layer), _site(kind, layer), name))
+    last, source = (Site(f"blocks.{each.model.cfg.n_layers - 1}.hook_resid_post", None) for each in (a, b))
+    found.append(Part("final stream", "stream", last, source, "final stream"))
     return {part.name: part for part in found}
 
 
-def _part(name: str, kind: Kind, layer: int, index: int | None = None) -> Part:
-    return Part(name, kind, f"blocks.{layer}.{_HOOKS[kind]}", index)
-
-
-def _with(part: Part, layer: int, other: int | None, partner: str) -> Part:
-    return replace(part, source=f"blocks.{layer}.{_HOOKS[part.kind]}", other=other, partner=partner)
-
-
-def layer_of(part: Part) -> int:
-    return int(part.hook.split(".")[1])
+def _site(kind: Kind, layer: int, index: int | None = None) -> Site:
+    hook = f"blocks.{layer}.{_HOOKS[kind]}"
+    return Site(hook, None, neuron=index) if kind in UNITS else Site(hook, None, head=index)
 
 
 def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:

@@ -43,7 +43,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,15 +52,16 @@ from torch import Tensor
 
 from interp.compare.compare import pair_names, require_one_format
 from interp.compare.readings import Frame, Readings, frame, read
-from interp.compare.swaps.maps import Activations, PartMap, activations, batches, fit_maps
-from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, layer_of, parts_beside
+from interp.compare.swaps.maps import PartMap, activations, fit_maps
+from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, parts_beside
 from interp.compare.swaps.result import CLEAN, Outcome, Swaps, compute_swaps
 from interp.compare.swaps.stitch import Forward, stitched
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import derangement, draw, resolve_task
+from interp.core.problems import chunks, derangement, draw, resolve_task
 from interp.core.results import Provenance
+from interp.core.runs import Activations, passes
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.evaluation import margins
@@ -205,11 +205,11 @@ class _Other:
     def __init__(self, left: Readings, other: HookedModel, at: Frame, chosen: Mapping[str, tuple[str, ...]]):
         self.model = from_transformer_lens(other, at.task)
         found = parts_beside(left, read(self.model, at))
-        alone = {name: replace(part, source=None, other=None) for name, part in parts_beside(left, left).items()}
+        alone = {name: replace(part, source=None) for name, part in parts_beside(left, left).items()}
         needed = dict.fromkeys(name for members in chosen.values() for name in members)
         self.parts = {name: found.get(name, alone[name]) for name in needed}
         self.maps = fit_maps(left.model, self.model, list(self.parts.values()), at.tokens, at.queries)
-        self.hooks = [part.source for part in self.parts.values() if part.source is not None]
+        self.hooks = [part.source.hook for part in self.parts.values() if part.source is not None]
 
 
 def _stitch(
@@ -223,8 +223,8 @@ def _stitch(
     frozen, start = copy.deepcopy(a).requires_grad_(False), 0
     scale = _MARGIN / min(max(_mean_margin(a, at, targets), _MARGIN / 1e4), _MARGIN)
     forwards: list[tuple[Forward, Tensor]] = []
-    hooks = [other.parts[name].hook for name in members]
-    for batch in batches(a, at.tokens):
+    hooks = [other.parts[name].site.hook for name in members]
+    for batch in chunks(at.tokens, a):
         right = targets[start : start + len(batch)].to(batch.device)
         start += len(batch)
         with torch.no_grad():
@@ -245,7 +245,7 @@ def _stitch(
 
 @torch.no_grad()
 def _mean_margin(a: ArithmeticTransformer, at: Frame, targets: Int[Tensor, "n target"]) -> float:
-    logits = torch.cat([a(batch)[:, list(at.queries)].cpu() for batch in batches(a, at.tokens)])
+    logits = torch.cat([a(batch)[:, list(at.queries)].cpu() for batch in chunks(at.tokens, a)])
     return float(margins(logits, targets).mean())
 
 
@@ -270,9 +270,9 @@ def _outcomes(
     """What a answers, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
     found: dict[tuple[str, str, int], Outcome] = {}
     reference = sources[0].other
-    hooks = [part.hook for part in reference.parts.values()]
+    hooks = [part.site.hook for part in reference.parts.values()]
     start = 0
-    for batch in batches(a, tokens):
+    for batch in chunks(tokens, a):
         rows = slice(start, start := start + len(batch))
         right = targets[rows].to(batch.device)
 
@@ -304,7 +304,7 @@ def _outcomes(
 
 
 def _ablated(part: Part, of: PartMap, own: Activations) -> Tensor:
-    value = own[part.hook]
+    value = own[part.site.hook]
     if part.kind not in PATTERNS:
         return of.ablated(len(value))
     visible = torch.ones(value.shape[-2:], dtype=value.dtype, device=value.device).tril()
@@ -315,21 +315,18 @@ def _new(part: Part, of: PartMap, own: Activations, theirs: Activations, at: Fra
     """What takes the place of the part, at the map's places."""
     if part.source is None:
         return _ablated(part, of, own)
-    value = theirs[part.source]
-    other = part.of(value, counterpart=True).to(own[part.hook].device)
+    other = part.counterpart(theirs).to(own[part.site.hook].device)
     if part.kind not in PATTERNS:
         return of(other)
     other = other[:, list(of.places)]
-    return by_role(part.of(own[part.hook])[:, list(of.places)], other, at) if part.kind == "pattern by role" else other
+    return by_role(part.of(own)[:, list(of.places)], other, at) if part.kind == "pattern by role" else other
 
 
 def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
     """Logits of a with these parts."""
-
-    def put(value: Tensor, hook: Any, name: str) -> Tensor:
-        return other.parts[name].put(value, new[name], other.maps[name].places)
-
-    return a.run_with_hooks(batch, fwd_hooks=[(other.parts[name].hook, partial(put, name=name)) for name in new])
+    edits = [other.parts[name].put(value, other.maps[name].places) for name, value in new.items()]
+    ((_, logits, _),) = passes(a, batch, edits, gradients=True)
+    return logits
 
 
 def _closeness(
@@ -337,7 +334,7 @@ def _closeness(
 ) -> tuple[str, float, float]:
     """("overlap", sum, rows) of a pattern; ("r2", what the map leaves, what there is) of other parts: squared, in what
     they write to the stream."""
-    mine = part.of(own[part.hook])[:, list(of.places)].double()
+    mine = part.of(own)[:, list(of.places)].double()
     if part.kind in PATTERNS:
         read_at = [of.places.index(query) for query in at.queries]
         far = (mine - new).abs()[:, read_at].sum(-1) / 2
@@ -345,9 +342,9 @@ def _closeness(
     assert of.mean is not None
     left, all_of_it = mine - new, mine - of.mean
     if part.kind in ("values", "output"):
-        write = a.W_O[layer_of(part), part.index].double()
+        write = a.W_O[part.layer, part.site.head].double()
         left, all_of_it = left @ write, all_of_it @ write
     elif part.kind == "unit":
-        size = a.W_out[layer_of(part), part.index].double().norm()
+        size = a.W_out[part.layer, part.site.neuron].double().norm()
         left, all_of_it = left * size, all_of_it * size
     return "r2", float(left.square().sum()), float(all_of_it.square().sum())

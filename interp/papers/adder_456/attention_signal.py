@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
 from jaxtyping import Float
 
+from interp.core import runs
 from interp.core.model import HookedModel
-from interp.core.problems import chunks, draw
+from interp.core.problems import draw
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
+from interp.core.sites import Site, model_name
 from interp.core.stats import mean_interval
 from interp.papers.adder_456.columns import adder_task, only_layer
 from models.errors import UserError
@@ -124,15 +124,11 @@ def attention_signal(model: HookedModel, task: Any = None, n: int = 2048, seed: 
     only_layer(model)
     sample = draw(task, None, n, seed)
     targets = range(1, 10)
-    queries = [task.query_positions[i] for i in targets]
-    rows = []
-    with torch.no_grad():
-        for batch in chunks(sample.tokens, model):
-            _, cache = model.run_with_cache(batch, names_filter="blocks.0.hook_attn_out")
-            rows.append(cache["blocks.0.hook_attn_out"][:, queries].double().cpu().numpy())
+    written = Site("blocks.0.hook_attn_out", tuple(task.query_positions[i] for i in targets))
+    (output,), _ = runs.read(model, sample.tokens, [written])
     values = {name: x.numpy().astype(float) for name, x in task.variables(sample.problems).items()}
     own, below, last = values["digit_sum"][:, 1:10], values["digit_sum"][:, :9], values["s"][:, :9]
     labels = [task.target_roles[i].label for i in targets]
     name = model_name(model)
     terms = np.stack((own, below, last), -1)
-    return compute_attention_signal(np.concatenate(rows), terms, labels, sample.provenance, name)
+    return compute_attention_signal(output.double().cpu().numpy(), terms, labels, sample.provenance, name)

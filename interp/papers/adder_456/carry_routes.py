@@ -39,12 +39,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
+from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
+from interp.core.sites import Site, model_name
 from interp.papers.adder_456.columns import adder_task, only_layer
 from models.errors import UserError, unknown_name
 from models.evaluation import Rate
@@ -56,7 +56,7 @@ KINDS = ("made", "passed", "control")
 ATTENTION = ("previous operands", "operands below", "earlier outputs", "last output", "query vector")
 OWN = ("own token by all its routes", "own token in the stream")
 ROUTES = ("whole stream after attention", *OWN, "attention output", *ATTENTION)
-_NAMES = ("hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v", "hook_attn_out", "hook_resid_mid")
+BLOCK = "blocks.0."
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,53 +130,41 @@ def carry_routes(model: HookedModel, task: Any = None, n_per_column: int = 300, 
     return CarryRoutes(name, rates, Provenance(total, seed, "pairs that are answered right on both sides"))
 
 
-@torch.no_grad()
 def _column(
     model: HookedModel, task: FixedWidthAddition, column: int, pairs: ProblemPairs, control: bool
 ) -> dict[str, tuple[int, int]]:
     """Flips and pairs of one column by route."""
-    query = task.query_positions[column]
-    tokens, other = (tokens.to(model.cfg.device) for tokens in (pairs.clean_tokens, pairs.corrupted_tokens))
-    digits = [right[:, column].to(model.cfg.device) for right in (pairs.clean_targets, pairs.corrupted_targets)]
-    wanted = [f"blocks.0.{name}" for name in _NAMES]
-    caches, right = [], []
-    for run, digit in zip((tokens, other), digits, strict=True):
-        logits, cache = model.run_with_cache(run, names_filter=lambda name: name in wanted)
-        caches.append(cache)
-        right.append(logits[:, query].argmax(-1) == digit)
-    used = right[0] & right[1]
-    own, src = ({name: cache[f"blocks.0.{name}"] for name in _NAMES} for cache in caches)
-
-    def take(names: tuple[str, ...], positions: list[int]) -> list[tuple[str, Any]]:
-        def swap(value: Tensor, hook: Any, name: str) -> Tensor:
-            value = value.clone()
-            value[:, positions] = src[name][:, positions]
-            return value
-
-        return [(f"blocks.0.{name}", lambda value, hook, name=name: swap(value, hook, name)) for name in names]
-
-    def own_token(value: Tensor, hook: Any) -> Tensor:
-        value = value.clone()
-        value[:, query] += src["hook_resid_pre"][:, query] - own["hook_resid_pre"][:, query]
-        return value
-
-    operands = lambda columns: [task.operand_position(i, c) for c in columns for i in (0, 1)]  # noqa: E731
-    first_output = task.query_positions[0] + 1
-    kv = ("attn.hook_k", "attn.hook_v")
-    hooks = {
-        "whole stream after attention": take(("hook_resid_mid",), [query]),
-        "own token by all its routes": take(("hook_resid_pre",), [query]),
-        "own token in the stream": [("blocks.0.hook_resid_mid", own_token)],
-        "attention output": take(("hook_attn_out",), [query]),
-        "previous operands": take(kv, operands([column - 1])),
-        "operands below": take(kv, operands(range(column - 1))),
-        "earlier outputs": take(kv, list(range(first_output, query))),
-        "last output": take(kv, [query]),
-        "query vector": take(("attn.hook_q",), [query]),
-    }
+    query, routes = task.query_positions[column], _routes(task, column)
+    sites = list(dict.fromkeys(site for route in routes.values() for site in route))
+    both = (runs.read(model, tokens, sites, [query]) for tokens in (pairs.clean_tokens, pairs.corrupted_tokens))
+    (own, clean), (other, corrupted) = ((dict(zip(sites, held, strict=True)), logits) for held, logits in both)
+    digits = [right[:, [column]] for right in (pairs.clean_targets, pairs.corrupted_targets)]
+    used = right_tokens(clean, digits[0]) & right_tokens(corrupted, digits[1])
+    (token,) = routes[OWN[0]]
+    step = other[token] - own[token]
+    edits = {route: [site.put(other[site]) for site in found] for route, found in routes.items()}
+    edits[OWN[1]] = [Site(f"{BLOCK}hook_resid_mid", (query,)).put(lambda held, _: held + step)]
     found = {}
     for route in ROUTES:
-        predicted = model.run_with_hooks(tokens, fwd_hooks=hooks[route])[:, query].argmax(-1)
+        predicted = runs.run(model, pairs.clean_tokens, edits[route], [query]).argmax(-1).cpu()
         flipped = predicted != digits[0] if control else predicted == digits[1]
         found[route] = int((flipped & used).sum()), int(used.sum())
     return found
+
+
+def _routes(task: FixedWidthAddition, column: int) -> dict[str, list[Site]]:
+    """What is taken from the other problem by each route that is taken as it is."""
+    query = task.query_positions[column]
+    operands = lambda columns: tuple(task.operand_position(i, c) for c in columns for i in (0, 1))  # noqa: E731
+    at = lambda names, positions: [Site(BLOCK + name, positions) for name in names]  # noqa: E731
+    keys = ("attn.hook_k", "attn.hook_v")
+    return {
+        "whole stream after attention": at(["hook_resid_mid"], (query,)),
+        "own token by all its routes": at(["hook_resid_pre"], (query,)),
+        "attention output": at(["hook_attn_out"], (query,)),
+        "previous operands": at(keys, operands([column - 1])),
+        "operands below": at(keys, operands(range(column - 1))),
+        "earlier outputs": at(keys, tuple(range(task.query_positions[0] + 1, query))),
+        "last output": at(keys, (query,)),
+        "query vector": at(["attn.hook_q"], (query,)),
+    }

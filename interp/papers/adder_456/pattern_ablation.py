@@ -24,13 +24,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.causal.ablation.patterns import heads_of, right_with_patterns
 from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from interp.papers.adder_456.columns import adder_task, predictions, query_patterns
+from interp.papers.adder_456.columns import adder_task
 from models.errors import UserError
 from models.evaluation import Rate
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.carries import problems_of_chain_length
 
 WHOLE, MEAN, NO_PREVIOUS, UNIFORM = "whole model", "mean pattern", "without the previous column", "uniform"
@@ -100,40 +101,33 @@ def pattern_ablation(model: HookedModel, task: Any = None, n_per_length: int = 5
     if n_per_length < 1:
         raise UserError(f"n_per_length must be at least 1, not {n_per_length}.")
     generator = torch.Generator().manual_seed(seed)
-    queries = list(task.query_positions)
-    mean = torch.from_numpy(query_patterns(model, task.encode(task.sample(2048, generator)), queries).mean(0)).float()
-    drawn = [problems_of_chain_length(length, n_per_length, generator) for length in range(DIGITS + 1)]
-    problems = torch.cat(drawn)
-    tokens, targets = task.encode(problems), task.targets(problems)
-    visible = torch.arange(tokens.shape[1]) <= torch.tensor(queries)[:, None]
-    flat = (visible / visible.sum(1, keepdim=True)).expand_as(mean)
-    moves = {i: task.relative_roles(i) for i in range(1, DIGITS + 1)}
-
-    def hooks(change: Any) -> list[tuple[str, Any]]:
-        return [
-            (f"blocks.{layer}.attn.hook_pattern", partial(change, layer=layer)) for layer in range(model.cfg.n_layers)
-        ]
-
-    def constant(rows: Tensor) -> list[tuple[str, Any]]:
-        def change(pattern: Float[Tensor, "n head query key"], hook: Any, layer: int) -> Tensor:
-            pattern = pattern.clone()
-            pattern[:, :, queries] = rows[layer].to(pattern)
-            return pattern
-
-        return hooks(change)
-
-    def move(pattern: Float[Tensor, "n head query key"], hook: Any, layer: int) -> Tensor:
-        pattern = pattern.clone()
-        for target, roles in moves.items():
-            own, previous = roles["own operands"], roles["previous operands"]
-            if own:
-                row = pattern[:, :, queries[target]]
-                row[..., own] += row[..., previous].sum(-1, keepdim=True) / len(own)
-                row[..., previous] = 0
-        return pattern
-
-    changes = {WHOLE: [], MEAN: constant(mean), NO_PREVIOUS: hooks(move), UNIFORM: constant(flat)}
-    right = {name: (predictions(model, tokens, queries, h) == targets).all(1) for name, h in changes.items()}
+    others = task.encode(task.sample(2048, generator))
+    problems = torch.cat([problems_of_chain_length(length, n_per_length, generator) for length in range(DIGITS + 1)])
+    heads = heads_of(model)
+    changes: dict[str, dict[tuple[int, int], Any]] = {
+        WHOLE: {},
+        MEAN: dict.fromkeys(heads, "mean"),
+        NO_PREVIOUS: dict.fromkeys(heads, partial(_without_previous, task=task)),
+        UNIFORM: dict.fromkeys(heads, "uniform"),
+    }
+    right = {
+        name: right_with_patterns(model, task, task.encode(problems), task.targets(problems), change, others).all(1)
+        for name, change in changes.items()
+    }
     source = f"problems, {n_per_length:,} of each carry-chain length 0 to {DIGITS}"
     name = model_name(model)
     return compute_pattern_ablation(right, task.chain_length(problems), Provenance(len(problems), seed, source), name)
+
+
+def _without_previous(
+    rows: Float[Tensor, "n head target key"], task: FixedWidthAddition
+) -> Float[Tensor, "n head target key"]:
+    """The rows with the weight on the previous column's operands divided among those of the own."""
+    rows = rows.clone()
+    for target in range(1, DIGITS + 1):
+        roles = task.relative_roles(target)
+        own, previous = roles["own operands"], roles["previous operands"]
+        if own:
+            rows[:, :, target, own] += rows[:, :, target, previous].sum(-1, keepdim=True) / len(own)
+            rows[:, :, target, previous] = 0
+    return rows

@@ -24,14 +24,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.problems import draw
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
-from interp.papers.adder_456.columns import adder_task, query_patterns
+from interp.core.sites import Site, model_name
+from interp.papers.adder_456.columns import adder_task
 from interp.probes.attention import POSITION_ONLY
 from models.errors import UserError
 
@@ -184,6 +186,8 @@ def pattern_dependence(
         )
     )
     labels = [role.label for role in task.target_roles][:-1]
-    pattern = query_patterns(model, sample.tokens, list(task.query_positions)[: len(labels)])
+    queries = tuple(task.query_positions)[: len(labels)]
+    rows = [Site(f"blocks.{layer}.attn.hook_pattern", queries) for layer in range(model.cfg.n_layers)]
+    pattern = torch.stack(runs.read(model, sample.tokens, rows)[0], 1).double().cpu().numpy()
     name = model_name(model)
     return compute_pattern_dependence(pattern, factors, labels, sample.provenance, name)

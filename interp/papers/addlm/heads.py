@@ -12,7 +12,7 @@ Both are averaged over the queries that have more earlier keys than top_k, for w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.causal.ablation.runs import mean_activations
+from interp.core import runs
 from interp.core.results import Provenance, Result
+from interp.core.sites import Edit, Site
 from interp.core.stats import mean_interval
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
 ABLATIONS = ("zero", "mean")
-_AT_ONCE = 16  # windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,21 @@ class HeadTable(Result):
 
 
 def window_losses(
-    model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], targets: Int[Tensor, "window pos"], hooks: list
+    model: ArithmeticTransformer,
+    tokens: Int[Tensor, "window pos"],
+    targets: Int[Tensor, "window pos"],
+    edits: Sequence[Edit] = (),
 ) -> Float[Tensor, " window"]:
-    """Mean cross-entropy of each window, in nats a character, with hooks attached."""
-    with torch.no_grad():
-        parts = []
-        for rows, right in zip(tokens.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True):
-            logits = model.run_with_hooks(rows, fwd_hooks=hooks)
-            parts.append(F.cross_entropy(logits.transpose(1, 2), right, reduction="none").mean(1))
-        return torch.cat(parts)
+    """Mean cross-entropy of each window, in nats a character, under edits (:mod:`interp.core.runs`)."""
+    found = runs.passes(model, tokens, edits)
+    return torch.cat([mean_losses(logits, targets[rows]) for rows, logits, _ in found])
+
+
+def mean_losses(
+    logits: Float[Tensor, "window pos d_vocab"], targets: Int[Tensor, "window pos"]
+) -> Float[Tensor, " window"]:
+    """Mean cross-entropy of each window."""
+    return F.cross_entropy(logits.transpose(1, 2), targets.to(logits.device), reduction="none").mean(1)
 
 
 def key_measures(
@@ -102,9 +110,10 @@ def head_table(
         source: what the windows are, for the record ("windows of the validation part").
     """
     cfg = model.config
-    clean = window_losses(model, tokens, targets, [])
+    clean = window_losses(model, tokens, targets)
     found = _keys(model, tokens)
-    means = _means(model, tokens)
+    hooks = [f"blocks.{layer}.attn.hook_z" for layer in range(cfg.n_layers)]
+    means = mean_activations(model, tokens, hooks)
     rows = []
     for layer in range(cfg.n_layers):
         for head in range(cfg.n_heads):
@@ -112,9 +121,8 @@ def head_table(
             for name, values in found.items():
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values[:, layer, head].numpy())
             for kind in ABLATIONS:
-                value = torch.zeros_like(means[layer, head]) if kind == "zero" else means[layer, head]
-                hook = (f"blocks.{layer}.attn.hook_z", _set_head(head, value))
-                change = window_losses(model, tokens, targets, [hook]) - clean
+                edit = Site(hooks[layer], None, head).put(means[hooks[layer]].mean(0)[head] if kind == "mean" else 0.0)
+                change = window_losses(model, tokens, targets, [edit]) - clean
                 row[kind], row[f"{kind}_low"], row[f"{kind}_high"] = mean_interval(change.double().numpy())
             rows.append(row)
     provenance = Provenance(len(tokens), None, source)
@@ -124,32 +132,8 @@ def head_table(
 
 def _keys(model: ArithmeticTransformer, tokens: Tensor) -> dict[str, Float[Tensor, "window layer head"]]:
     cfg, parts = model.config, []
-    for rows in tokens.split(_AT_ONCE):
-        with torch.no_grad():
-            _, cache = model.run_with_cache(rows, names_filter=lambda n: n.endswith(("attn_scores", "pattern")))
-        layers = [
-            key_measures(
-                cache[f"blocks.{i}.attn.hook_attn_scores"], cache[f"blocks.{i}.attn.hook_pattern"], cfg.attn_top_k
-            )
-            for i in range(cfg.n_layers)
-        ]
+    hooks = [[f"blocks.{i}.attn.hook_{name}" for name in ("attn_scores", "pattern")] for i in range(cfg.n_layers)]
+    for _, _, kept in runs.passes(model, tokens, keep=[name for pair in hooks for name in pair]):
+        layers = [key_measures(kept[scores], kept[pattern], cfg.attn_top_k) for scores, pattern in hooks]
         parts.append({name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]})
     return {name: torch.cat([part[name] for part in parts]).double() for name in parts[0]}
-
-
-def _means(model: ArithmeticTransformer, tokens: Tensor) -> Float[Tensor, "layer head d_head"]:
-    """Mean z of every head over all windows and positions."""
-    sums = []
-    for rows in tokens.split(_AT_ONCE):
-        with torch.no_grad():
-            _, cache = model.run_with_cache(rows, names_filter=lambda n: n.endswith("hook_z"))
-        sums.append(torch.stack([cache["z", i].sum((0, 1)) for i in range(model.config.n_layers)]))
-    return torch.stack(sums).sum(0) / tokens.numel()
-
-
-def _set_head(head: int, value: Float[Tensor, " d_head"]) -> Callable[..., Tensor]:
-    def hook(z: Tensor, hook: Any) -> Tensor:
-        mine = torch.arange(z.shape[2]) == head
-        return torch.where(mine[:, None], value, z)
-
-    return hook

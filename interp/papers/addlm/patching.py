@@ -20,10 +20,12 @@ import torch
 import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
-from torch.nn import functional as F
 
+from interp.core import runs
 from interp.core.agreement import agreement
 from interp.core.results import Provenance, Result
+from interp.core.sites import Site
+from interp.papers.addlm.heads import mean_losses, window_losses
 from models.errors import UserError, unknown_name
 from models.transformer import ArithmeticTransformer
 
@@ -121,43 +123,33 @@ def check_patching(
         raise UserError("The check needs at least two windows, and steps above 0 and up to 1.")
     cfg = model.config
     names = [f"blocks.{layer}.attn.hook_{kind}" for kind in KINDS for layer in range(cfg.n_layers)]
-    clean, towards, gradients, base = _first_order(model, tokens, CORRUPTIONS[corruption](tokens), targets, names)
+    clean, gradients, base = _first_order(model, tokens, targets, names)
+    held, _ = runs.read(model, CORRUPTIONS[corruption](tokens), [Site(name, None) for name in names])
+    towards = dict(zip(names, held, strict=True))
     shape = (len(steps), len(KINDS), cfg.n_layers, cfg.n_heads, len(tokens))
     effects = {name: np.zeros(shape) for name in ("real", "estimate")}
     for at in np.ndindex(*shape[:4]):
-        step, kind, layer, head = steps[at[0]], KINDS[at[1]], at[2], at[3]
-        name = f"blocks.{layer}.attn.hook_{kind}"
-        mine = (torch.arange(cfg.n_heads) == head)[:, None]
-        change = torch.where(mine, step * (towards[name] - clean[name]), 0.0)
-        with torch.no_grad():
-            patched = _losses(model, tokens, targets, [(name, lambda x, hook, c=change: x + c)])
-        effects["real"][at] = (patched - base).double()
-        effects["estimate"][at] = (change * gradients[name]).sum((1, 2, 3)).double()
+        site = Site(f"blocks.{at[2]}.attn.hook_{KINDS[at[1]]}", None, head=at[3])
+        change = steps[at[0]] * (site.read(towards[site.hook]) - site.read(clean[site.hook]))
+        edit = site.put(lambda own, rows, change=change: own + change[rows])
+        effects["real"][at] = (window_losses(model, tokens, targets, [edit]) - base).double()
+        effects["estimate"][at] = (change * site.read(gradients[site.hook])).sum((1, 2, 3)).double()
     dims = ("step", "kind", "layer", "head", "window")
     coords = {"step": list(steps), "kind": list(KINDS)}
     dataset = xr.Dataset({name: (dims, values) for name, values in effects.items()}, coords)
     return PatchingCheck(model.name_or_path or "a model", corruption, dataset, Provenance(len(tokens), None, source))
 
 
+@torch.enable_grad()
 def _first_order(
-    model: ArithmeticTransformer, tokens: Tensor, corrupted: Tensor, targets: Tensor, names: list[str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor], Tensor]:
-    """Activations on the clean and the corrupted input, gradients of the clean losses, and those losses."""
-    clean: dict[str, Tensor] = {}
-    towards: dict[str, Tensor] = {}
-    with torch.enable_grad():
-        losses = _losses(model, tokens, targets, _keep(names, clean))
-        found = torch.autograd.grad(losses.sum(), [clean[name] for name in names])
-    with torch.no_grad():
-        _losses(model, corrupted, targets, _keep(names, towards))
-    gradients = dict(zip(names, found, strict=True))
-    return {name: x.detach() for name, x in clean.items()}, towards, gradients, losses.detach()
-
-
-def _keep(names: list[str], into: dict[str, Tensor]) -> list:
-    return [(name, lambda x, hook: into.__setitem__(hook.name, x)) for name in names]
-
-
-def _losses(model: ArithmeticTransformer, tokens: Tensor, targets: Tensor, hooks: list) -> Tensor:
-    logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
-    return F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(1)
+    model: ArithmeticTransformer, tokens: Tensor, targets: Tensor, names: list[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+    """Activations on the clean input, gradients of its losses there, and those losses."""
+    parts = []
+    for rows, logits, kept in runs.passes(model, tokens, keep=names, gradients=True):
+        losses = mean_losses(logits, targets[rows])
+        found = torch.autograd.grad(losses.sum(), [kept[name] for name in names])
+        parts.append(([kept[name].detach() for name in names], found, losses.detach()))
+    clean, gradients, losses = zip(*parts, strict=True)
+    join = lambda chunks: dict(zip(names, map(torch.cat, zip(*chunks, strict=True)), strict=True))  # noqa: E731
+    return join(clean), join(gradients), torch.cat(losses)

@@ -16,10 +16,8 @@ The outcome is exact match of the whole response, teacher-forced (equal to greed
 same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
 that only one of the two answers. Sampled.
 
-Limits. Rows stay at fixed weights while values and other heads are the model's own: this is sufficiency of a *pattern*,
-given the rest. The constructed arrow and EOS heads are read where digits end, on BOS, so that at digits they bear other
-patterns as well. An average pattern and a constant ideal are both off the model's own distribution; a drop can mean
-that the head's choice by value carries information, or only that the norm behind it meets a scale it never saw.
+Limits. Those of :mod:`interp.causal.ablation.patterns`. The constructed arrow and EOS heads are read where digits end,
+on BOS, so that at digits they bear other patterns as well.
 
 Source: the patterns are those of Position Coupling (ICLR 2025), section 4.4 and appendix D.5; the test is this
 project's.
@@ -27,32 +25,28 @@ project's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
-from interp.core.problems import chunks
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.papers.position_coupling.roles import HeadRoles, head_roles
-from interp.probes.attention import with_rows
-from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 
 OWN_MEAN, ZERO = "own mean", "zero"
-_TOKENS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,16 +182,19 @@ def pattern_substitution(
     if unknown:
         raise UserError(f"There is no head L{unknown[0][0]}H{unknown[0][1]}.")
     targets = task.targets(sample.problems)
-    right = partial(_right, model, sample.tokens, targets, list(keys.queries))
+
+    def right(patterns: Mapping[tuple[int, int], Pattern]) -> Bool[np.ndarray, "n target"]:
+        return right_with_patterns(model, task, sample.tokens, targets, patterns).numpy()
+
     ideals = {role: _ideal_rows(keys, role, bos) for role in keys.roles}
-    means = _mean_rows(model, sample.tokens, keys)
+    means = mean_patterns(model, sample.tokens, keys.queries, chosen)
     after: dict[tuple[str, str], np.ndarray] = {}
     for head in chosen:
         unit = f"L{head[0]}H{head[1]}"
         for role, rows in ideals.items():
             after[unit, _ideal_name(role)] = right({head: rows})
-        after[unit, OWN_MEAN] = right({head: (means[head], torch.ones(len(keys.queries), dtype=torch.bool))})
-        after[unit, ZERO] = right({head: None})
+        after[unit, OWN_MEAN] = right({head: means[head]})
+        after[unit, ZERO] = right({head: "zero"})
     units = {f"L{layer}H{head}": found[layer, head] for layer, head in chosen}
     playing = {head: ideals[role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
@@ -207,54 +204,7 @@ def pattern_substitution(
     return compute_pattern_substitution(right({}), after, units, sample.provenance, bos)
 
 
-def _ideal_rows(keys: KeySets, role: str, bos: bool) -> tuple[Tensor, Tensor]:
-    """Ideal weights [target, key] and the targets that get them."""
-    ideal = torch.from_numpy(keys.ideal(role, bos)).float()
-    return ideal, torch.from_numpy(keys.defined[keys.index(role)])
-
-
-def _mean_rows(model: HookedModel, tokens: Int[Tensor, "n pos"], keys: KeySets) -> dict[tuple[int, int], Tensor]:
-    total: np.ndarray | float = 0.0
-    for rows in read_patterns(model, tokens, keys.queries):
-        total = total + rows.sum(0, dtype=np.float64)
-    mean = torch.from_numpy(np.asarray(total) / len(tokens)).float()
-    return {(layer, head): mean[layer, head] for layer in range(mean.shape[0]) for head in range(mean.shape[1])}
-
-
-def _substitute(
-    pattern: Float[Tensor, "batch head query key"],
-    hook: Any,
-    changes: Mapping[int, tuple[Tensor, Tensor] | None],
-    queries: list[int],
-) -> Float[Tensor, "batch head query key"]:
-    for head, change in changes.items():
-        if change is None:
-            pattern = with_rows(pattern, head, torch.zeros(pattern.shape[2:]), range(pattern.shape[2]))
-            continue
-        rows, where = change
-        pattern = with_rows(pattern, head, rows[where], torch.tensor(queries)[where].tolist())
-    return pattern
-
-
-def _right(
-    model: HookedModel,
-    tokens: Int[Tensor, "n pos"],
-    targets: Int[Tensor, "n target"],
-    queries: list[int],
-    changes: Mapping[tuple[int, int], tuple[Tensor, Tensor] | None],
-) -> Bool[np.ndarray, "n target"]:
-    """Which targets are predicted right under the changes."""
-    by_layer: dict[int, dict[int, Any]] = {}
-    for (layer, head), change in changes.items():
-        by_layer.setdefault(layer, {})[head] = change
-    hooks: list[tuple[str, Callable[..., Any]]] = [
-        (f"blocks.{layer}.attn.hook_pattern", partial(_substitute, changes=heads, queries=queries))
-        for layer, heads in by_layer.items()
-    ]
-    size = max(1, _TOKENS_AT_ONCE // (model.cfg.n_heads * tokens.shape[1] ** 2))
-    found = []
-    with torch.no_grad():
-        for batch in chunks(tokens, model, size):
-            logits = model.run_with_hooks(batch, fwd_hooks=hooks)
-            found.append(logits[:, queries].argmax(-1).cpu())
-    return (torch.cat(found) == targets).numpy()
+def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target key"]:
+    """Ideal weights; NaN at the targets where the role is not defined and a head keeps its own."""
+    defined = keys.defined[keys.index(role)][:, None]
+    return torch.from_numpy(np.where(defined, keys.ideal(role, bos), np.nan)).float()

@@ -98,7 +98,7 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
     apart = double_dissociation(model, n=n, seed=seed)
     found = apart.dissociations()
     roles = role_edges(model, model.task, per_head=not subject.large)
-    edges = component_ablation(model, components=roles, methods="zero", n=n // 4 if subject.large else n, seed=seed)
+    edges = component_ablation(model, components=roles, replacement="zero", n=n // 4 if subject.large else n, seed=seed)
     sections = [
         Section(question, LESIONS),
         shown("Which part is needed for which signal", apart, None if found.empty else found.head(8)),

@@ -22,12 +22,14 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
-from interp.papers.toygpt.problems import EVERY_PAIR, LABELS, ROWS_AT_ONCE, resolve_two_digit_task
+from interp.core.sites import Site, model_name
+from interp.papers.toygpt.problems import EVERY_PAIR, LABELS, resolve_two_digit_task
 from models.tasks.two_digit import all_problems
 
 #: The sums that the paper lists as wrong (Table 1), and one without any carry.
@@ -127,9 +129,8 @@ def attention_maps(
     problems = all_problems()
     carry = task.variables(problems)["carry_out"][:, 0].numpy()
     name = model_name(model)
-    every = np.concatenate([_patterns(model, task.encode(part)) for part in problems.split(ROWS_AT_ONCE)])
     return compute_attention_maps(
-        every,
+        _patterns(model, task.encode(problems)),
         carry.astype(np.float64),
         [(int(a), int(b)) for a, b in shown.tolist()],
         _patterns(model, task.encode(shown)),
@@ -139,10 +140,6 @@ def attention_maps(
     )
 
 
-def _patterns(model: HookedModel, tokens: torch.Tensor) -> Float[np.ndarray, "n layer head query key"]:
-    with torch.no_grad():
-        _, cache = model.run_with_cache(
-            tokens.to(model.cfg.device), names_filter=lambda name: name.endswith("hook_pattern")
-        )
-    layers = [cache[f"blocks.{layer}.attn.hook_pattern"].cpu() for layer in range(model.cfg.n_layers)]
-    return torch.stack(layers, 1).double().numpy()
+def _patterns(model: HookedModel, tokens: Int[Tensor, "n pos"]) -> Float[np.ndarray, "n layer head query key"]:
+    layers = [Site(f"blocks.{layer}.attn.hook_pattern", None) for layer in range(model.cfg.n_layers)]
+    return torch.stack(runs.read(model, tokens, layers)[0], 1).cpu().double().numpy()

@@ -7,8 +7,8 @@ the label +1 (carry out of the units) or -1, thresholded at zero:
 
 The 100 units pairs (a0, b0) are cut into five folds; every problem is classified by the probe that saw none with its
 units pair. Otherwise 128 dimensions could learn the table of pairs by heart. The control does the same with labels that
-are shuffled over the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55). The
-second control is the same probe on an untrained copy (:func:`untrained_twin`): what it gets from random features.
+are shuffled over the units pairs: what a probe gets without a regularity, about the share of the commoner label (0.55).
+The second control is the same probe on an untrained copy (:func:`untrained_twin`): what it gets from random features.
 
 Limits. "Can be read" is not "is used": a carry is a threshold on a0 + b0, so wherever both digits lie linearly, a probe
 finds it; :mod:`interp.papers.toygpt.carry` asks what is used. Intervals are Korn-Graubard's with units pairs as
@@ -23,16 +23,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
+from interp.core.sites import Site, model_name
 from interp.core.stats import clustered_proportion
-from interp.papers.toygpt.problems import LABELS, ROWS_AT_ONCE, resolve_two_digit_task
+from interp.papers.toygpt.problems import LABELS, resolve_two_digit_task
 from interp.probes.lens.ridge import FOLDS, compute_probe
 from models.errors import UserError
 from models.tasks.two_digit import all_problems
@@ -125,13 +125,6 @@ def _activations(
         streams = {"embed": "hook_resid_pre", **parts} if layer == 0 else parts
         sublayers = {f"L{layer} attn_out": "hook_attn_out", f"L{layer} mlp_out": "hook_mlp_out"}
         names = {site: f"blocks.{layer}.{hook}" for site, hook in (streams | sublayers).items()}
-        found: dict[str, list[Tensor]] = {site: [] for site in names}
-        with torch.no_grad():
-            for batch in tokens.split(ROWS_AT_ONCE):
-                _, cache = model.run_with_cache(
-                    batch.to(model.cfg.device), names_filter=list(names.values()), stop_at_layer=layer + 1
-                )
-                for site, name in names.items():
-                    found[site].append(cache[name].cpu())
-        for site in names:
-            yield "stream" if site in streams else "sublayer", site, layer, torch.cat(found[site])
+        found, _ = runs.read(model, tokens, [Site(name, None) for name in names.values()])
+        for site, values in zip(names, found, strict=True):
+            yield "stream" if site in streams else "sublayer", site, layer, values.cpu()

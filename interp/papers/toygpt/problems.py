@@ -6,7 +6,6 @@ given where something beyond these problems is meant (other seeds, other units p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,9 +42,3 @@ def teacher_forced_logits(
     with torch.no_grad():
         parts = [model(batch.to(device))[:, list(task.query_positions)] for batch in tokens.split(ROWS_AT_ONCE)]
     return torch.cat(parts).float().cpu()
-
-
-def batches(n: int, size: int = ROWS_AT_ONCE) -> Iterator[slice]:
-    """Row ranges that cover n rows."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core import runs
 from interp.core.model import HookedModel
-from interp.core.problems import chunks
 from interp.core.sites import require_hook
 from models.errors import UserError, unknown_name
 from models.tasks.base import Role, Task
@@ -87,7 +85,7 @@ def carry_flipped(variables: Mapping[str, Int[Tensor, "n *column"]], role: Role,
 
 
 def read(
-    model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int], size: int = 512
+    model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Iterable[str], positions: Sequence[int]
 ) -> Iterator[tuple[Float[Tensor, "chunk place d_vocab"], dict[str, Float[Tensor, "chunk place *feature"]]]]:
     """(logits, activations by hook) at chosen positions, a chunk of sequences at a time, without gradients.
 
@@ -96,26 +94,12 @@ def read(
             silent, or one without a position axis after the batch.
     """
     names, places = [require_hook(model, name) for name in dict.fromkeys(hooks)], list(positions)
-    for batch in chunks(tokens, model, size):
-        kept: dict[str, Tensor] = {}
-
-        def keep(values: Tensor, hook: Any, name: str, kept: dict[str, Tensor]) -> None:
-            kept[name] = values
-
-        fwd_hooks = [(name, partial(keep, name=name, kept=kept)) for name in names]
-        try:
-            with torch.no_grad():
-                logits = model.run_with_hooks(batch, return_type="logits", fwd_hooks=fwd_hooks)
-        except AssertionError as error:  # a hook on a point that is switched off
-            raise UserError(str(error)) from None
-        found = {}
-        for name in names:
-            if name not in kept:
-                raise UserError(f"The hook point {name!r} exists and never fired, so there is nothing to read there.")
-            if kept[name].ndim < 3 or kept[name].shape[:2] != batch.shape:
+    for _, logits, kept in runs.passes(model, tokens, keep=names):
+        for name, values in kept.items():
+            if values.ndim < 3 or values.shape[:2] != logits.shape[:2]:
                 raise UserError(
-                    f"{name} has shape {list(kept[name].shape)}, without the positions behind the batch; read one such "
-                    "as hook_resid_mid, attn.hook_z or mlp.hook_post."
+                    f"{name} has shape {list(values.shape)}, without the positions behind the batch; read one such as "
+                    "hook_resid_mid, attn.hook_z or mlp.hook_post."
                 )
-            found[name] = kept[name][:, places]
+        found = {name: values[:, places] for name, values in kept.items()}
         yield logits[:, places], found

@@ -204,7 +204,7 @@ def test_resampling_everything_at_the_last_stream_is_answering_the_other_problem
 
 def test_a_sample_longer_than_a_batch_is_resampled_across_batches(monkeypatch, model):
     whole = {method: ablated_logits(model, Sublayer(0, "mlp"), method) for method in ("mean", "resample")}
-    monkeypatch.setattr("interp.causal.ablation.runs.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("interp.core.problems.WEIGHTS_AT_ONCE", 7 * model.cfg.n_heads * TOKENS.shape[1] ** 2)
     for method, expected in whole.items():
         parts: dict[int, torch.Tensor] = {}
 
@@ -259,9 +259,9 @@ def test_the_control_moves_every_position_as_far_as_the_ablation_in_another_dire
 
 def test_controls_are_runs_of_their_own_and_may_be_left_out():
     model = microadder()
-    one = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2)
-    again = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2)
-    plain = component_ablation(model, components=neurons(model), methods="zero", n=60, seed=2, control=False)
+    one = component_ablation(model, components=neurons(model), replacement="zero", n=60, seed=2)
+    again = component_ablation(model, components=neurons(model), replacement="zero", n=60, seed=2)
+    plain = component_ablation(model, components=neurons(model), replacement="zero", n=60, seed=2, control=False)
     assert (one.table.control == again.table.control).all() and plain.table.control.isnull().all()
     assert (one.values["accuracy"] == plain.values["accuracy"]).all()
     row = one.table.sel(metric="accuracy", stratum="all")
@@ -276,7 +276,7 @@ def test_controls_are_runs_of_their_own_and_may_be_left_out():
 def test_the_table_counts_every_example_in_its_strata(n):
     model = microadder()
     task, chosen = model.task, [Neuron(0, 0), Head(0, 0)]
-    result = component_ablation(model, components=chosen, methods=["zero", "resample"], n=n, seed=4)
+    result = component_ablation(model, components=chosen, replacement=["zero", "resample"], n=n, seed=4)
     problems = component_problems(task, n, 4)
     logits = ablated_logits(model, Neuron(0, 0), "resample", task.encode(problems), 4)
     right = (logits[:, task.query_positions].argmax(-1) == task.targets(problems)).numpy()
@@ -352,7 +352,7 @@ def test_a_stock_model_gives_the_same_table(name):
         *neurons(model, -1)[:2],
         *role_edges(model, model.task)[:2],
     ]
-    switches = {"methods": ["zero", "resample"], "n": 16, "unchanged": "keep"}
+    switches = {"replacement": ["zero", "resample"], "n": 16, "unchanged": "keep"}
     ours = component_ablation(model, components=components, **switches)
     stock = component_ablation(stock_copy(model), components=components, task=model.task, **switches)
     assert (ours.values["accuracy"].values == stock.values["accuracy"].values).all()
@@ -370,7 +370,7 @@ def test_pairs_bring_the_metrics_of_the_causal_toolkit():
     result = component_ablation(
         model,
         components=[Head(0, 0), Neuron(0, 1)],
-        methods="mean",
+        replacement="mean",
         pairs=pairs,
         metrics=["logit_diff", "kl", "exact_match", "accuracy"],
     )
@@ -389,7 +389,7 @@ def test_pairs_bring_the_metrics_of_the_causal_toolkit():
 def test_a_metric_of_one_s_own_is_judged_on_whole_problems():
     model = dense()(0)
     spread = Metric("spread", (3, 4), lambda logits, rows: logits.std((-1, -2)))
-    result = component_ablation(model, components=Head(0, 0), methods="zero", problems=PROBLEMS, metrics=spread)
+    result = component_ablation(model, components=Head(0, 0), replacement="zero", problems=PROBLEMS, metrics=spread)
     assert set(result.table.stratum.values) == {"all", "chain 0", "chain 1"}
     expected = spread.of(ablated_logits(model, Head(0, 0))).mean()
     assert float(result.table.value.sel(stratum="all").squeeze()) == pytest.approx(float(expected), rel=1e-5)
@@ -415,7 +415,7 @@ def test_microadder_attends_by_position_so_that_only_zero_changes_its_pattern():
 def test_an_ablation_that_changes_nothing_is_an_error_that_says_so(method):
     model = microadder()
     with pytest.raises(UserError, match="own operands changes nothing in any of 50 examples: it is the same in all"):
-        component_ablation(model, components=role_edges(model, model.task, ["own operands"]), methods=method, n=50)
+        component_ablation(model, components=role_edges(model, model.task, ["own operands"]), replacement=method, n=50)
 
 
 def test_a_part_that_is_zero_already_is_an_error():
@@ -426,7 +426,7 @@ def test_a_part_that_is_zero_already_is_an_error():
                 parameter.zero_()
     for component in (Neuron(0, 0), Direction("blocks.1.mlp.hook_post", torch.eye(10)[4])):
         with pytest.raises(UserError, match="changes nothing .* it is zero already"):
-            component_ablation(model, components=component, methods="zero", problems=PROBLEMS)
+            component_ablation(model, components=component, replacement="zero", problems=PROBLEMS)
 
 
 # Bad input.
@@ -458,7 +458,7 @@ BAD = {
     "independent of each other": lambda m: Direction("hook_embed", torch.ones(2, 12)),
     "made of finite numbers": lambda m: Direction("hook_embed", torch.full((12,), float("nan"))),
     "blocks.0.attn.hook_result": lambda m: (
-        component_ablation(m, components=along("blocks.0.attn.hook_result"), methods="zero")
+        component_ablation(m, components=along("blocks.0.attn.hook_result"), replacement="zero")
     ),
     "cannot attend to the later position 4": lambda m: (
         component_ablation(m, components=AttentionEdges(0, 0, ((3, 4),)))
@@ -467,8 +467,8 @@ BAD = {
     "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
     "There is no role 'a7'": lambda m: edges_between(TOY, "a7", 0),
     "stands at or before": lambda m: edges_between(TOY, "a1", "b0"),
-    "Did you mean 'resample'": lambda m: component_ablation(m, methods="resampled"),
-    "one or more different methods": lambda m: component_ablation(m, methods=[]),
+    "Did you mean 'resample'": lambda m: component_ablation(m, replacement="resampled"),
+    "one or more different replacements": lambda m: component_ablation(m, replacement=[]),
     "list of components is empty": lambda m: component_ablation(m, components=[]),
     "Two components are called 'L0H0'": lambda m: component_ablation(m, components=[Head(0, 0), Head(0, 0)]),
     "A component is a Head": lambda m: check_components(m, ["L0H0"], 6),
@@ -479,7 +479,7 @@ BAD = {
     "unchanged is 'error' or 'keep'": lambda m: component_ablation(m, unchanged="ignore"),
     "together: the list": lambda m: Together(()),
     "are not finite": lambda m: component_ablation(
-        m, components=Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), methods="zero"),
+        m, components=Direction("blocks.0.attn.hook_attn_scores", torch.ones(6)), replacement="zero"),
     "is this table's own metric": lambda m: component_ablation(m, metrics=Metric("accuracy", None, lambda x, rows: x)),
     "0 or 1 in every example": lambda m: component_ablation(
         m, components=Head(0, 0), metrics=Metric("exact_match", (5,), lambda x, rows: x[..., 0, 0])),
@@ -521,7 +521,7 @@ def test_strata_that_lose_alike_are_not_told_apart():
 
 
 def test_one_component_is_spoken_of_as_one():
-    said = component_ablation(microadder(), components=Head(0, 0), methods="zero", n=16).sentence()
+    said = component_ablation(microadder(), components=Head(0, 0), replacement="zero", n=16).sentence()
     assert "the one component leaves" in said and "answer tokens of 16 problems" in said
 
 

@@ -125,8 +125,10 @@ def test_both_units_together_break_columns_with_and_without_the_carry():
 def test_a_stock_model_gives_the_same_table_under_resampling():
     model = models.load("adder-456")
     chosen = [Head(0, 0), Neuron(0, 13), Neuron(0, 8)]
-    ours = double_dissociation(model, units=chosen, method="resample", n=60, draws=19)
-    stock = double_dissociation(stock_copy(model), units=chosen, method="resample", task=model.task, n=60, draws=19)
+    ours = double_dissociation(model, units=chosen, replacement="resample", n=60, draws=19)
+    stock = double_dissociation(
+        stock_copy(model), units=chosen, replacement="resample", task=model.task, n=60, draws=19
+    )
     assert ours.table.ablated.values == pytest.approx(stock.table.ablated.values)
 
 
@@ -138,7 +140,7 @@ BAD = {
     "no signal to compare": lambda m: double_dissociation(m, units=neurons(m), signals=[], n=20),
     "at least 19 draws": lambda m: double_dissociation(m, units=neurons(m), n=20, draws=9),
     "There is no unit 2": lambda m: double_dissociation(m, units=Neuron(0, 2), n=20),
-    "There is no ablation method": lambda m: double_dissociation(m, units=Neuron(0, 1), method="none", n=20),
+    "There is no replacement": lambda m: double_dissociation(m, units=Neuron(0, 1), replacement="none", n=20),
     "two in all": lambda m: double_dissociation(dense()(0), units=Head(0, 0), n=20),
 }
 

@@ -16,7 +16,7 @@ from interp.causal.interchange import (
     which_algorithm,
 )
 from interp.causal.interchange.pairs import distinct_problems, draw_pairs
-from interp.causal.interchange.sites import Place, column_places, find_place, read_places
+from interp.causal.interchange.sites import column_places, find_place
 from interp.causal.interchange.subspaces import (
     das_basis,
     das_starts,
@@ -26,6 +26,7 @@ from interp.causal.interchange.subspaces import (
     project,
     random_basis,
 )
+from interp.core import runs
 from models.errors import UserError
 from models.tasks.algorithms import CHAINED, RIPPLE, chained, column_layout
 from models.tasks.two_digit import TwoDigitAddition
@@ -106,7 +107,7 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     layout, hook = column_layout(adder.task), "blocks.0.hook_resid_post"
     (pairs,) = draw_pairs(layout, (300,), 1)
     place, queries = find_place(adder, layout, Site(hook), 4), [layout.queries[4]]
-    (source,), _ = read_places(adder, pairs.source, [place], queries)
+    source = runs.read(adder, pairs.source, [place])[0][0].flatten(1)
     values = pairs.source_values(CHAINED, "total", 4)
     answers = pairs.counterfactual(CHAINED, "total", 4, values, [4])
     start = random_basis(5, 2, torch.Generator().manual_seed(2))
@@ -216,21 +217,6 @@ def test_too_many_problems_are_refused():
         distinct_problems(column_layout(TwoDigitAddition()), 6000, 0)
 
 
-@pytest.mark.parametrize(
-    "hook, head",
-    [(MID, None), ("blocks.0.attn.hook_z", None), ("blocks.0.attn.hook_z", 1), ("blocks.0.attn.hook_pattern", 0)],
-)
-def test_writing_a_place_changes_it_and_nothing_else(hook, head):
-    shape = (3, 4, 6, 6) if hook.endswith("pattern") else (3, 6, 4, 5) if "attn" in hook else (3, 6, 5)
-    activation, place = torch.randn(shape), Place(hook, (4, 1), head)
-    held = place.read(activation)
-    new = torch.randn_like(held)
-    written = place.write(activation, new)
-    assert torch.equal(place.read(written), new)
-    assert torch.equal(place.write(written, held), activation)
-    assert int((written != activation).sum()) == new.numel()
-
-
 def test_places_of_a_column_share_no_position():
     layout = column_layout(models.get_spec("microadder-57").task())
     for column in range(len(layout)):
@@ -284,16 +270,6 @@ def test_untrained_twins_are_the_same_shape_and_know_nothing(built, adder):
         )
 
 
-def test_reading_gives_what_the_cache_holds(adder):
-    layout = column_layout(adder.task)
-    tokens = adder.task.encode([(57, 48), (999, 1)])
-    place = find_place(adder, layout, Site("blocks.0.attn.hook_v", ("a3", "query")), 4)
-    (held,), logits = read_places(adder, tokens, [place], [25])
-    _, cache = adder.run_with_cache(tokens)
-    assert torch.equal(held, cache["blocks.0.attn.hook_v"][:, [3, 25]].flatten(1))
-    torch.testing.assert_close(logits[:, 0], adder(tokens)[:, 25])
-
-
 # ---- bad input
 
 
@@ -335,8 +311,8 @@ def test_a_sweep_takes_positions_by_number_and_each_once(adder):
 def test_a_label_that_positions_share_is_all_of_them(built):
     model, task, _ = built
     place = find_place(model, column_layout(task), Site(MID, "+"), 2)
-    assert place.positions == tuple(at for at, role in enumerate(task.roles) if role.label == "+")
-    assert len(place.positions) == 2
+    assert place.at == tuple(at for at, role in enumerate(task.roles) if role.label == "+")
+    assert len(place.at) == 2
 
 
 def test_one_column_may_be_read_by_its_number(adder):

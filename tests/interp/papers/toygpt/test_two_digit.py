@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 import models
+from interp.causal.patching.sites import get_site
+from interp.core import runs
+from interp.core.sites import Site
 from interp.core.stats import clopper_pearson
 from interp.papers.toygpt.attention import attention_maps, compute_attention_maps
-from interp.papers.toygpt.carry import CarryPath, carry_pairs, carry_path, sites, written_digits
+from interp.papers.toygpt.carry import CarryPath, _Patched, carry_pairs, carry_path, sites, written_digits
 from interp.papers.toygpt.errors import compute_carry_errors
 from interp.papers.toygpt.probes import compute_probe
 from interp.papers.toygpt.problems import EVERY_PAIR
@@ -205,10 +208,27 @@ def test_a_model_that_has_nothing_right_has_no_path():
 
 def test_every_site_is_an_activation_that_fires():
     model = small()
-    found = sites(2, 2)
+    found = list(sites(2, 2))
     _, cache_ = model.run_with_cache(TASK.encode([(1, 2)]))
-    assert all(site.hook in cache_ for site in found)
-    assert len({(site.label, site.position) for site in found}) == len(found)
+    assert all(get_site(site, model.cfg).hook_name(layer) in cache_ for _, _, layer, site, _ in found)
+    assert len({label for _, label, *_ in found}) == len(found) == 11
+
+
+def test_what_is_counted_is_what_the_model_says_with_the_piece_of_the_other_run():
+    """Against runs of the model's own hooks, pair by pair, of a model whose answers are all counted as right."""
+    pairs = carry_pairs(0)
+    base, source = pairs.base[:300], pairs.source[:300]
+    model, s0 = small(), 4
+    found = _Patched(model, TASK, base, source, 0, ["resid_post", "head_out"])
+    digits = [TASK.targets(problems)[:, 1] for problems in (base, source)]
+    for site, name, head in (
+        (Site("blocks.0.hook_resid_post", (s0,)), "resid_post", None),
+        (Site("blocks.0.attn.hook_z", (s0,), head=1), "head_out", 1),
+    ):
+        (held,), _ = runs.read(model, TASK.encode(source), [site])
+        said = runs.run(model, TASK.encode(base), [site.put(lambda _, rows, held=held: held[rows])], [s0])
+        counts = [int((said[:, 0].argmax(-1) == digit).sum()) for digit in digits]
+        assert [found.count(metric, name, 0, head, s0) for metric in ("stays", "follows")] == counts
 
 
 @pytest.mark.parametrize(

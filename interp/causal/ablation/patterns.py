@@ -1,0 +1,98 @@
+"""What a model still answers when its heads attend as they are told, on every problem alike.
+
+At the queries of the answer, the rows of a head's pattern become
+
+    "mean"       their mean over problems: no choice between keys by what they hold is left
+    "uniform"    equal weights on all visible keys
+    "zero"       nothing, and at all other positions too: the head is silent
+    rows         given ones [target, key]; where they are NaN the head keeps its own
+    a function   of the head's own rows [n, 1, target, key]
+
+Values and the heads that are not named stay the model's own, so that this is about the sufficiency of a *pattern* given
+the rest. Fixed rows are off the model's own distribution: a drop can mean that the choice by value carries information,
+or only that what comes after meets a scale that it never saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.causal.ablation.runs import mean_activations
+from interp.core import runs
+from interp.core.model import HookedModel
+from interp.core.problems import right_tokens
+from interp.core.sites import Edit, Site
+from models.errors import unknown_name
+from models.tasks.base import Task
+
+PATTERNS = ("mean", "uniform", "zero")
+Pattern = str | Float[Tensor, "target key"] | Callable[[Tensor], Tensor]
+
+
+def heads_of(model: HookedModel) -> list[tuple[int, int]]:
+    """(layer, head) of every head."""
+    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+
+
+def mean_patterns(
+    model: HookedModel, tokens: Int[Tensor, "n pos"], queries: Sequence[int], heads: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], Float[Tensor, "query key"]]:
+    """The mean rows of heads at some queries. Cost: one run."""
+    sites = {head: _rows(*head, queries) for head in heads}
+    means = mean_activations(model, tokens, [site.hook for site in sites.values()]) if sites else {}
+    return {head: site.read(means[site.hook][None])[0, 0].float() for head, site in sites.items()}
+
+
+def right_with_patterns(
+    model: HookedModel,
+    task: Task,
+    tokens: Int[Tensor, "n pos"],
+    targets: Int[Tensor, "n target"],
+    patterns: Mapping[tuple[int, int], Pattern],
+    others: Int[Tensor, "m pos"] | None = None,
+) -> Bool[Tensor, "n target"]:
+    """Which targets are predicted right, teacher-forced, with these patterns by (layer, head); see the module.
+
+    Args:
+        others: the problems of a "mean"; the same ones unless given.
+
+    Cost: one run over the problems, and one over the others for a mean.
+
+    Raises:
+        UserError: an unknown pattern (with the closest), or a model that diverged.
+    """
+    queries = list(task.query_positions)
+    means = mean_patterns(
+        model,
+        tokens if others is None else others,
+        queries,
+        [head for head, pattern in patterns.items() if isinstance(pattern, str) and pattern == "mean"],
+    )
+    edits = [_edit(queries, head, means.get(head, pattern)) for head, pattern in patterns.items()]
+    return right_tokens(runs.run(model, tokens, edits, queries), targets)
+
+
+def _edit(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Edit:
+    site = _rows(*head, queries)
+    if isinstance(pattern, Tensor):
+        return site.put(lambda own, _: torch.where(pattern.to(own).isnan(), own, pattern.to(own)))
+    if callable(pattern):
+        return site.put(lambda own, _: pattern(own))
+    if pattern == "uniform":
+        return site.put(lambda own, _: _uniform(own, queries))
+    if pattern == "zero":
+        return Site(site.hook, None, site.head).put(0.0)
+    raise unknown_name("pattern", pattern, PATTERNS)
+
+
+def _uniform(own: Float[Tensor, "n 1 query key"], queries: Sequence[int]) -> Float[Tensor, "query key"]:
+    visible = torch.arange(own.shape[-1]) <= torch.tensor(queries)[:, None]
+    return (visible / visible.sum(1, keepdim=True)).to(own)
+
+
+def _rows(layer: int, head: int, queries: Sequence[int]) -> Site:
+    return Site(f"blocks.{layer}.attn.hook_pattern", tuple(queries), head)

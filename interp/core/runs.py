@@ -1,0 +1,110 @@
+"""Running a model chunk by chunk: reading pieces of its activations, and running it with other ones in their place.
+
+    held, logits = read(model, tokens, [Site("blocks.0.attn.hook_z", None, head=1)], queries)
+    logits = run(model, tokens, [site.put(held[0].mean(0))], queries)
+
+All edits of one run act in it together; an edit is (hook, function of the activation and the rows of the sample that
+it belongs to), which :meth:`interp.core.sites.Site.put` makes. Chunks are those of :func:`interp.core.problems.chunks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.problems import chunks
+from interp.core.sites import Edit, Site
+from models.errors import UserError
+
+Activations = dict[str, Tensor]
+
+
+def passes(
+    model: HookedModel,
+    tokens: Int[Tensor, "n pos"],
+    edits: Sequence[Edit] = (),
+    keep: Iterable[str] = (),
+    gradients: bool = False,
+) -> Iterator[tuple[slice, Float[Tensor, "chunk pos d_vocab"], Activations]]:
+    """(rows of the sample, logits, activations by hook as they are after the edits), a chunk at a time.
+
+    ``gradients``: record what they need, unless that is switched off around the call.
+
+    Raises:
+        UserError: a hook point that is to be kept or edited and never fires.
+    """
+    kept_hooks, start = list(dict.fromkeys(keep)), 0
+    for batch in chunks(tokens, model):
+        rows, fired = slice(start, start := start + len(batch)), set[str]()
+        kept: Activations = {}
+        hooks = [(name, partial(_edit, name=name, change=change, rows=rows, fired=fired)) for name, change in edits]
+        hooks += [(name, partial(_keep, name=name, kept=kept)) for name in kept_hooks]
+        try:
+            with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
+                logits = model.run_with_hooks(batch, fwd_hooks=hooks)
+        except AssertionError as error:  # a hook on a point that is switched off
+            raise UserError(str(error)) from None
+        for name in (*kept_hooks, *(name for name, _ in edits)):
+            if name not in kept and name not in fired:
+                raise UserError(
+                    f"The hook point {name!r} exists and never fires in this model: some need a switch such as "
+                    "use_attn_result."
+                )
+        yield rows, logits, kept
+
+
+def _edit(activation: Tensor, hook: Any, name: str, change: Any, rows: slice, fired: set[str]) -> Tensor:
+    fired.add(name)
+    return change(activation, rows)
+
+
+def _keep(activation: Tensor, hook: Any, name: str, kept: Activations) -> None:
+    kept[name] = activation
+
+
+def read(
+    model: HookedModel, tokens: Int[Tensor, "n pos"], sites: Sequence[Site], queries: Sequence[int] | None = None
+) -> tuple[list[Float[Tensor, "n ..."]], Float[Tensor, "n query d_vocab"]]:
+    """What each site holds in each example, and the logits at some queries (all unless given), from one run.
+
+    Raises:
+        UserError: a hook point that never fires, or logits that are NaN.
+    """
+    held: list[list[Tensor]] = [[] for _ in sites]
+    found = []
+    for _, logits, kept in passes(model, tokens, keep=[site.hook for site in sites]):
+        for site, parts in zip(sites, held, strict=True):
+            parts.append(site.read(kept[site.hook]))
+        found.append(_numbers(logits, queries))
+    return [torch.cat(parts) for parts in held], torch.cat(found)
+
+
+def run(
+    model: HookedModel,
+    tokens: Int[Tensor, "n pos"],
+    edits: Sequence[Edit] = (),
+    queries: Sequence[int] | None = None,
+    gradients: bool = False,
+) -> Float[Tensor, "n query d_vocab"]:
+    """Logits at some queries (all unless given) under the edits.
+
+    Raises:
+        UserError: a hook point that never fires, or logits that are NaN.
+    """
+    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, edits, (), gradients)])
+
+
+def _numbers(
+    logits: Float[Tensor, "chunk pos d_vocab"], queries: Sequence[int] | None
+) -> Float[Tensor, "chunk query d_vocab"]:
+    """The logits there, if they are numbers: the largest of NaNs would be read as the digit 0."""
+    found = logits if queries is None else logits[:, list(queries)]
+    if found.isnan().any():
+        raise UserError("The model's logits are NaN, so that it has no answers; do its weights hold NaN or infinity?")
+    return found
