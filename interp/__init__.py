@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from interp.core.probe import probe as probe
     from interp.core.results import Provenance as Provenance
     from interp.core.results import Result as Result
-    from interp.probes.accuracy import accuracy_by_chain as accuracy_by_chain
     from interp.probes.attention import attention_by_role as attention_by_role
     from interp.probes.carry import carry_units as carry_units
     from interp.probes.dynamics import grokking_curves as grokking_curves
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
     from interp.probes.lens import linear_probes as linear_probes
     from interp.probes.lens import logit_attribution as logit_attribution
     from interp.probes.lens import logit_lens as logit_lens
+    from interp.probes.score import accuracy_by_chain as accuracy_by_chain
+    from interp.probes.score import score as score
     from interp.probes.stress import stress_suites as stress_suites
     from interp.proofs import accuracy_bounds as accuracy_bounds
     from interp.proofs import certify as certify
@@ -102,7 +103,6 @@ _HOME = {
             "Provenance",
             "Result",
         ),
-        "interp.probes.accuracy": ("accuracy_by_chain",),
         "interp.probes.attention": ("attention_by_role",),
         "interp.probes.carry": ("carry_units",),
         "interp.probes.dynamics": (
@@ -124,6 +124,10 @@ _HOME = {
             "logit_attribution",
             "logit_lens",
         ),
+        "interp.probes.score": (
+            "accuracy_by_chain",
+            "score",
+        ),
         "interp.probes.stress": ("stress_suites",),
         "interp.proofs": (
             "accuracy_bounds",
@@ -139,6 +143,7 @@ __all__ = [
     "probe",
     "Result",
     "Provenance",
+    "score",
     "accuracy_by_chain",
     "stress_suites",
     "attention_by_role",

@@ -155,10 +155,7 @@ register_exam(
     Exam(
         "accuracy_by_chain",
         lambda model: interp.accuracy_by_chain(model, n_per_length=30),
-        lambda found: (
-            found.to_dataframe().query("problems == 'stratified'").correct.sum()
-            / found.to_dataframe().query("problems == 'stratified'").n.sum()
-        ),
+        lambda found: found.rate(problems="stratified").accuracy,
         presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
@@ -169,9 +166,22 @@ register_exam(
 
 register_exam(
     Exam(
+        "score",
+        lambda model: interp.score(model, n=50, by="target"),
+        lambda found: found.accuracy.values[1:10].tolist(),
+        presence=Case(trained, [1.0] * 9),
+        absence=Case(lambda: without("out_A"), lambda got: max(got) < 0.5),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0] * 9),
+        untrained=Case(untrained, lambda got: max(got) < 0.5),
+    )
+)
+
+
+register_exam(
+    Exam(
         "stress_suites",
         lambda model: interp.stress_suites(model, n=20),
-        lambda found: 1 - float(found.to_dataframe().errors.sum() / found.to_dataframe().n.sum()),
+        lambda found: found.rate().accuracy,
         presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.2),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),

@@ -8,8 +8,8 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -19,7 +19,8 @@ from interp.core.sections import Page, Section, records
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, study
 from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
-from interp.probes.stress import StressSuites, stress_suites
+from interp.probes.scored import Scores
+from interp.probes.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
@@ -182,7 +183,7 @@ def stress(settings: Settings) -> Page:
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
     for result in found.values():
         settings.say(result.sentence())
-    drawn = [name for name, result in found.items() if result.errors] or list(found)[:1]
+    drawn = [name for name, result in found.items() if result.wrong] or list(found)[:1]
     sections = [
         Section("Errors of every model", STRESS, (suite_table(found),)),
         *(Section(name, "", (), (found[name].figure(),)) for name in drawn),
@@ -196,31 +197,26 @@ EVERY_CASE = """Wrong answers by case. The bound is of the error rate where noth
 than that with 95% confidence, on problems drawn like these. A case that was tried as a whole needs none."""
 
 
-def suite_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+def suite_table(found: Mapping[str, Scores]) -> pd.DataFrame:
     """Wrong answers by suite, a column a model; the suites' cases are summed."""
-    rows = []
-    for suite in dict.fromkeys(case.suite for case in next(iter(found.values())).cases):
-        cases = {name: result.suite(suite) for name, result in found.items()}
-        first = next(iter(cases.values()))
-        counts = {name: sum(case.errors for case in own) for name, own in cases.items()}
-        rung = " and ".join(dict.fromkeys(case.rung for case in first))
-        rows.append({"suite": suite, "problems": sum(case.rate.n for case in first), "rung": rung} | counts)
-    total = {name: result.errors for name, result in found.items()}
-    rows.append({"suite": "all", "problems": sum(row["problems"] for row in rows), "rung": ""} | total)
-    return pd.DataFrame(rows)
-
-
-def case_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
-    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
-    rows = []
-    for cases in zip(*(result.cases for result in found.values()), strict=True):
-        case = cases[0]
-        bound = f"{case.rate.error_bound:.1e}" if case.rung == "sampled" else ""
-        row: dict[str, Any] = {"case": f"{case.suite}: {case.case}", "problems": case.rate.n, "rung": case.rung}
-        row |= {name: own.errors for name, own in zip(found, cases, strict=True)}
-        rows.append(row | {"bound if none is wrong": bound})
-    table = pd.DataFrame(rows)
+    first = next(iter(found.values())).to_dataframe().groupby("suite", sort=False)
+    table = pd.DataFrame({"problems": first.n.sum(), "rung": first.rung.unique().map(" and ".join)})
     for name, result in found.items():
-        if result.errors:
-            table[f"{name}: a wrong one"] = result.to_dataframe().wrong_example
+        cases = result.to_dataframe().groupby("suite", sort=False)
+        table[name] = cases.n.sum() - cases.correct.sum()
+    table.loc["all"] = [table.problems.sum(), "", *(result.wrong for result in found.values())]
+    return table.reset_index()
+
+
+def case_table(found: Mapping[str, Scores]) -> pd.DataFrame:
+    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
+    cases = {name: result.to_dataframe() for name, result in found.items()}
+    table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
+    for name, own in cases.items():
+        table[name] = own.n - own.correct
+    bounds = [f"{Rate(n, n).error_bound:.1e}" for n in table.problems]
+    table["bound if none is wrong"] = np.where(table.rung == "sampled", bounds, "")
+    for name, result in found.items():
+        if result.wrong:
+            table[f"{name}: a wrong one"] = cases[name].wrong_example
     return table

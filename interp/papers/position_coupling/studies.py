@@ -14,7 +14,7 @@ from interp.papers.position_coupling.hand_built_large import load_large
 from interp.papers.position_coupling.reproduce.page import figure_page
 from interp.papers.position_coupling.reproduce.reproduction import PAPER, Reproduction
 from interp.papers.studies import Settings, Study, register_study, shows, study
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 from interp.proofs.coupled_grid import load_certified_grids
 from models.errors import unknown_name
 from models.position_coupling_figures import FIGURES

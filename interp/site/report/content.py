@@ -16,12 +16,13 @@ from interp.compare.result import Comparison
 from interp.compare.table import ModelTable
 from interp.core.parameters import parameter_table
 from interp.core.problems import DIGIT_TOKENS
-from interp.probes.accuracy import AccuracyByChain, accuracy_by_chain
 from interp.probes.attention import AttentionByRole, attention_by_role
 from interp.probes.carry import CarryUnits, carry_units
 from interp.probes.dynamics import GrokkingCurves, grokking_curves
 from interp.probes.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.probes.helices import HelixFit, helix_fit
+from interp.probes.score import accuracy_by_chain
+from interp.probes.scored import Scores
 from models.tasks.addition import DIGITS
 from models.training.publish import load_snapshots
 
@@ -33,7 +34,7 @@ class ModelFindings:
     name: str
     n_parameters: int
     entry: dict[str, Any] | None
-    accuracy: AccuracyByChain
+    accuracy: Scores
     attention: AttentionByRole
     units: CarryUnits
     untrained: tuple[AttentionByRole, CarryUnits]  # the control: the same probes on fresh parameters
@@ -104,13 +105,13 @@ def summary(found: Sequence[ModelFindings]) -> list[dict[str, str]]:
     """The table at the top of the page, one row a model."""
     rows = []
     for model in found:
-        test = model.accuracy.test
+        test = model.accuracy.rate(problems=model.accuracy.table.problems.values[1])
         low, high = test.interval
         row = {
             "model": model.name,
             "parameters": str(model.n_parameters),
             "right on its test set": f"{test.correct:,} of {test.n:,}",
-            "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% ({test.rung})",
+            "95% interval": f"{100 * low:.3f}-{100 * high:.3f}% (sampled)",
             "runs of seeds": "",
             "of them grokked": "",
             "training time, all seeds": "",

@@ -15,19 +15,18 @@ from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
 from interp.papers.toygpt.errors import CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
-from interp.probes.accuracy import AccuracyByChain
 from interp.probes.dynamics.curves import GrokkingCurves
-from models.evaluation import Rate, Score
+from interp.probes.score import by_chain
+from interp.probes.scored import Scores
+from models.evaluation import Rate
 
 PROVENANCE = Provenance(12, 0, "planted numbers")
 STREAMS = ("embed", "L0", "L1")
 
 
-def accuracy_by_chain() -> AccuracyByChain:
+def accuracy_by_chain() -> Scores:
     """20 problems of each chain length 0 to 2; of length 2 five wrong."""
-    chains = {0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}
-    score = Score(60, 55, "m", "t", "uniform problems", "greedy", chains, {}, (), "sampled")
-    return AccuracyByChain(score, score, PROVENANCE)
+    return Scores("m", by_chain({0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}), PROVENANCE, errors=True)
 
 
 def grokking_curves() -> GrokkingCurves:

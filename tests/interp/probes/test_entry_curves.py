@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from interp.probes.dynamics import run_curves
-from interp.probes.shape_scores import STILL, shape_scores
+from interp.probes.shape_scores import shape_scores
 from models.errors import UserError
 from models.zoo import entry_file
 
@@ -18,27 +18,19 @@ COUPLED, TEXT = "position-coupling-1l4h-small", "addlm-0.8m"
 def test_scores_by_shape_are_those_of_the_card():
     found = shape_scores(COUPLED)
     card = entry_file(COUPLED, "card.md").decode()
-    assert list(found.rates) == list(range(8)) and found.chosen == 7
-    for shape in found.shapes:
-        (line,) = re.findall(rf"^\| {shape[0]}, {shape[1]} \| (.*) \|$", card, flags=re.MULTILINE)
+    assert found.table.seed.values.tolist() == list(range(8)) and found.about["chosen"] == 7
+    for shape in found.table["shape"].values:
+        (line,) = re.findall(rf"^\| {shape.replace(' x', ',')} \| (.*) \|$", card, flags=re.MULTILINE)
         printed = [float(cell.split()[0]) for cell in line.split(" | ")]
-        assert printed == [round(found.rates[seed][shape].accuracy, 3) for seed in found.rates]
-
-
-def test_the_sentence_names_the_furthest_shape_that_is_still_right():
-    found = shape_scores(COUPLED)
-    reached = [shape for shape in found.shapes[1:] if found.rates[7][shape].accuracy >= STILL]
-    assert reached and " x ".join(map(str, max(reached, key=sum))) in found.sentence()
-    guess = shape_scores("parity-coupling-1l4h-nope-no-scratchpad-small")  # one bit: half are right by chance
-    assert "at most" in guess.sentence()
+        assert printed == found.accuracy.sel(shape=shape).round(3).values.tolist()
 
 
 def test_the_figure_shows_every_seed_and_the_stored_one_with_its_interval():
     found = shape_scores(COUPLED)
     figure = found.figure()
     assert len(figure.data) == 8 and figure.data[-1].name == "seed 7, in the zoo"
-    assert len(figure.data[-1].error_y.array) == len(found.shapes)
-    assert len(found.to_dataframe()) == 8 * len(found.shapes)
+    assert len(figure.data[-1].error_y.array) == found.table.sizes["shape"]
+    assert len(found.to_dataframe()) == 8 * found.table.sizes["shape"]
 
 
 def test_curves_of_several_runs_are_put_together_by_seed():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from interp.core.sections import Page, Section
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 
 HEAD = ("panel", "model", "seeds", "problems", "in the training range", "outside")
 NOTE = "Exact match of whole responses, mean over sizes. The data have the counts of every size."

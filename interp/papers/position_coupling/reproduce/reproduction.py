@@ -23,8 +23,8 @@ from interp.core.sections import Page
 from interp.papers.position_coupling.reproduce.cost import duration, training_seconds
 from interp.papers.position_coupling.reproduce.page import figure_page
 from interp.probes.heatmaps.cells import Offsets
-from interp.probes.heatmaps.grid import PAPER_GRID, ExactMatchGrid, exact_match_grid, rectangle
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
+from interp.probes.scored import GridPanel, GridPanels, Scores
 from models.checkpoint import read_json
 from models.errors import UserError
 from models.position_coupling import Variant
@@ -94,7 +94,7 @@ class Reproduction:
         deadline = None if self.minutes is None else time.monotonic() + 60 * self.minutes
         panels: list[GridPanel] = []
         for label, variant in self.variants.items():
-            grids: list[ExactMatchGrid] = []
+            grids: list[Scores] = []
             sources = self._sources(variant)
             for source in sources:
                 self.say(f"{label}: {source}")
@@ -178,7 +178,7 @@ class _Weights:
     def model(self, deadline: float | None) -> Any | None:
         raise NotImplementedError
 
-    def grid(self, deadline: float | None) -> ExactMatchGrid | None:
+    def grid(self, deadline: float | None) -> Scores | None:
         """The evaluated grid; None if time ran out."""
         model = self.model(deadline)
         if model is None:

@@ -44,7 +44,7 @@ def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
     found = {"untrained": stress_suites(models.build("adder-456"), n=10)}
     suites, cases = suite_table(found), case_table(found)
     for name, result in found.items():
-        assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.errors > 0
+        assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.wrong > 0
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
     assert suites.problems.iloc[-1] == cases.problems.sum() == found["untrained"].provenance.n
     assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()

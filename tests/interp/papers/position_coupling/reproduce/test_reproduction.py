@@ -16,7 +16,7 @@ from interp.papers.position_coupling.reproduce.cost import duration, training_se
 from interp.papers.position_coupling.reproduce.reproduction import Reproduction
 from interp.papers.position_coupling.studies import reproduce
 from interp.probes.heatmaps.grid import PAPER_GRID
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize, Variant
 from models.position_coupling_figures import FIGURES, PaperFigure, register_variant
