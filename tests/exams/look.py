@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import interp
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
-from interp.probes.dynamics import GrokkingCurves, Reading, compute_training_dynamics
-from tests.exams.entries import ask_curves
+from interp.probes.curves import Curves
+from interp.probes.dynamics import Reading, compute_training_dynamics
+from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
     SHUFFLED,
@@ -208,22 +210,23 @@ register_exam(
 )
 
 
-def _grokked(found: GrokkingCurves) -> tuple[int, dict[int, int]]:
+def _grokked(found: Curves) -> tuple[int, dict[int, int]]:
     """Seeds that answer the whole test set, and the first step of each at which it was perfect on validation."""
-    return found.grokked, found.first_perfect
+    return found.grokked(ENTRY).correct, found.onset(ENTRY)
 
 
-register_exam(
-    Exam(
-        "grokking_curves",
-        ask_curves,
-        _grokked,
-        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
-        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
-        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
-        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+for _question in ("learning_curves", "grokking_curves"):
+    register_exam(
+        Exam(
+            _question,
+            partial(ask_curves, getattr(interp, _question)),
+            _grokked,
+            presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+            absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+            inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+            untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+        )
     )
-)
 register_exam(
     Exam(
         "explore",

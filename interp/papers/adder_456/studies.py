@@ -7,18 +7,19 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Page, Section, records
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, study
-from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
+from interp.probes.curves import Curves, learning_curves
 from interp.probes.scored import Scores
 from interp.probes.stress import stress_suites
 from models.errors import UserError
@@ -115,13 +116,13 @@ def table3(settings: Settings) -> Page:
     return Page("Errors on the ten test sets", [section], {"errors": found})
 
 
-def figure_1(settings: Settings) -> GrokkingComparison:
+def figure_1(settings: Settings) -> Curves:
     """The curves of Figure 1, from the zoo, from runs under ``out``, or trained now with ``--yes``.
 
     Raises:
         UserError: nothing is stored and training was not asked for.
     """
-    curves: dict[str, xr.DataArray] = {}
+    sources: list[str | Path] = []
     for name, seeds in FIGURE_1.items():
         folder = settings.out / PAPER / "runs" / name
         if folder.exists() or (settings.yes and name not in models.zoo_names()):
@@ -130,14 +131,20 @@ def figure_1(settings: Settings) -> GrokkingComparison:
                 train(
                     name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes_left()
                 )
-            curves[name] = curve_of_run(folder)
+            sources.append(folder)
         elif name in models.zoo_names():
-            curves[name] = curve_of_entry(name)
+            sources.append(name)
         else:
             settings.say(f"No runs of {name} are stored; --yes trains {seeds} seeds (an hour or more on one core).")
-    if not curves:
+    if not sources:
         raise UserError("No training runs of the family are stored; --yes trains them.")
-    return GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+    return on_uniform(sources)
+
+
+def on_uniform(sources: Sequence[str | Path]) -> Curves:
+    """Curves of exact match on the uniform validation problems alone."""
+    found = learning_curves(sources, "uniform")
+    return replace(found, provenance=Provenance(5_000, 0, "uniform problems a validation"), chosen={})
 
 
 @study("adder-456:fig1", "Grokking curves and the share of seeds that grok")
@@ -150,14 +157,14 @@ def fig1(settings: Settings) -> Page:
         f"interval {_interval(Rate(n, grokked))}), and one seed each of 582 and 512, chosen because they did.\n\n"
         + result.sentence()
     )
-    sections = [Section("Figure 1", text, (result.to_dataframe(),), (result.figure(),))]
+    sections = [Section("Figure 1", text, (result.summary(),), (result.figure(),))]
     data = {
         name: {
             "step": curve.step.values.tolist(),
             "seed": curve.seed.values.tolist(),
             "uniform": [[None if x != x else round(x, 4) for x in row] for row in curve.values.tolist()],
         }
-        for name, curve in result.curves.items()
+        for name, curve in ((name, result.of(name)) for name in result.models)
     }
     return Page("Grokking of the 456-parameter family", sections, data)
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 import models
 from interp.figures.hand_built import certified_margins
-from interp.probes.dynamics import grokking_curves, run_curves
+from interp.probes.curves import learning_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
@@ -164,10 +164,8 @@ def _certificate(name: str, certificate: Certificate) -> Part:
 
 def _training(name: str, entry: dict[str, Any]) -> Part:
     items: list[Markup] = []
-    if "curves.safetensors" in entry["sha256"]:
-        items.append(figure_data(grokking_curves(name).figure()))
-    elif "metrics.jsonl" in entry["sha256"]:
-        items.append(figure_data(run_curves(name).figure()))
+    if {"curves.safetensors", "metrics.jsonl"} & set(entry["sha256"]):
+        items.append(figure_data(learning_curves(name).figure()))
     else:
         paper = next(paper for paper in PAGES if paper.name == paper_of(name))
         text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "

@@ -18,7 +18,7 @@ from interp.core.parameters import parameter_table
 from interp.core.problems import DIGIT_TOKENS
 from interp.probes.attention import AttentionByRole, attention_by_role
 from interp.probes.carry import CarryUnits, carry_units
-from interp.probes.dynamics import GrokkingCurves, grokking_curves
+from interp.probes.curves import Curves, grokking_curves
 from interp.probes.embeddings import CircleFit, FourierSpectrum, circle_fit, fourier_spectrum
 from interp.probes.helices import HelixFit, helix_fit
 from interp.probes.score import accuracy_by_chain
@@ -42,7 +42,7 @@ class ModelFindings:
     spectrum: FourierSpectrum
     helix: HelixFit
     positions_learned: bool
-    curves: GrokkingCurves | None
+    curves: Curves | None
     parameters: pd.DataFrame
     n_snapshots: int
 

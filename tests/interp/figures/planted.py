@@ -15,7 +15,7 @@ from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
 from interp.papers.toygpt.errors import CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
-from interp.probes.dynamics.curves import GrokkingCurves
+from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.scored import Scores
 from models.evaluation import Rate
@@ -29,11 +29,10 @@ def accuracy_by_chain() -> Scores:
     return Scores("m", by_chain({0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}), PROVENANCE, errors=True)
 
 
-def grokking_curves() -> GrokkingCurves:
+def grokking_curves() -> Curves:
     """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
     exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
-    table = xr.Dataset({"exact": (("seed", "step"), exact)}, {"seed": [0, 1, 2], "step": [0, 10, 20]})
-    return GrokkingCurves("m", table, 0, {0: 20, 1: 10}, 1, None, PROVENANCE)
+    return Curves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
 
 
 def ternary_training() -> TernaryTraining:

@@ -176,14 +176,11 @@ DRAWN_IN = {
     "papers/position_coupling/test_errors.py": (
         "NeededAttention PatternSubstitution CoupledComparison FirstErrors AttendedGrowth HeadRoles HeadWrites"
     ),
-    "papers/toygpt/test_seeds.py": "SeedComparison",
     "probes/dynamics/test_training_dynamics.py": "TrainingDynamics",
     "probes/heatmaps/test_figures.py": "GridPanels",
     "probes/lens/test_attribution.py": "LogitAttribution",
     "probes/lens/test_logit_lens.py": "LogitLens",
     "probes/lens/test_probes.py": "LinearProbes",
-    "probes/test_entry_curves.py": "RunCurves",
-    "probes/test_grokking.py": "GrokkingComparison",
     "proofs/attacks/test_attack.py": "Attack",
     "proofs/test_certify.py": "Certificate DecisionCurves",
     "proofs/test_exact_accuracy.py": "AccuracyBounds",
@@ -229,7 +226,7 @@ def test_errors_by_chain_are_a_bound_everywhere_and_a_rate_where_there_are_error
 def test_grokking_curves_are_grouped_by_whether_the_seed_was_ever_perfect():
     traces = by_name(planted.grokking_curves().figure())
     (stored,), (other,), (never,) = (
-        traces[name] for name in ("seed 0, in the zoo", "perfect at some point (1)", "never perfect on validation (1)")
+        traces[name] for name in ("seed 0, in the zoo", "perfect at some point (1)", "never perfect (1)")
     )
     assert list(stored.y) == [0.0, 0.5, 1.0, None] and list(other.y) == [0.0, 1.0, 0.9, None]
     assert list(never.y) == [0.0, 0.1, None]  # it ended after two evaluations

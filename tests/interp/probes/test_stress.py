@@ -79,7 +79,7 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     wrong = cases.query("correct < n").iloc[0]
     assert wrong.low <= wrong.accuracy <= wrong.high
     figure = result.figure()
-    assert sum(len(trace.x) for trace in figure.data) == len(cases) - 3  # tried as a whole, nothing wrong: no bound
+    assert sum(len(trace.x) for trace in figure.data) == len(cases)
 
 
 def test_every_ten_digit_adder_can_be_asked_and_nothing_else():

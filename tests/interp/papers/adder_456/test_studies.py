@@ -37,7 +37,7 @@ def test_table_1_says_how_each_component_is_written(tmp_path: Path):
 
 def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: Path):
     result = figure_1(quiet(tmp_path))
-    assert "adder-456" in result.curves and not (tmp_path / "adder-456").exists()
+    assert "adder-456" in result.models and not (tmp_path / "adder-456").exists()
 
 
 def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
