@@ -37,6 +37,7 @@ class Scores(Result):
             answers right by greedy decoding, and ``answer_forced``, given the true scratchpad, as well; other columns
             are the question's own.
         series: the dimension or coordinate that is no stratum, if there is one.
+        said: the sentence, where the question has its own.
         counted: what ``correct`` of the problems are.
         errors: whether it is drawn as error rates on a logarithmic axis, as for models that are hardly ever wrong.
         about: what else is known, such as of a grid of sizes ``offsets``, ``requested``, ``early_exit`` and ``trained``
@@ -49,6 +50,7 @@ class Scores(Result):
     series: str = ""
     errors: bool = False
     counted: str = "right"
+    said: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -115,17 +117,20 @@ class Scores(Result):
     # ---- words and tables
 
     def sentence(self) -> str:
-        frame = self.to_dataframe()
-        frame = frame[frame.n > 0]
-        if "chosen" in self.about:
-            frame = frame[frame[self.series] == self.about["chosen"]]
+        if self.said:
+            return self.said
+        frame = self._tried()
         if frame.empty:
             return f"{self.model}: its position tables reach none of these sizes."
-        parts = [f"{', '.join(self._totals(frame))}", self._worst(frame)]
+        parts = [f"{', '.join(self._totals(frame))}", self.worst()]
         beyond = int(self.out_of_reach.sum())
         parts += [f"{beyond} of {self.table.n.size} sizes are beyond its position tables"] if beyond else []
         offsets = f" ({self.about['offsets']})" if "offsets" in self.about else ""
         return f"{self.model}: {'; '.join(parts)}{offsets}."
+
+    def _tried(self) -> pd.DataFrame:
+        frame = self.to_dataframe().query("n > 0")
+        return frame[frame[self.series] == self.about["chosen"]] if "chosen" in self.about else frame
 
     def _totals(self, frame: pd.DataFrame) -> list[str]:
         """Mean shares in and outside the training range; else the counts of every series, or of all."""
@@ -140,7 +145,9 @@ class Scores(Result):
         told = {name: f"{rows.correct.sum():,} of {rows.n.sum():,} {self.counted}" for name, rows in of}
         return [text + (f" ({self.series} {name})" if name != "" else "") for name, text in told.items()]
 
-    def _worst(self, frame: pd.DataFrame) -> str:
+    def worst(self) -> str:
+        """The stratum in which most is wrong, in words, of the chosen series where one is."""
+        frame = self._tried()
         if frame.accuracy.min() == 1:
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
             if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:

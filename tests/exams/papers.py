@@ -9,7 +9,6 @@ import interp
 from interp.papers.position_coupling.attention import NeededAttention
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.comparison import CoupledComparison
-from interp.papers.position_coupling.errors import FirstErrors
 from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.named_stream import NamedStream
 from interp.papers.position_coupling.writes import HeadWrites
@@ -128,11 +127,12 @@ register_exam(
 )
 
 
-def _first(found: FirstErrors) -> tuple[int, int, bool, dict[Any, int]]:
+def _first(found: Scores) -> tuple[int, int, bool, dict[Any, int]]:
     """Wrong problems, first errors at boundaries, whether these are too many for chance, and where they are."""
     places = found.table["first"].fillna(0).stack(cell=("step", "place"))
     where = {cell: int(count) for cell, count in zip(places.cell.values, places.values, strict=True) if count}
-    return found.wrong_problems, found.boundary_errors, found.p_boundary < 1e-6, where
+    about = found.about
+    return about["wrong_problems"], about["boundary_errors"], about["p_boundary"] < 1e-6, where
 
 
 register_exam(

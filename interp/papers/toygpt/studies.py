@@ -20,10 +20,11 @@ from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.tables import show_tables
 from interp.papers.toygpt.attention import attention_maps
 from interp.papers.toygpt.carry import carry_path
-from interp.papers.toygpt.errors import CarryErrors, carry_errors
+from interp.papers.toygpt.errors import carry_errors
 from interp.papers.toygpt.probes import carry_probes
 from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 from interp.probes.curves import Curves
+from interp.probes.scored import Scores
 from models.checkpoint import read_json, write_json_atomic
 from models.evaluation import score
 from models.training.recipes import get_recipe
@@ -83,7 +84,7 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"model": run.name, "seed": run.seed, "step": step}
         if step in (BUDGET, LATE[-1]):
             errors = carry_errors(model)
-            row |= {"test": errors.test.correct, "train": errors.train.correct, "errors": _counts(errors)}
+            row |= _right(errors) | {"errors": _counts(errors)}
         else:
             row |= {"test": score(model).correct, "train": None}
         rows[str(step)] = row
@@ -91,8 +92,12 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows, key=int)]
 
 
-def _counts(errors: CarryErrors) -> dict[str, Any]:
-    return {"digits": errors.digits, "first_wrong": errors.first_wrong, "kinds": errors.kinds}
+def _counts(errors: Scores) -> dict[str, Any]:
+    return {key: errors.about[key] for key in ("digits", "first_wrong", "kinds")}
+
+
+def _right(errors: Scores) -> dict[str, int]:
+    return {key: errors.about[key].correct for key in ("test", "train")}
 
 
 def comparison(question: str, settings: Settings) -> dict[str, Any]:
@@ -155,7 +160,8 @@ def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataF
 def _orderings_section(result: Curves, what: str) -> Section:
     text = (
         f"{orderings_text(result, what)}\n\nThe same seed draws the same problems for every variant, so "
-        f"differences are taken within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far as shown."
+        f"differences are taken within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far "
+        "as shown."
     )
     return Section("The paper's orderings at more iterations", text, (_orderings(result),), (result.figure(),))
 
@@ -250,7 +256,7 @@ def carry(settings: Settings) -> Page | None:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     failures = pd.DataFrame(
-        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.failures]
+        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.about["failures"]]
     )
     sections = [
         Section("Errors", errors.sentence(), (failures,), (errors.figure(),)),
@@ -259,8 +265,8 @@ def carry(settings: Settings) -> Page | None:
         Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (_rounded(path.table),)),
     ]
     data = {
-        "model": errors.name,
-        "errors": _counts(errors) | {"test": errors.test.correct, "train": errors.train.correct},
+        "model": errors.model,
+        "errors": _counts(errors) | _right(errors),
         "by_units_sum": records(errors.to_dataframe(), 5),
         "probes": records(probes.table, 5),
         "path": records(path.table, 5),

@@ -13,7 +13,6 @@ from interp.papers.addlm.weights import TernaryTraining
 from interp.papers.microadder.hand_set import DiscoverabilityGap
 from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
-from interp.papers.toygpt.errors import CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
 from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
@@ -96,19 +95,6 @@ def carry_probes() -> CarryProbes:
     return CarryProbes("m", _along_the_stream(columns, ()), STREAMS, PROVENANCE)
 
 
-def carry_errors() -> CarryErrors:
-    """One missed carry at a units sum of 10, two spurious ones at 9."""
-    sums = np.arange(19)
-    columns = {
-        "n": 10 + sums, "wrong": np.where(sums == 10, 1, np.where(sums == 9, 2, 0)), "missed": (sums == 10).astype(int),
-        "spurious": 2 * (sums == 9), "other": 0 * sums, "mean": 5.0 + sums, "lowest": -1.0 + sums, "low": 2.0 + sums,
-    }  # fmt: skip
-    table = xr.Dataset({name: ("units_sum", values) for name, values in columns.items()}, {"units_sum": sums})
-    kinds = {"missed": 1, "spurious": 2, "other": 0}
-    rates = (Rate(500, 499), Rate(9500, 9498), Rate(10_000, 9997))
-    return CarryErrors("m", *rates, {}, {}, kinds, 4500, table, (), PROVENANCE)
-
-
 def discoverability_gap() -> DiscoverabilityGap:
     """A certified adder set by hand of 4 numbers, a trained one of 57, and one that is not certified."""
     columns = ("model", "made", "numbers", "values", "rung", "smallest_margin")
@@ -130,6 +116,6 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes, carry_errors,
+    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes,
     discoverability_gap,
 )  # fmt: skip

@@ -174,7 +174,7 @@ DRAWN_IN = {
     "papers/microadder/test_hand_set.py": "DigitsKept NumberComparison",
     "papers/position_coupling/test_construction.py": "NamedStream SumUnits",
     "papers/position_coupling/test_errors.py": (
-        "NeededAttention PatternSubstitution CoupledComparison FirstErrors AttendedGrowth HeadRoles HeadWrites"
+        "NeededAttention PatternSubstitution CoupledComparison AttendedGrowth HeadRoles HeadWrites"
     ),
     "probes/dynamics/test_training_dynamics.py": "TrainingDynamics",
     "probes/heatmaps/test_figures.py": "GridPanels",
@@ -249,13 +249,6 @@ def test_the_carry_path_has_its_shares_and_intervals():
     np.testing.assert_allclose(stream.error_y.array, 0.05)
     assert [row[0] for row in stream.customdata] == [10, 20, 90]
     np.testing.assert_allclose(replaced.y, [0.3, 0.4])
-
-
-def test_wrong_tens_digits_stand_at_their_units_sums_by_kind():
-    traces = by_name(planted.carry_errors().figure())
-    (missed,), (spurious,), (mean,) = (traces[name] for name in ("missed (1)", "spurious (2)", "margin, mean"))
-    assert np.flatnonzero(missed.y).tolist() == [10] and spurious.y[9] == 2
-    assert mean.y[4] == 9.0 and mean.customdata[4][0] == 14
 
 
 def test_the_gap_marks_what_is_certified_and_how():
