@@ -92,13 +92,13 @@ def grid_panels(result: GridPanels, title: str = "") -> go.Figure:
 
 def exact_match_panels(result: GridPanels, title: str) -> go.Figure:
     """Small multiples: exact match by operands (x) and digits (y), one panel a model, all on one scale from 0 to 1."""
-    panels = result.panels
+    panels, first = result.panels, result.panels[0].grids[0]
     columns = len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3
     rows = math.ceil(len(panels) / columns)
     width = max(560, 110 + 270 * columns) if len(panels) > 1 else 640
     side = (width - 150) / columns  # of a panel, which is a square as in the paper
-    notes = []
-    if "format" in panels[0].grids[0].about:
+    notes: list[str] = []
+    if "format" in first.about:
         notes.append(f"Whole responses, scratchpad and EOS included{_seeds(result)}")
     if any(panel.grids[0].trained for panel in panels):
         notes.append("Red box: training range")

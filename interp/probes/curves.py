@@ -155,13 +155,13 @@ def learning_curves(sources: str | Path | Sequence[str | Path], what: str = "") 
     if what and not all(what in table for table in tables):
         lacking = [str(name) for name, table in zip(names, tables, strict=True) if what not in table]
         raise UserError(f"The curves of {', '.join(lacking)} do not hold {what!r} apart.")
-    merged = {name: {} for name in ("chosen", "on_test", "starts")}
-    for one in found:
-        for name, values in merged.items():
-            values.update(getattr(one, name))
+    chosen, on_test, starts = (
+        {model: value for one in found for model, value in getattr(one, name).items()}
+        for name in ("chosen", "on_test", "starts")
+    )
     table = xr.concat(tables, "model", join="outer", data_vars="all")
-    merged |= {"on_test": {}} if what else {}  # which is about exact match
-    return Curves(table, what or found[0].what, found[0].provenance, **merged)
+    on_test = {} if what else on_test  # which is about exact match
+    return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
 
 
 @probe("When did each seed of an entry learn to add?")
@@ -239,7 +239,8 @@ def _of_lines(
     seeds = range(first, first + sum(widths)) if seeds is None else seeds
     if len(seeds) != sum(widths):
         raise UserError(f"{source} stores lines of some of its seeds alone.")
-    tables, start = [], 0
+    tables: list[xr.Dataset] = []
+    start = 0
     for run, width in zip(runs, widths, strict=True):
         values = {name: np.array([line[name] for line in run], dtype=float).T for name in names}
         tables.append(curve_table(model, values, seeds[start : start + width], [line["step"] for line in run]))

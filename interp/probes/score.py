@@ -90,7 +90,7 @@ def score(
         provenance = replace(provenance, source="problems, all there are", rung="exhaustive")
     right, wrong_example = verdicts(model, task, problems)
     if "target" not in names:
-        table = tabulated(right.all(1), labels, wrong_example)
+        table = tabulated(np.asarray(right.all(1)), labels, wrong_example)
     else:
         targets = np.array([role.label for role in task.target_roles])
         repeated = {name: np.repeat(np.asarray(each), len(targets)) for name, each in labels.items()}
@@ -118,7 +118,7 @@ def verdicts(
         sign = " x " if task.name == "multiplication" else " + "
         return f"{sign.join(map(str, task.numbers(problems[i : i + 1])[0]))} = {claimed}"
 
-    return (predicted == expected).numpy(), words
+    return np.asarray(predicted == expected), words
 
 
 def tabulated(

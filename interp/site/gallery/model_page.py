@@ -148,8 +148,8 @@ def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
         return chain_part(model, known)
     if "shapes" in entry["score"]:
         found = shape_scores(name)
-        frame = found.to_dataframe().drop(columns="stored")
-        return Part("accuracy", "How far does it generalise?", [figure_data(found.figure()), table(frame)])
+        items = [figure_data(found.figure()), table(found.to_dataframe())]
+        return Part("accuracy", "How far does it generalise?", items)
     return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
 
 
