@@ -138,7 +138,7 @@ class Curves(Result):
 
 
 @probe("When did each seed learn it, and how many did?")
-def learning_curves(sources: str | Path | Sequence[str | Path], what: str = "") -> Curves:
+def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "") -> Curves:
     """The stored curves of zoo entries and run folders.
 
     Args:

@@ -50,7 +50,7 @@ def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
     """The step at which each seed that is perfect at some step first has this share right, earliest first."""
     from interp.probes.curves import learning_curves
 
-    curves = learning_curves(store.folder(model), "uniform")
+    curves = learning_curves(store.folder(model), what="uniform")
     perfect = curves.onset(model)
     if not perfect:
         raise NotStored(f"No stored seed of {model} was ever perfect.")

@@ -143,7 +143,7 @@ def figure_1(settings: Settings) -> Curves:
 
 def on_uniform(sources: Sequence[str | Path]) -> Curves:
     """Curves of exact match on the uniform validation problems alone."""
-    found = learning_curves(sources, "uniform")
+    found = learning_curves(sources, what="uniform")
     return replace(found, provenance=Provenance(5_000, 0, "uniform problems a validation"), chosen={})
 
 

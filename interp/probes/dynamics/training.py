@@ -147,8 +147,8 @@ def compute_training_dynamics(
 @probe("In what order did it all come in training?")
 def training_dynamics(
     source: str | Path,
-    measures: str | Iterable[str] | None = None,
     *,
+    measures: str | Iterable[str] | None = None,
     task: Any = None,
     n: int = 512,
     n_per_length: int = 100,

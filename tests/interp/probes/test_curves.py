@@ -49,21 +49,21 @@ def test_curves_of_a_run_are_its_metrics(tmp_path: Path):
         interp.learning_curves(tmp_path)
     lines = [{"step": step, "uniform": [0.0, step / 1500]} for step in STEPS]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    curve = interp.learning_curves(tmp_path, "uniform").of("adder")
+    curve = interp.learning_curves(tmp_path, what="uniform").of("adder")
     assert curve.seed.values.tolist() == [4, 5] and curve.step.values.tolist() == STEPS
     assert float(curve.sel(seed=5, step=1500)) == 1.0
 
 
 def test_models_with_other_steps_and_seeds_stand_beside_each_other():
-    found = interp.learning_curves(["adder-456", "adder-512"], "uniform")
+    found = interp.learning_curves(["adder-456", "adder-512"], what="uniform")
     assert [found.rate(model).n for model in found.models] == [32, 16]
-    alone = interp.learning_curves("adder-512", "uniform")
+    alone = interp.learning_curves("adder-512", what="uniform")
     assert alone.of("adder-512").equals(found.of("adder-512")) and alone.onset("adder-512") == found.onset("adder-512")
     panels = [note.text for note in found.figure().layout.annotations]
     assert panels[:2] == ["adder-456", "adder-512"]
     for bad in ([], ["adder-456", "microadder-57"], "toygpt-learned-pre"):
         with pytest.raises(UserError):
-            interp.learning_curves(bad, "uniform")
+            interp.learning_curves(bad, what="uniform")
     with pytest.raises(UserError):
         found.of("microadder-57")
 
