@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from interp.core.probe import probe as probe
     from interp.core.results import Provenance as Provenance
     from interp.core.results import Result as Result
-    from interp.probes.accuracy import accuracy_by_chain as accuracy_by_chain
     from interp.probes.attention import attention_by_role as attention_by_role
     from interp.probes.carry import carry_units as carry_units
-    from interp.probes.dynamics import grokking_curves as grokking_curves
+    from interp.probes.curves import grokking_curves as grokking_curves
+    from interp.probes.curves import learning_curves as learning_curves
     from interp.probes.dynamics import training_dynamics as training_dynamics
     from interp.probes.embeddings import circle_fit as circle_fit
     from interp.probes.embeddings import fourier_spectrum as fourier_spectrum
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from interp.probes.lens import linear_probes as linear_probes
     from interp.probes.lens import logit_attribution as logit_attribution
     from interp.probes.lens import logit_lens as logit_lens
+    from interp.probes.score import accuracy_by_chain as accuracy_by_chain
+    from interp.probes.score import score as score
     from interp.probes.stress import stress_suites as stress_suites
     from interp.probes.written_number import written_number as written_number
     from interp.proofs import accuracy_bounds as accuracy_bounds
@@ -103,13 +105,13 @@ _HOME = {
             "Provenance",
             "Result",
         ),
-        "interp.probes.accuracy": ("accuracy_by_chain",),
         "interp.probes.attention": ("attention_by_role",),
         "interp.probes.carry": ("carry_units",),
-        "interp.probes.dynamics": (
+        "interp.probes.curves": (
             "grokking_curves",
-            "training_dynamics",
+            "learning_curves",
         ),
+        "interp.probes.dynamics": ("training_dynamics",),
         "interp.probes.embeddings": (
             "circle_fit",
             "fourier_spectrum",
@@ -126,6 +128,10 @@ _HOME = {
             "logit_attribution",
             "logit_lens",
         ),
+        "interp.probes.score": (
+            "accuracy_by_chain",
+            "score",
+        ),
         "interp.probes.stress": ("stress_suites",),
         "interp.proofs": (
             "accuracy_bounds",
@@ -141,6 +147,7 @@ __all__ = [
     "probe",
     "Result",
     "Provenance",
+    "score",
     "accuracy_by_chain",
     "stress_suites",
     "attention_by_role",
@@ -155,6 +162,7 @@ __all__ = [
     "exact_match_grid",
     "offset_sweep",
     "greedy_agreement",
+    "learning_curves",
     "grokking_curves",
     "training_dynamics",
     "activation_patching",

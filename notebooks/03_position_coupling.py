@@ -23,7 +23,7 @@ import numpy as np
 
 import interp
 import models
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.scored import GridPanel, GridPanels
 from interp.proofs.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # no parameters at all

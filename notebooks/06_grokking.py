@@ -28,7 +28,6 @@ import plotly.graph_objects as go
 
 import interp
 from interp.core.results import Provenance
-from interp.core.stats import clopper_pearson
 from interp.figures import theme
 
 # %% [markdown]
@@ -43,17 +42,17 @@ for found in curves.values():
     print(found.sentence())
 
 # %%
-counts = [(found.grokked, found.table.sizes["seed"]) for found in curves.values()]
-rates = np.array([grokked / n for grokked, n in counts])
-low, high = zip(*(clopper_pearson(*count) for count in counts), strict=True)
+rates = [found.grokked(name) for name, found in curves.items()]
+counts = [(rate.correct, rate.n) for rate in rates]
+low, high = zip(*(rate.interval for rate in rates), strict=True)
 labels = [f"{name} ({grokked} of {n})" for name, (grokked, n) in zip(NAMES, counts, strict=True)]
 figure = go.Figure(
     go.Scatter(
-        x=rates,
+        x=[rate.accuracy for rate in rates],
         y=labels,
         mode="markers",
         marker={"color": theme.BLUE, "size": 11},
-        error_x=theme.error_bars(rates, low, high, color=theme.BLUE),
+        error_x=theme.error_bars([rate.accuracy for rate in rates], low, high, color=theme.BLUE),
     )
 )
 figure.update_xaxes(

@@ -1,5 +1,4 @@
-"""Pictures of :class:`interp.probes.dynamics.GrokkingCurves`, :class:`interp.probes.dynamics.RunCurves`,
-:class:`interp.probes.dynamics.TrainingDynamics` and :class:`interp.probes.grokking.GrokkingComparison`."""
+"""Picture of :class:`interp.probes.dynamics.TrainingDynamics`."""
 
 from __future__ import annotations
 
@@ -13,87 +12,10 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import curve, hover, points, words
 from interp.figures.panels import Panel, compose, vline
-from interp.probes.dynamics.curves import GrokkingCurves
 from interp.probes.dynamics.measures import find_measure
-from interp.probes.dynamics.run_curves import RunCurves
 from interp.probes.dynamics.training import TrainingDynamics
-from interp.probes.grokking import GrokkingComparison
 
-_DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
-_STEPS = {"title": "training step", "rangemode": "tozero"}
 _FEW = (theme.VERMILION, theme.BLUE, theme.GREEN, theme.PURPLE)  # readings of a measure; more have shades
-
-
-@drawing(GrokkingCurves)
-def grokking_curves(result: GrokkingCurves) -> go.Figure:
-    """Exact match over steps: the stored seed, the others that were ever perfect, and the rest in grey."""
-    seeds, perfect = result.table.seed.values.tolist(), result.first_perfect
-    never = [seed for seed in seeds if seed not in perfect]
-    others = [seed for seed in seeds if seed in perfect and seed != result.chosen]
-    steps = result.table.step.values
-    every = max(1, len(steps) // _DRAWN)
-    lines = []
-    for name, members, colour, width, opacity in (
-        (f"never perfect on validation ({len(never)})", never, theme.GREY, 1, 0.25),
-        (f"perfect at some point ({len(others)})", others, theme.SKY, 1.5, 0.8),
-        (f"seed {result.chosen}, in the zoo", [result.chosen], theme.VERMILION, 2.5, 1.0),
-    ):
-        # One trace a group, seeds separated by gaps: a hundred traces would be slow to draw.
-        x, y, label = [], [], []
-        for seed in members:
-            exact = result.table.exact.sel(seed=seed).values
-            keep = np.flatnonzero(~np.isnan(exact))
-            keep = keep[(np.arange(len(keep)) % every == 0) | (keep == keep[-1])] if len(keep) else keep
-            x += [*steps[keep].tolist(), None]
-            y += [*exact[keep].astype(float).round(4).tolist(), None]
-            label += [seed] * (len(keep) + 1)
-        style: dict[str, Any] = {"opacity": opacity, "text": label} | hover("seed {text}, step {x:,}: {y:.4f}")
-        lines += [curve(x, y, name, colour, width=width, **style)] if members else []
-    y = {"title": "exact match on validation problems", "range": [-0.02, 1.03]}
-    return compose([Panel(lines, x=_STEPS, y=y)], result.sentence(), result.provenance, width=900, height=520)
-
-
-@drawing(RunCurves)
-def run_curves(result: RunCurves) -> go.Figure:
-    """Exact match (full) and token accuracy (dotted), or validation loss, over steps; the stored seed in red."""
-    shown = [("exact", "solid", "exact match"), ("token", "dot", "token accuracy")]
-    if result.by_loss:
-        shown = [("validation_loss", "solid", "validation loss")]
-    lines = []
-    for seed in sorted(result.table.seed.values.tolist(), key=lambda seed: seed == result.chosen):
-        here, chosen = result.table.sel(seed=seed), seed == result.chosen
-        colour, width = (theme.VERMILION, 2.5) if chosen else (theme.GREY, 1)
-        for column, dash, words_ in shown:
-            style: dict[str, Any] = {"opacity": 1 if chosen else 0.6, "showlegend": chosen}
-            style |= hover(f"seed {seed}, step {{x:,}}: {words_} {{y:.4f}}")
-            name = f"{words_}, seed {seed}, in the zoo"
-            lines.append(curve(here.step.values, here[column].values.round(4), name, colour, dash, width, **style))
-    shares = {"title": "share of validation problems", "range": [-0.02, 1.03]}
-    panel = Panel(lines, x=_STEPS, y="validation loss (nats a character)" if result.by_loss else shares)
-    note = "Grey: the other seeds" if result.table.sizes["seed"] > 1 else ""
-    return compose([panel], result.sentence(), result.provenance, note=note, width=900, height=520)
-
-
-@drawing(GrokkingComparison)
-def grokking_comparison(result: GrokkingComparison) -> go.Figure:
-    """A panel a model: exact match on uniform validation problems over steps; seeds that grok bold, the rest grey."""
-    panels = []
-    for name, curves in result.curves.items():
-        first, rate, lines = result.first_steps(name), result.rate(name), []
-        for seed in sorted(curves.seed.values.tolist(), key=lambda seed: seed in first):
-            values = curves.sel(seed=seed).values
-            keep = ~np.isnan(values)
-            colour, width, opacity = (theme.VERMILION, 2, 0.9) if seed in first else (theme.GREY, 0.8, 0.35)
-            style: dict[str, Any] = {"opacity": opacity} | hover(f"seed {seed}, step {{x:,}}: {{y:.4f}}")
-            x, y = curves.step.values[keep], values[keep].round(4)
-            lines.append(curve(x, y, None, colour, width=width, **style))
-        axis = {"range": [-0.02, 1.03], "title": "" if panels else "exact match, uniform validation"}
-        panels.append(Panel(lines, f"{name}: {rate.correct} of {rate.n} seeds", _STEPS, axis))
-    note = "Red: seeds that were once perfect. Grey: the others"
-    return compose(
-        panels, result.sentence(), result.provenance, note=note, columns=len(panels), height=520, shared="y",
-        gaps=(36, 0),
-    )  # fmt: skip
 
 
 @drawing(TrainingDynamics)

@@ -20,105 +20,23 @@ its problems were tried, else sampled, with a Clopper-Pearson interval for its o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.problems import resolve_task
-from interp.core.results import Provenance, Result, Rung
-from interp.core.sites import model_name
-from models.errors import UserError, unknown_name
-from models.evaluation import Failure, Rate, score
+from interp.core.results import Provenance, Rung
+from interp.probes.score import score
+from interp.probes.scored import Scores
+from models.errors import UserError
 from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 
 SHARE = 10  # a suite of several cases gives each this part of ``n``
-
-
-@dataclass(frozen=True)
-class StressCase:
-    """One set of problems: which suite, which case of it, how many were right, and the first few that were not."""
-
-    suite: str
-    case: str
-    rate: Rate
-    rung: Rung
-    failures: tuple[Failure, ...]
-
-    @property
-    def errors(self) -> int:
-        return self.rate.n - self.rate.correct
-
-    @property
-    def low(self) -> float:
-        """Lower end of the error rate's 95% interval; the rate itself where every problem was tried."""
-        return 1 - self.rate.interval[1] if self.rung == "sampled" else self.errors / self.rate.n
-
-    @property
-    def high(self) -> float:
-        """Upper end."""
-        return 1 - self.rate.interval[0] if self.rung == "sampled" else self.errors / self.rate.n
-
-
-@dataclass(frozen=True, eq=False)
-class StressSuites(Result):
-    """The score of every case of every suite."""
-
-    model: str
-    cases: tuple[StressCase, ...]
-    provenance: Provenance
-
-    def suite(self, name: str) -> list[StressCase]:
-        """The cases of one suite. Raises UserError for an unknown name."""
-        names = list(dict.fromkeys(case.suite for case in self.cases))
-        if name not in names:
-            raise unknown_name("suite", name, names)
-        return [case for case in self.cases if case.suite == name]
-
-    @property
-    def errors(self) -> int:
-        return sum(case.errors for case in self.cases)
-
-    def sentence(self) -> str:
-        tried = sum(case.rate.n for case in self.cases)
-        if not self.errors:
-            return f"{self.model} answers all {tried:,} stress problems, in {len(self.cases)} cases."
-        worst = max(self.cases, key=lambda case: case.errors / case.rate.n)
-        interval = f", 95% interval {worst.low:.2%}-{worst.high:.2%}" if worst.rung == "sampled" else ", all there are"
-        uniform = self.suite("uniform")[0]
-        return (
-            f"{self.model} makes {uniform.errors:,} errors on {uniform.rate.n:,} uniform pairs and {self.errors:,} on "
-            f"all {tried:,} stress problems; it is worst on {worst.suite}, {worst.case}: {worst.errors:,} of "
-            f"{worst.rate.n:,} wrong ({worst.errors / worst.rate.n:.2%}{interval})."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per case: n, errors, error rate with 95% interval, rung, and one wrong problem if there is any."""
-        rows = []
-        for case in self.cases:
-            example = ""
-            if case.failures:
-                a, b = case.failures[0].problem
-                example = f"{a} + {b} = {case.failures[0].predicted}"
-            rows.append(
-                {
-                    "suite": case.suite,
-                    "case": case.case,
-                    "n": case.rate.n,
-                    "errors": case.errors,
-                    "error_rate": case.errors / case.rate.n,
-                    "low": case.low,
-                    "high": case.high,
-                    "rung": case.rung,
-                    "wrong_example": example,
-                }
-            )
-        return pd.DataFrame(rows)
 
 
 def edge_numbers() -> list[int]:
@@ -171,8 +89,8 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
 
 
 @probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
-def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> StressSuites:
-    """Score a ten-digit adder on every suite.
+def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> Scores:
+    """Score a ten-digit adder on every suite: strata are cases, "suite: case", with the coordinates suite and rung.
 
     Args:
         model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
@@ -186,10 +104,11 @@ def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_0
     task = resolve_task(model, task)
     if not isinstance(task, FixedWidthAddition):
         raise UserError(f"The stress suites are pairs of ten-digit numbers; {task.name!r} is another task.")
-    cases = []
-    for suite, case, rung, problems in suites(n, seed):
-        result = score(model, problems, task=task)
-        cases.append(StressCase(suite, case, Rate(result.n, result.correct), rung, result.failures))
-    name = model_name(model)
-    total = sum(case.rate.n for case in cases)
-    return StressSuites(name, tuple(cases), Provenance(total, seed, "problems in all suites; rungs by case"))
+    drawn = suites(n, seed)
+    labels = [f"{suite}: {case}" for suite, case, _, problems in drawn for _ in range(len(problems))]
+    found = score(model, task=task, problems=torch.cat([problems for *_, problems in drawn]), by={"case": labels})
+    table = found.table.assign_coords(
+        suite=("case", [suite for suite, *_ in drawn]), rung=("case", [rung for _, _, rung, _ in drawn])
+    )
+    provenance = Provenance(len(labels), seed, "problems in all suites; rungs by case")
+    return replace(found, table=table, provenance=provenance, series="suite")

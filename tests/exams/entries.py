@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-import interp
 from models.checkpoint import format_weights, sha256
 from models.zoo import ZOO, read_entry
 
 ENTRY = "microadder-57"
 
 
-def ask_curves(made_up: tuple[Sequence[Sequence[float]], Sequence[int | None]]) -> Any:
+def ask_curves(question: Callable[[str], Any], made_up: tuple[Sequence[Sequence[float]], Sequence[int | None]]) -> Any:
     """The curves of an entry with this validation accuracy [seed, evaluation], a thousand steps apart, and these right
     answers of the seeds on a test set of 100. What else the entry says of the seeds is that each is perfect."""
     accuracy, on_test = made_up
@@ -39,4 +38,4 @@ def ask_curves(made_up: tuple[Sequence[Sequence[float]], Sequence[int | None]]) 
         for name, content in files.items():
             (entry / name).write_bytes(content)
         (entry / "config.json").write_text(json.dumps(config))
-        return interp.grokking_curves(str(entry))
+        return question(str(entry))

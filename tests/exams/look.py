@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import interp
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
-from interp.probes.dynamics import GrokkingCurves, Reading, compute_training_dynamics
+from interp.probes.curves import Curves
+from interp.probes.dynamics import Reading, compute_training_dynamics
 from interp.probes.written_number import WrittenNumber
-from tests.exams.entries import ask_curves
+from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
 from tests.exams.subjects import (
     SHUFFLED,
@@ -173,10 +175,7 @@ register_exam(
     Exam(
         "accuracy_by_chain",
         lambda model: interp.accuracy_by_chain(model, n_per_length=30),
-        lambda found: (
-            found.to_dataframe().query("problems == 'stratified'").correct.sum()
-            / found.to_dataframe().query("problems == 'stratified'").n.sum()
-        ),
+        lambda found: found.rate(problems="stratified").accuracy,
         presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
@@ -187,9 +186,22 @@ register_exam(
 
 register_exam(
     Exam(
+        "score",
+        lambda model: interp.score(model, n=50, by="target"),
+        lambda found: found.accuracy.values[1:10].tolist(),
+        presence=Case(trained, [1.0] * 9),
+        absence=Case(lambda: without("out_A"), lambda got: max(got) < 0.5),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0] * 9),
+        untrained=Case(untrained, lambda got: max(got) < 0.5),
+    )
+)
+
+
+register_exam(
+    Exam(
         "stress_suites",
         lambda model: interp.stress_suites(model, n=20),
-        lambda found: 1 - float(found.to_dataframe().errors.sum() / found.to_dataframe().n.sum()),
+        lambda found: found.rate().accuracy,
         presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.2),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
@@ -216,22 +228,23 @@ register_exam(
 )
 
 
-def _grokked(found: GrokkingCurves) -> tuple[int, dict[int, int]]:
+def _grokked(found: Curves) -> tuple[int, dict[int, int]]:
     """Seeds that answer the whole test set, and the first step of each at which it was perfect on validation."""
-    return found.grokked, found.first_perfect
+    return found.grokked(ENTRY).correct, found.onset(ENTRY)
 
 
-register_exam(
-    Exam(
-        "grokking_curves",
-        ask_curves,
-        _grokked,
-        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
-        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
-        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
-        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+for _question in ("learning_curves", "grokking_curves"):
+    register_exam(
+        Exam(
+            _question,
+            partial(ask_curves, getattr(interp, _question)),
+            _grokked,
+            presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+            absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+            inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+            untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+        )
     )
-)
 register_exam(
     Exam(
         "explore",

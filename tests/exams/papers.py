@@ -9,12 +9,10 @@ import interp
 from interp.papers.position_coupling.attention import NeededAttention
 from interp.papers.position_coupling.causal import PatternSubstitution
 from interp.papers.position_coupling.comparison import CoupledComparison
-from interp.papers.position_coupling.errors import FirstErrors
 from interp.papers.position_coupling.growth import AttendedGrowth
 from interp.papers.position_coupling.named_stream import NamedStream
 from interp.probes.head_writes import HeadWrites
-from interp.probes.heatmaps.grid import ExactMatchGrid
-from interp.probes.heatmaps.offset_sweeps import OffsetSweep
+from interp.probes.scored import Scores
 from tests.exams.coupled_subjects import (
     NAMED,
     PATTERN,
@@ -129,11 +127,12 @@ register_exam(
 )
 
 
-def _first(found: FirstErrors) -> tuple[int, int, bool, dict[Any, int]]:
+def _first(found: Scores) -> tuple[int, int, bool, dict[Any, int]]:
     """Wrong problems, first errors at boundaries, whether these are too many for chance, and where they are."""
     places = found.table["first"].fillna(0).stack(cell=("step", "place"))
     where = {cell: int(count) for cell, count in zip(places.cell.values, places.values, strict=True) if count}
-    return found.wrong_problems, found.boundary_errors, found.p_boundary < 1e-6, where
+    about = found.about
+    return about["wrong_problems"], about["boundary_errors"], about["p_boundary"] < 1e-6, where
 
 
 register_exam(
@@ -213,7 +212,7 @@ register_exam(
 # ---- what is right, by size and by position ids
 
 
-def _by_size(found: ExactMatchGrid) -> list[list[float]]:
+def _by_size(found: Scores) -> list[list[float]]:
     """Exact match by digits (1 and 2) and operands (2 and 3)."""
     return found.accuracy.values.tolist()
 
@@ -231,10 +230,10 @@ register_exam(
 )
 
 
-def _right_starts(found: OffsetSweep) -> tuple[list[int], float]:
+def _right_starts(found: Scores) -> tuple[list[int], float]:
     """The first ids of level 1 from which all are right, if level 1 alone is moved; and the share at random ones."""
-    rows = found.table.query("moved == 'level 1' and correct == n")
-    return rows.start.tolist(), found.random.accuracy
+    rows = found.to_dataframe().query("moved == 'level 1' and correct == n")
+    return rows.start.tolist(), found.rate(moved="random offsets").accuracy
 
 
 def _no_ids(ids: slice) -> Any:
@@ -257,7 +256,7 @@ register_exam(
     Exam(
         "greedy_agreement",
         lambda model: interp.greedy_agreement(model, [(2, 2)], n=4),
-        lambda found: (found.disagreements, int(found.table.correct.sum()), int(found.table.answer_forced.sum())),
+        lambda found: (found.wrong, int(found.table.greedy.sum()), int(found.table.answer_forced.sum())),
         presence=Case(lambda: peeks(1), (4, 0, 4)),
         absence=Case(built, (0, 4, 4)),
         inversion=Case(lambda: peeks(-1), (4, 4, 0)),

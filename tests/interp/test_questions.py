@@ -139,7 +139,7 @@ def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
 
 
 def test_a_question_keeps_its_name_text_and_signature():
-    from interp.probes.accuracy import accuracy_by_chain as unchecked
+    from interp.probes.score import accuracy_by_chain as unchecked
 
     assert interp.accuracy_by_chain is not unchecked
     assert interp.accuracy_by_chain.__doc__ == unchecked.__doc__

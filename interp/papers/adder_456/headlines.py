@@ -48,13 +48,13 @@ def errors(store: Store, model: str) -> Ours:
 
 def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
     """The step at which each seed that is perfect at some step first has this share right, earliest first."""
-    from interp.probes.grokking import curve_of_entry
+    from interp.probes.curves import learning_curves
 
-    curve = curve_of_entry(store.folder(model))
-    rows = curve.values[(curve == 1.0).any("step").values]
-    if not len(rows):
+    curves = learning_curves(store.folder(model), what="uniform")
+    perfect = curves.onset(model)
+    if not perfect:
         raise NotStored(f"No stored seed of {model} was ever perfect.")
-    return sorted(int(curve.step.values[(row >= reached).argmax()]) for row in rows)
+    return sorted(step for seed, step in curves.onset(model, reached).items() if seed in perfect)
 
 
 def _over(steps: list[int], what: str) -> Ours:

@@ -7,19 +7,21 @@ or from runs in ``OUT/adder-456/runs``, which it trains if it must and may (``--
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
-import xarray as xr
 
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Page, Section, records
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, study
-from interp.probes.grokking import GrokkingComparison, curve_of_entry, curve_of_run
-from interp.probes.stress import StressSuites, stress_suites
+from interp.probes.curves import Curves, learning_curves
+from interp.probes.scored import Scores
+from interp.probes.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
@@ -114,13 +116,13 @@ def table3(settings: Settings) -> Page:
     return Page("Errors on the ten test sets", [section], {"errors": found})
 
 
-def figure_1(settings: Settings) -> GrokkingComparison:
+def figure_1(settings: Settings) -> Curves:
     """The curves of Figure 1, from the zoo, from runs under ``out``, or trained now with ``--yes``.
 
     Raises:
         UserError: nothing is stored and training was not asked for.
     """
-    curves: dict[str, xr.DataArray] = {}
+    sources: list[str | Path] = []
     for name, seeds in FIGURE_1.items():
         folder = settings.out / PAPER / "runs" / name
         if folder.exists() or (settings.yes and name not in models.zoo_names()):
@@ -129,14 +131,20 @@ def figure_1(settings: Settings) -> GrokkingComparison:
                 train(
                     name, folder, n, device=settings.device, progress=settings.progress, minutes=settings.minutes_left()
                 )
-            curves[name] = curve_of_run(folder)
+            sources.append(folder)
         elif name in models.zoo_names():
-            curves[name] = curve_of_entry(name)
+            sources.append(name)
         else:
             settings.say(f"No runs of {name} are stored; --yes trains {seeds} seeds (an hour or more on one core).")
-    if not curves:
+    if not sources:
         raise UserError("No training runs of the family are stored; --yes trains them.")
-    return GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+    return on_uniform(sources)
+
+
+def on_uniform(sources: Sequence[str | Path]) -> Curves:
+    """Curves of exact match on the uniform validation problems alone."""
+    found = learning_curves(sources, what="uniform")
+    return replace(found, provenance=Provenance(5_000, 0, "uniform problems a validation"), chosen={})
 
 
 @study("adder-456:fig1", "Grokking curves and the share of seeds that grok")
@@ -149,14 +157,14 @@ def fig1(settings: Settings) -> Page:
         f"interval {_interval(Rate(n, grokked))}), and one seed each of 582 and 512, chosen because they did.\n\n"
         + result.sentence()
     )
-    sections = [Section("Figure 1", text, (result.to_dataframe(),), (result.figure(),))]
+    sections = [Section("Figure 1", text, (result.summary(),), (result.figure(),))]
     data = {
         name: {
             "step": curve.step.values.tolist(),
             "seed": curve.seed.values.tolist(),
             "uniform": [[None if x != x else round(x, 4) for x in row] for row in curve.values.tolist()],
         }
-        for name, curve in result.curves.items()
+        for name, curve in ((name, result.of(name)) for name in result.models)
     }
     return Page("Grokking of the 456-parameter family", sections, data)
 
@@ -182,7 +190,7 @@ def stress(settings: Settings) -> Page:
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
     for result in found.values():
         settings.say(result.sentence())
-    drawn = [name for name, result in found.items() if result.errors] or list(found)[:1]
+    drawn = [name for name, result in found.items() if result.wrong] or list(found)[:1]
     sections = [
         Section("Errors of every model", STRESS, (suite_table(found),)),
         *(Section(name, "", (), (found[name].figure(),)) for name in drawn),
@@ -196,31 +204,26 @@ EVERY_CASE = """Wrong answers by case. The bound is of the error rate where noth
 than that with 95% confidence, on problems drawn like these. A case that was tried as a whole needs none."""
 
 
-def suite_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
+def suite_table(found: Mapping[str, Scores]) -> pd.DataFrame:
     """Wrong answers by suite, a column a model; the suites' cases are summed."""
-    rows = []
-    for suite in dict.fromkeys(case.suite for case in next(iter(found.values())).cases):
-        cases = {name: result.suite(suite) for name, result in found.items()}
-        first = next(iter(cases.values()))
-        counts = {name: sum(case.errors for case in own) for name, own in cases.items()}
-        rung = " and ".join(dict.fromkeys(case.rung for case in first))
-        rows.append({"suite": suite, "problems": sum(case.rate.n for case in first), "rung": rung} | counts)
-    total = {name: result.errors for name, result in found.items()}
-    rows.append({"suite": "all", "problems": sum(row["problems"] for row in rows), "rung": ""} | total)
-    return pd.DataFrame(rows)
-
-
-def case_table(found: Mapping[str, StressSuites]) -> pd.DataFrame:
-    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
-    rows = []
-    for cases in zip(*(result.cases for result in found.values()), strict=True):
-        case = cases[0]
-        bound = f"{case.rate.error_bound:.1e}" if case.rung == "sampled" else ""
-        row: dict[str, Any] = {"case": f"{case.suite}: {case.case}", "problems": case.rate.n, "rung": case.rung}
-        row |= {name: own.errors for name, own in zip(found, cases, strict=True)}
-        rows.append(row | {"bound if none is wrong": bound})
-    table = pd.DataFrame(rows)
+    first = next(iter(found.values())).to_dataframe().groupby("suite", sort=False)
+    table = pd.DataFrame({"problems": first.n.sum(), "rung": first.rung.unique().map(" and ".join)})
     for name, result in found.items():
-        if result.errors:
-            table[f"{name}: a wrong one"] = result.to_dataframe().wrong_example
+        cases = result.to_dataframe().groupby("suite", sort=False)
+        table[name] = cases.n.sum() - cases.correct.sum()
+    table.loc["all"] = [table.problems.sum(), "", *(result.wrong for result in found.values())]
+    return table.reset_index()
+
+
+def case_table(found: Mapping[str, Scores]) -> pd.DataFrame:
+    """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
+    cases = {name: result.to_dataframe() for name, result in found.items()}
+    table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
+    for name, own in cases.items():
+        table[name] = own.n - own.correct
+    bounds = [f"{Rate(n, n).error_bound:.1e}" for n in table.problems]
+    table["bound if none is wrong"] = np.where(table.rung == "sampled", bounds, "")
+    for name, result in found.items():
+        if result.wrong:
+            table[f"{name}: a wrong one"] = cases[name].wrong_example
     return table

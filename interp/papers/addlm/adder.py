@@ -16,7 +16,7 @@ from interp.core.sections import Page, Section
 from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time
-from interp.probes.accuracy import accuracy_by_chain
+from interp.probes.score import accuracy_by_chain
 from models.addlm_adder import ADDERS
 from models.evaluation import Rate, score
 from models.tasks.two_digit import TwoDigitAddition, all_problems
@@ -55,9 +55,9 @@ def measure(model: ArithmeticTransformer) -> Iterator[dict[str, Any]]:
         yield _row("the 500 pairs never trained on", "exhaustive", score(model))
         return
     found = accuracy_by_chain(model, n_per_length=PER_CHAIN, seed=0)
-    yield _row("AdderBoard", "sampled", found.test)
-    for length, rate in found.stratified.by_chain_length.items():
-        yield _row(f"carry chain {length}", "sampled", rate)
+    yield _row("AdderBoard", "sampled", found.rate(problems=found.table.problems.values[1]))
+    for length in found.table.chain_length.values.tolist():
+        yield _row(f"carry chain {length}", "sampled", found.rate(problems="stratified", chain_length=length))
 
 
 def _row(problems: str, rung: str, rate: Rate) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 
 from interp.core.stored_data import DATA
 from interp.papers.headlines.rules import Ours, share
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 from models import zoo
 from models.errors import UserError
 

@@ -248,10 +248,10 @@ def first_perfect(store: Store) -> Ours:
 
 def _chosen_curve(store: Store) -> tuple[np.ndarray, np.ndarray, Ours]:
     """Steps, exact match, and what they rest on."""
-    from interp.probes.dynamics import grokking_curves
+    from interp.probes.curves import grokking_curves
 
     curves = grokking_curves(store.folder(MODEL))
-    exact = curves.table.exact.sel(seed=curves.chosen).dropna("step")
+    exact = curves.of(MODEL).sel(seed=curves.chosen[MODEL]).dropna("step")
     return exact.step.values, exact.values, counted(1, f"the seed of {MODEL} that grokked")
 
 

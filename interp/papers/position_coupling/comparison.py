@@ -24,7 +24,7 @@ compared where digits are predicted (:func:`interp.papers.position_coupling.erro
 wrong). Every constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the
 construction keeps 1/3 or more there, trained heads need not (``bos`` is kept beside). What a head writes lies in
 another basis, and norms behind the attention rescale it by all heads' sum: only the shape of what it writes over the
-ten digits can be laid beside (:mod:`interp.papers.position_coupling.writes`). Sampled, ids from 1.
+ten digits can be laid beside (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
 """
 
 from __future__ import annotations

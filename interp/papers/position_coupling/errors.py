@@ -5,7 +5,7 @@ EOS)
 
     first     problems whose first wrong token it is, of all problems (greedy decoding fails at the same token)
     wrong     problems in which it is wrong, given the right tokens before
-    reached   problems right up to it;  hazard = first / reached
+    n         problems right up to it; the hazard first / n is what its accuracy lacks
 
 with Clopper-Pearson intervals. Boundaries are counted apart, against the share of targets that are boundaries: the
 control for "errors sit at the boundaries", with an exact binomial p-value over problems with an error (one first error
@@ -17,7 +17,8 @@ is one that decoding would never see in this context.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,61 +28,16 @@ from jaxtyping import Int
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
+from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
 from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
+from interp.probes.scored import Scores
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks.multi_addition import MultiOperandAddition
 
 BOUNDARY = "boundary"
-
-
-@dataclass(frozen=True, eq=False)
-class FirstErrors(Result):
-    """First errors by place. ``table`` is a Dataset over (step, place), places "0" ... and "boundary": ``first``,
-    ``reached``, ``hazard`` with ``low``, ``high``, and ``wrong``. ``labels`` names the targets.
-
-    ``confusions`` over (expected, predicted): tokens "digit", ">", "$", other, at first errors. ``wrong_problems``:
-    problems with an error. ``boundary_share``: share of first errors at boundaries with interval, and of targets.
-    """
-
-    table: xr.Dataset
-    confusions: xr.DataArray
-    wrong_problems: int
-    boundary_errors: int
-    boundary_targets: float
-    p_boundary: float
-    shape: tuple[int, int]
-    provenance: Provenance
-
-    @property
-    def n(self) -> int:
-        return self.provenance.n
-
-    def sentence(self) -> str:
-        right = self.n - self.wrong_problems
-        low, high = clopper_pearson(right, self.n)
-        text = f"{right:,} of {self.n:,} responses right ({right / self.n:.3f} [{low:.3f}, {high:.3f}])"
-        if not self.wrong_problems:
-            return f"{text}; no first error to place."
-        share = self.boundary_errors / self.wrong_problems
-        low, high = clopper_pearson(self.boundary_errors, self.wrong_problems)
-        worst = self.table.hazard.fillna(-1).stack(cell=("step", "place"))
-        step, place = worst.cell.values[int(worst.values.argmax())]
-        cell = self.table.sel(step=step, place=place)
-        where = f"the boundary behind b{step}" if place == BOUNDARY else f"digit {place} of b{step}"
-        return (
-            f"{text}; {self.boundary_errors:,} of {self.wrong_problems:,} first errors sit at a boundary ({share:.3f} "
-            f"[{low:.3f}, {high:.3f}], where {self.boundary_targets:.3f} of the targets are, "
-            f"p = {self.p_boundary:.1e}); "
-            f"most hazardous is {where}: {int(cell['first']):,} of {int(cell.reached):,} that get there "
-            f"({float(cell.hazard):.3f} [{float(cell.low):.3f}, {float(cell.high):.3f}])."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row a running sum and place."""
-        return self.table.to_dataframe().reset_index().assign(n=self.n)
 
 
 def compute_first_errors(
@@ -91,8 +47,14 @@ def compute_first_errors(
     vocabulary: str,
     shape: tuple[int, int],
     provenance: Provenance,
-) -> FirstErrors:
+    name: str = "",
+) -> Scores:
     """Errors by place from predicted and right tokens.
+
+    Over (step, place), places "0" ... and "boundary": ``n`` problems right up to there, ``correct`` ones there as well,
+    ``first`` errors, and ``wrong`` tokens in all. ``about``: ``wrong_problems``, those with an error;
+    ``boundary_errors`` of them, ``boundary_targets``, the share of targets that are boundaries, and ``p_boundary``;
+    ``confusions`` over (expected, predicted): tokens "digit", ">", "$", other, at first errors.
 
     Args:
         predicted, expected: tokens of every target; -1 where nothing was predicted.
@@ -109,38 +71,39 @@ def compute_first_errors(
     if not len(predicted) or predicted.shape != expected.shape or predicted.shape[1] != len(keys.step):
         raise UserError(f"Predictions of {predicted.shape} do not fit {len(keys.step)} targets of some problems.")
     wrong = predicted != expected
-    failed = wrong.any(1)
-    first = wrong.argmax(1)
-    n = len(wrong)
+    failed, first, n = wrong.any(1), wrong.argmax(1), len(wrong)
     at_first = np.bincount(first[failed], minlength=wrong.shape[1])
     reached = n - np.concatenate(([0], np.cumsum(at_first)[:-1]))
-    steps = sorted(set(keys.step.tolist()))
-    places = [*map(str, sorted(set(keys.column.tolist()) - {-1})), BOUNDARY]
-    names = ("first", "reached", "hazard", "low", "high", "wrong")
-    data = {name: np.full((len(steps), len(places)), np.nan) for name in names}
-    for target, (step, column) in enumerate(zip(keys.step.tolist(), keys.column.tolist(), strict=True)):
-        cell = steps.index(step), places.index(BOUNDARY if column < 0 else str(column))
-        count, base = int(at_first[target]), int(reached[target])
-        low, high = clopper_pearson(count, base)
-        hazard = count / base if base else np.nan
-        for name, value in zip(names, (count, base, hazard, low, high, int(wrong[:, target].sum())), strict=True):
-            data[name][cell] = value
-    boundary = keys.column < 0
-    errors, share = int(at_first[boundary].sum()), float(boundary.mean())
-    total = int(failed.sum())
-    rows = np.flatnonzero(failed)
-    return FirstErrors(
-        table=xr.Dataset(
-            {name: (("step", "place"), values) for name, values in data.items()},
-            coords={"step": steps, "place": places},
-        ),
-        confusions=_confusions(expected[rows, first[rows]], predicted[rows, first[rows]], vocabulary),
-        wrong_problems=total,
-        boundary_errors=errors,
-        boundary_targets=share,
-        p_boundary=float(binomtest(errors, total, share, alternative="greater").pvalue) if total else 1.0,
-        shape=shape,
-        provenance=provenance,
+    boundary, total = keys.column < 0, int(failed.sum())
+    places = [BOUNDARY if column < 0 else str(column) for column in keys.column.tolist()]
+    columns = {"n": reached, "correct": reached - at_first, "first": at_first, "wrong": wrong.sum(0)}
+    frame = pd.DataFrame({"step": keys.step, "place": places} | columns).set_index(["step", "place"])
+    order = [*sorted(set(places) - {BOUNDARY}, key=int), BOUNDARY]
+    table = frame.to_xarray().sel(place=order).fillna({"n": -1, "correct": 0, "first": 0, "wrong": 0}).astype(int)
+    errors, share, rows = int(at_first[boundary].sum()), float(boundary.mean()), np.flatnonzero(failed)
+    about = {
+        "wrong_problems": total,
+        "boundary_errors": errors,
+        "boundary_targets": share,
+        "p_boundary": float(binomtest(errors, total, share, alternative="greater").pvalue) if total else 1.0,
+        "confusions": _confusions(expected[rows, first[rows]], predicted[rows, first[rows]], vocabulary),
+    }
+    operands, digits = shape
+    said = f"{operands} numbers of {digits} digits: {_said(n, about)}"
+    found = Scores(name, table, provenance, counted="right where all before is right", about=about)
+    return replace(found, said=f"{said}{found.worst()}.")
+
+
+def _said(n: int, about: Mapping[str, Any]) -> str:
+    right, wrong, errors = n - about["wrong_problems"], about["wrong_problems"], about["boundary_errors"]
+    low, high = clopper_pearson(right, n)
+    text = f"{right:,} of {n:,} responses right ({right / n:.3f} [{low:.3f}, {high:.3f}]); "
+    if not wrong:
+        return f"{text}there is no first error to place; "
+    low, high = clopper_pearson(errors, wrong)
+    return (
+        f"{text}{errors:,} of {wrong:,} first errors sit at a boundary ({errors / wrong:.3f} [{low:.3f}, {high:.3f}], "
+        f"where {about['boundary_targets']:.3f} of the targets are, p = {about['p_boundary']:.1e}); "
     )
 
 
@@ -164,7 +127,7 @@ def _confusions(
 @probe("Where does the response go wrong first?", needs=[task_of(MultiOperandAddition)])
 def first_errors(
     model: HookedModel, *, task: Any = None, problems: Any = None, n: int = 1_000, seed: int = 0
-) -> FirstErrors:
+) -> Scores:
     """Where a model of multi-operand addition goes wrong first; see the module.
 
     Args:
@@ -180,4 +143,6 @@ def first_errors(
     batch = max(1, 2**24 // (model.cfg.n_heads * sample.tokens.shape[1] ** 2))
     predicted = predict(model, sample.problems, batch_size=batch, task=task).cpu().numpy()
     expected = task.targets(sample.problems).numpy()
-    return compute_first_errors(predicted, expected, keys, task.vocabulary, task.shape, sample.provenance)
+    return compute_first_errors(
+        predicted, expected, keys, task.vocabulary, task.shape, sample.provenance, model_name(model)
+    )

@@ -17,7 +17,7 @@ from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.papers.headlines.rules import Ours, counted, several, share
 from interp.papers.headlines.store import NotStored, Store, pick
-from interp.probes.heatmaps.panels import GridPanel
+from interp.probes.scored import GridPanel
 from models.hand_built.coupled_addition import NAME, HandBuiltOptions
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -46,9 +46,9 @@ def _panel(store: Store, grids: str, label: str) -> GridPanel:
 def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
     """Whole responses right at one size of a stored grid."""
     (grid,) = _panel(store, grids, panel).grids
-    rate = grid.cell(**size)
+    rate = grid.rate(**size)
     of = ", ".join(f"{value} {axis.replace('_', ' ')}" for axis, value in size.items())
-    return share(rate.correct, rate.n, f"problems of {of}", "sampled", grid.seed, grid.model)
+    return share(rate.correct, rate.n, f"problems of {of}", "sampled", grid.about["seed"], grid.model)
 
 
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
@@ -80,7 +80,7 @@ def parity(store: Store, panel: str, bits: int) -> Ours:
     (grid,) = _panel(store, "position-coupling-fig3-small", panel).grids
     cell = grid.table.sel(bits=bits)
     forced, greedy, n = int(cell["answer_forced"]), int(cell["answer"]), int(cell.n)
-    ours = share(greedy, n, f"problems of {bits} bits, decoded greedily", "sampled", grid.seed, grid.model)
+    ours = share(greedy, n, f"problems of {bits} bits, decoded greedily", "sampled", grid.about["seed"], grid.model)
     return replace(ours, remark="" if forced == greedy else f"given the true scratchpad {forced} of {n}")
 
 

@@ -25,8 +25,8 @@ from interp.papers.position_coupling.cost import duration, training_seconds
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, SeedRun
 from interp.probes.heatmaps.cells import Offsets
-from interp.probes.heatmaps.grid import PAPER_GRID, ExactMatchGrid, exact_match_grid, rectangle
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
+from interp.probes.scored import GridPanel, GridPanels, Scores
 from models.errors import UserError, unknown_name
 from models.position_coupling import Variant
 from models.position_coupling_figures import FIGURES
@@ -103,7 +103,7 @@ class Source:
         run.train_to(steps, self.settings.device, left)
         return run.model_at(steps)
 
-    def grid(self, largest: tuple[int, ...]) -> ExactMatchGrid:
+    def grid(self, largest: tuple[int, ...]) -> Scores:
         """The evaluated grid. Raises OutOfTime; cells are stored as they come, so that nothing is lost."""
         settings = self.settings
         model = self.model().to(resolve_device(settings.device))

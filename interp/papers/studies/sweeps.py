@@ -22,8 +22,8 @@ from interp.core.sections import Page, Section
 from interp.figures.seed_sweeps import seeds_by_variant
 from interp.papers.studies import Settings, shows
 from interp.papers.studies.tables import show_tables
+from interp.probes.curves import read_curves
 from interp.probes.seed_sweeps import CURVE_POINTS, SeedSweep, SweepComparison, compare, table
-from models.checkpoint import parse_weights
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -132,14 +132,14 @@ def read_arm(folder: Path, arm: Arm) -> SeedSweep:
         on_test.append(rate.correct if rate else None)
         if rate and rate.correct == rate.n:
             weights[str(seed["seed"])] = tuple(theta.tolist())
-    lines = [line for line in RunFolder(folder).metrics() if line["step"] <= step]
-    exact, token = (np.array([line[key] for line in lines]).T for key in ("exact", "token"))
+    lines = read_curves(folder).table.isel(model=0).sel(step=slice(None, step))
+    exact, token = lines.exact.values, lines.token.values
     planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
-    kept = np.unique(np.linspace(0, len(lines) - 1, min(CURVE_POINTS, len(lines))).round().astype(int))
+    kept = np.unique(np.linspace(0, exact.shape[1] - 1, min(CURVE_POINTS, exact.shape[1])).round().astype(int))
     return replace(
         _sweep(arm.label, model, step, planned, seeds, exact, token, on_test),
         weights=weights,
-        curve_steps=tuple(lines[i]["step"] for i in kept),
+        curve_steps=tuple(lines.step.values[kept].tolist()),
         curves=tuple(tuple(round(float(x), 4) for x in np.nan_to_num(row[kept])) for row in exact),
         made_with=made_with(),
     )
@@ -173,10 +173,9 @@ def _sweep(
 
 def read_entry_sweep(name: str, label: str) -> SeedSweep:
     """The seeds behind a zoo entry, from the curves stored in it."""
-    curves, _ = parse_weights(entry_file(name, "curves.safetensors"), f"curves of {name}")
     rows = json.loads(entry_file(name, "seeds.json"))
-    exact, token = (curves[key].float().numpy() for key in ("exact", "token"))
-    step = int(curves["step"][-1])
+    curves = read_curves(name).table.sel(model=name)
+    exact, token, step = curves.exact.values, curves.token.values, int(curves.step[-1])
     return _sweep(label, build(name), step, step, rows, exact, token, [row["exact_on_test"] for row in rows])
 
 

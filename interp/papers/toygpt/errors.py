@@ -19,10 +19,9 @@ like them. Source: ToyGPT, section 1 (c), which shows three wrong sums and calls
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
@@ -30,73 +29,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.papers.toygpt.problems import EVERY_PAIR, resolve_two_digit_task, teacher_forced_logits
+from interp.probes.score import tabulated
+from interp.probes.scored import Scores
 from models.errors import UserError
 from models.evaluation import Rate
 from models.tasks.two_digit import TwoDigitAddition, all_problems, held_out_problems
 
 KINDS = ("missed", "spurious", "other")
 DIGITS = ("units", "tens", "hundreds")
-UNITS_SUMS = range(19)
 KEPT_FAILURES = 12
-
-
-@dataclass(frozen=True, eq=False)
-class CarryErrors(Result):
-    """Errors of one model.
-
-    * ``test``, ``train``, ``all``: problems entirely right, of the 500 held out, the 9,500 others, and all.
-    * ``digits``: right digits of all problems, by name.
-    * ``first_wrong``: wrong problems by their first wrong digit.
-    * ``kinds``: wrong tens digits by kind. ``with_carry``: tens digits with a carry into them, of all.
-    * ``by_sum``: Dataset over ``units_sum`` 0..18: ``n``, ``wrong`` tens digits, ``missed``, ``spurious``, ``other``,
-      and of the margin ``mean``, ``lowest`` and ``low`` (5% quantile).
-    * ``failures``: the first few wrong problems as (a, b, claimed sum), digits as teacher-forced.
-    """
-
-    name: str
-    test: Rate
-    train: Rate
-    all: Rate
-    digits: dict[str, int]
-    first_wrong: dict[str, int]
-    kinds: dict[str, int]
-    with_carry: int
-    by_sum: xr.Dataset
-    failures: tuple[tuple[int, int, int], ...]
-    provenance: Provenance
-
-    @property
-    def wrong_tens(self) -> int:
-        return sum(self.kinds.values())
-
-    def sentence(self) -> str:
-        text = f"{self.name}: {self.all.correct:,} of {self.all.n:,} sums right"
-        if self.test.n:
-            low, high = self.test.interval
-            rate = f"{self.test.accuracy:.3f} [{low:.3f}, {high:.3f}]"
-            text += f", {self.test.correct} of {self.test.n} held out ({rate})"
-        wrong = self.all.n - self.all.correct
-        if not wrong:
-            return f"{text}."
-        first = ", ".join(f"{name} {count:,}" for name, count in self.first_wrong.items() if count)
-        text += f"; first wrong digit of {wrong:,}: {first}"
-        if not self.wrong_tens:
-            return f"{text}; no tens digit is wrong."
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items() if count)
-        share = (self.by_sum.wrong / self.by_sum["n"]).values
-        worst = int(np.argmax(np.nan_to_num(share)))
-        here = self.by_sum.sel(units_sum=worst)
-        return (
-            f"{text}; wrong tens digits: {kinds}; they are most frequent where the units sum to {worst} "
-            f"({int(here.wrong)} of {int(here['n'])})."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row a sum of the units digits."""
-        return self.by_sum.to_dataframe().reset_index()
 
 
 def compute_carry_errors(
@@ -105,8 +49,13 @@ def compute_carry_errors(
     held_out: Int[Tensor, "m 2"],
     name: str,
     provenance: Provenance,
-) -> CarryErrors:
+) -> Scores:
     """Errors from the teacher-forced logits of the sum's digits, units first.
+
+    Right tens digits by ``units_sum``, with the wrong ones by kind and the margin's ``mean``, ``lowest`` and ``low``
+    (5% quantile); ``about``: problems entirely right of the 500 held out (``test``), the 9,500 others (``train``) and
+    ``all``; right ``digits``; wrong problems by their ``first_wrong`` digit; wrong tens digits by ``kinds``; tens
+    digits ``with_carry`` into them; ``failures``, the first few wrong problems as (a, b, claimed sum).
 
     Raises:
         UserError: no problem, or logits of other problems.
@@ -128,19 +77,45 @@ def compute_carry_errors(
     key = problems[:, 0] * 100 + problems[:, 1]
     is_test = torch.isin(key, held_out[:, 0] * 100 + held_out[:, 1])
     first = (~right).long().argmax(1)[~exact]
-    failed = (~exact).nonzero()[:KEPT_FAILURES, 0]
-    return CarryErrors(
-        name=name,
-        test=_rate(exact, is_test),
-        train=_rate(exact, ~is_test),
-        all=Rate(len(exact), int(exact.sum())),
-        digits={digit: int(right[:, i].sum()) for i, digit in enumerate(DIGITS)},
-        first_wrong={digit: int((first == i).sum()) for i, digit in enumerate(DIGITS)},
-        kinds={kind: int(rows.sum()) for kind, rows in kinds.items()},
-        with_carry=int(carry.sum()),
-        by_sum=_by_sum(units_sum.numpy(), margin.numpy(), {"wrong": is_wrong, **kinds}),
-        failures=tuple((*problems[i].tolist(), task.decode(predicted[i : i + 1])[0]) for i in failed.tolist()),
-        provenance=provenance,
+    by_sum = tabulated(right[:, 1].numpy(), {"units_sum": units_sum.numpy()})
+    margins = pd.Series(margin.numpy()).groupby(units_sum.numpy())
+    counted = {name: pd.Series(rows.numpy()).groupby(units_sum.numpy()).sum() for name, rows in kinds.items()}
+    columns = counted | {"mean": margins.mean(), "lowest": margins.min(), "low": margins.quantile(0.05)}
+    about = {
+        "test": Rate(int(is_test.sum()), int(exact[is_test].sum())),
+        "train": Rate(int((~is_test).sum()), int(exact[~is_test].sum())),
+        "all": Rate(len(exact), int(exact.sum())),
+        "digits": {digit: int(right[:, i].sum()) for i, digit in enumerate(DIGITS)},
+        "first_wrong": {digit: int((first == i).sum()) for i, digit in enumerate(DIGITS)},
+        "kinds": {kind: int(rows.sum()) for kind, rows in kinds.items()},
+        "with_carry": int(carry.sum()),
+        "failures": tuple(
+            (*problems[i].tolist(), task.decode(predicted[i : i + 1])[0])
+            for i in (~exact).nonzero()[:KEPT_FAILURES, 0].tolist()
+        ),
+    }
+    table = by_sum.assign({name: ("units_sum", each.to_numpy()) for name, each in columns.items()})
+    table = table.assign_coords(rung=provenance.rung)
+    return Scores(name, table, provenance, said=_said(name, table, about), about=about)
+
+
+def _said(name: str, table: xr.Dataset, about: Mapping[str, Any]) -> str:
+    every, test = about["all"], about["test"]
+    text = f"{name}: {every.correct:,} of {every.n:,} sums right"
+    if test.n:
+        low, high = test.interval
+        text += f", {test.correct} of {test.n} held out ({test.accuracy:.3f} [{low:.3f}, {high:.3f}])"
+    if every.correct == every.n:
+        return f"{text}."
+    first = ", ".join(f"{digit} {count:,}" for digit, count in about["first_wrong"].items() if count)
+    text += f"; first wrong digit of {every.n - every.correct:,}: {first}"
+    if not sum(about["kinds"].values()):
+        return f"{text}; no tens digit is wrong."
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in about["kinds"].items() if count)
+    worst = table.isel(units_sum=int((table.correct / table.n).values.argmin()))
+    return (
+        f"{text}; wrong tens digits: {kinds}; they are most frequent where the units sum to {int(worst.units_sum)} "
+        f"({int(worst.n - worst.correct)} of {int(worst.n)})."
     )
 
 
@@ -149,27 +124,7 @@ def _most_likely(logits: Float[Tensor, "n target d_vocab"]) -> Int[Tensor, "n ta
     return torch.where(highest.isnan(), -1, token)
 
 
-def _rate(exact: Tensor, rows: Tensor) -> Rate:
-    return Rate(int(rows.sum()), int(exact[rows].sum()))
-
-
-def _by_sum(units_sum: Int[np.ndarray, " n"], margin: Float[np.ndarray, " n"], counts: dict[str, Tensor]) -> xr.Dataset:
-    names = ("n", *counts, "mean", "lowest", "low")
-    data = {name: np.full(len(UNITS_SUMS), np.nan) for name in names}
-    for i, total in enumerate(UNITS_SUMS):
-        rows = units_sum == total
-        data["n"][i] = rows.sum()
-        for name, where in counts.items():
-            data[name][i] = where.numpy()[rows].sum()
-        if rows.any():
-            here = margin[rows]
-            data["mean"][i], data["lowest"][i], data["low"][i] = here.mean(), here.min(), np.quantile(here, 0.05)
-    return xr.Dataset(
-        {name: ("units_sum", values) for name, values in data.items()}, coords={"units_sum": list(UNITS_SUMS)}
-    )
-
-
-def carry_errors(model: HookedModel, task: Any = None) -> CarryErrors:
+def carry_errors(model: HookedModel, task: Any = None) -> Scores:
     """Errors of a two-digit adder on all 10,000 pairs; see the module. Cost: 10,000 forward passes of six tokens.
 
     Raises:

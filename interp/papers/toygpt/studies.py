@@ -20,9 +20,11 @@ from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.tables import show_tables
 from interp.papers.toygpt.attention import attention_maps
 from interp.papers.toygpt.carry import carry_path
-from interp.papers.toygpt.errors import CarryErrors, carry_errors
+from interp.papers.toygpt.errors import carry_errors
 from interp.papers.toygpt.probes import carry_probes
-from interp.papers.toygpt.seeds import BUDGET, SeedComparison, compute_seed_comparison
+from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
+from interp.probes.curves import Curves
+from interp.probes.scored import Scores
 from models.checkpoint import read_json, write_json_atomic
 from models.evaluation import score
 from models.training.recipes import get_recipe
@@ -82,7 +84,7 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"model": run.name, "seed": run.seed, "step": step}
         if step in (BUDGET, LATE[-1]):
             errors = carry_errors(model)
-            row |= {"test": errors.test.correct, "train": errors.train.correct, "errors": _counts(errors)}
+            row |= _right(errors) | {"errors": _counts(errors)}
         else:
             row |= {"test": score(model).correct, "train": None}
         rows[str(step)] = row
@@ -90,12 +92,17 @@ def measured(run: SeedRun) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows, key=int)]
 
 
-def _counts(errors: CarryErrors) -> dict[str, Any]:
-    return {"digits": errors.digits, "first_wrong": errors.first_wrong, "kinds": errors.kinds}
+def _counts(errors: Scores) -> dict[str, Any]:
+    return {key: errors.about[key] for key in ("digits", "first_wrong", "kinds")}
 
 
-def comparison(question: str, settings: Settings) -> tuple[SeedComparison, list[dict[str, Any]]]:
-    """Train what is missing for "positions" or "layernorm" and compare; the measured rows beside it.
+def _right(errors: Scores) -> dict[str, int]:
+    return {key: errors.about[key].correct for key in ("test", "train")}
+
+
+def comparison(question: str, settings: Settings) -> dict[str, Any]:
+    """Train what is missing for "positions" or "layernorm"; what a page of the comparison stores, which is enough to
+    make it again without training.
 
     Raises:
         UserError: time ran out before one seed of every variant was trained.
@@ -103,36 +110,32 @@ def comparison(question: str, settings: Settings) -> tuple[SeedComparison, list[
     what, variants = WHAT[question]
     runs = runs_of(settings, list(variants))
     train_what_is_missing(settings, runs)
-    rows, losses = [], []
+    rows: list[dict[str, Any]] = []
+    losses: dict[str, dict[str, Any]] = {}
     for run in runs:
         if run.folder.exists():
             rows += measured(run)
-            losses += [{"model": run.name, "seed": run.seed, "step": step, "loss": x} for step, x in run.losses()]
-    return compute_seed_comparison(what, variants, claims(), rows, losses), rows
+            steps, values = zip(*run.losses(), strict=True)
+            curve = {"step": list(steps), "loss": [round(x, 4) for x in values]}
+            losses.setdefault(run.name, {})[str(run.seed)] = curve
+    data = {"what": what, "variants": dict(variants), "rows": rows, "losses": losses}
+    comparison_of(data)
+    return data
 
 
-def data_of(result: SeedComparison, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a page stores: enough to make it again without training (:func:`comparison_of`)."""
-    losses: dict[str, dict[str, Any]] = {}
-    for (model, seed), one in result.losses.groupby(["model", "seed"]):
-        curve = {"step": one.step.tolist(), "loss": [round(x, 4) for x in one.loss]}
-        losses.setdefault(str(model), {})[str(seed)] = curve
-    return {"what": result.what, "variants": dict(result.variants), "rows": list(rows), "losses": losses}
-
-
-def comparison_of(data: dict[str, Any]) -> SeedComparison:
-    """The comparison that :func:`data_of` stored."""
+def comparison_of(data: dict[str, Any]) -> Curves:
+    """The curves of all variants that :func:`comparison` stored."""
     losses = [
         {"model": model, "seed": int(seed), "step": step, "loss": loss}
         for model, seeds in data["losses"].items()
         for seed, curve in seeds.items()
         for step, loss in zip(curve["step"], curve["loss"], strict=True)
     ]
-    return compute_seed_comparison(data["what"], data["variants"], claims(), data["rows"], losses)
+    return seed_curves(data["variants"], data["rows"], losses)
 
 
-def _orderings(result: SeedComparison) -> pd.DataFrame:
-    table = result.orderings()
+def _orderings(result: Curves) -> pd.DataFrame:
+    table = orderings(result)
     shown = table[table.iterations.isin([BUDGET, 2_000, 3_000, LATE[-1]])].copy()
     infinite = shown.low.abs() == float("inf")
     for column in ("mean difference", "low", "high"):
@@ -154,16 +157,19 @@ def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataF
     return pd.DataFrame(found)
 
 
-def _orderings_section(result: SeedComparison) -> Section:
+def _orderings_section(result: Curves, what: str) -> Section:
     text = (
-        f"{result.sentence()}\n\nThe same seed draws the same problems for every variant, so differences are taken "
-        f"within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far as shown."
+        f"{orderings_text(result, what)}\n\nThe same seed draws the same problems for every variant, so "
+        f"differences are taken within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far "
+        "as shown."
     )
     return Section("The paper's orderings at more iterations", text, (_orderings(result),), (result.figure(),))
 
 
-def _loss_section(result: SeedComparison) -> Section:
-    return Section("Training loss", "Over more iterations and seeds than the paper's.", (), (result.figure("loss"),))
+def _loss_section(result: Curves) -> Section:
+    return Section(
+        "Training loss", "Over more iterations and seeds than the paper's.", (), (result.figure(what="loss"),)
+    )
 
 
 @shows("toygpt:table-positions", "toygpt:table-layernorm")
@@ -171,13 +177,13 @@ def show_table(data: Any) -> list[Section]:
     result = comparison_of(data)
     sections = [
         Section(
-            f"{result.what}, after {BUDGET:,} iterations",
+            f"{data['what']}, after {BUDGET:,} iterations",
             "Whole sums right under greedy decoding, in percent: 500 held-out pairs and the 9,500 training pairs, all "
             "of them. Mean over seeds with Student's t interval, extremes, and every seed. The paper has one run each.",
-            (result.table(),),
-            (result.figure("seeds"),),
+            (budget_table(result, claims()),),
+            (result.figure("seeds", step=BUDGET, printed={model: test for model, (_, test) in claims().items()}),),
         ),
-        _orderings_section(result),
+        _orderings_section(result, data["what"]),
         _loss_section(result),
         Section(
             "Which digit goes wrong",
@@ -186,21 +192,21 @@ def show_table(data: Any) -> list[Section]:
             (_kinds(data["rows"], data["variants"]),),
         ),
     ]
-    if result.last_step > BUDGET:
-        sections.insert(1, Section(f"After {result.last_step:,} iterations", "", (result.table(result.last_step),)))
+    if (last := last_step(result)) > BUDGET:
+        sections.insert(1, Section(f"After {last:,} iterations", "", (budget_table(result, claims(), last),)))
     return sections
 
 
 def _table_page(question: str, settings: Settings) -> Page:
-    result, rows = comparison(question, settings)
-    data = data_of(result, rows)
-    return Page(f"ToyGPT: {result.what}", show_table(data), data)
+    data = comparison(question, settings)
+    return Page(f"ToyGPT: {data['what']}", show_table(data), data)
 
 
 def _curve_page(question: str, settings: Settings) -> Page:
-    result, rows = comparison(question, settings)
-    sections = [_loss_section(result), _orderings_section(result)]
-    return Page(f"ToyGPT: training curves. {result.what}", sections, data_of(result, rows))
+    data = comparison(question, settings)
+    result = comparison_of(data)
+    sections = [_loss_section(result), _orderings_section(result, data["what"])]
+    return Page(f"ToyGPT: training curves. {data['what']}", sections, data)
 
 
 @study("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
@@ -250,7 +256,7 @@ def carry(settings: Settings) -> Page | None:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     failures = pd.DataFrame(
-        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.failures]
+        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.about["failures"]]
     )
     sections = [
         Section("Errors", errors.sentence(), (failures,), (errors.figure(),)),
@@ -259,8 +265,8 @@ def carry(settings: Settings) -> Page | None:
         Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (_rounded(path.table),)),
     ]
     data = {
-        "model": errors.name,
-        "errors": _counts(errors) | {"test": errors.test.correct, "train": errors.train.correct},
+        "model": errors.model,
+        "errors": _counts(errors) | _right(errors),
         "by_units_sum": records(errors.to_dataframe(), 5),
         "probes": records(probes.table, 5),
         "path": records(path.table, 5),

@@ -3,7 +3,7 @@
     grid = interp.exact_match_grid(model, largest=(11, 10), n=1000)
     grid.accuracy                  # xarray, [digits, operands]
     grid.figure()
-    ExactMatchGrid.load("grid.json").figure()      # no model needed
+    Scores.load("grid.json").figure()              # no model needed
 
 A cell is n problems of one shape, T_A(digits, operands), T_M or bits; its accuracy is the share whose *whole* response,
 scratchpad and EOS included, is right. Sizes whose position ids a model's tables do not have are marked out of reach
@@ -13,26 +13,21 @@ and have no accuracy; shape by shape everything else is measured, nothing is inf
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
-from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from interp.core.stats import clopper_pearson
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
 from interp.probes.heatmaps.store import CellStore, Counts
-from models.checkpoint import content_digest, read_json, write_json_atomic
+from interp.probes.scored import Scores, by_size
+from models.checkpoint import content_digest
 from models.errors import UserError
-from models.evaluation import Rate
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
 from models.training.recipes import get_recipe
@@ -45,166 +40,6 @@ AXES = {
     "parity": ("bits",),
 }
 PAPER_GRID = {"multi-operand-addition": (30, 30), "multiplication": (30, 30), "parity": (100,)}
-COUNTED = ("correct", "answer", "answer_forced")
-FORMAT = 1
-
-
-@dataclass(frozen=True, eq=False)
-class ExactMatchGrid(Result):
-    """How often whole responses are right, by problem size.
-
-    Attributes:
-        table: int arrays over the sizes (``[digits, operands]`` for sums): ``n`` problems tried (0 out of reach, -1
-            not asked for), ``correct`` whole responses; and, if asked for, ``answer``: final answers right by greedy
-            decoding, ``answer_forced``: given the true scratchpad (what a teacher-forced script measures).
-        offsets: where position ids start at test time.
-        early_exit: a cell with none right among its first so many problems was left there; None: never.
-        trained: the training range of each size, (least, most), if known.
-    """
-
-    table: xr.Dataset
-    model: str
-    task: str
-    format: str
-    offsets: str
-    requested: int
-    seed: int
-    early_exit: int | None
-    trained: Mapping[str, tuple[int, int]] | None
-    method: str = "teacher_forced"
-
-    @property
-    def provenance(self) -> Provenance:  # type: ignore[override]
-        return Provenance(int(self.table.n.clip(min=0).sum()), self.seed, f"problems, {self.policy}")
-
-    @property
-    def policy(self) -> str:
-        """Problems a cell, the sequential rule, the offset policy."""
-        early = f" ({self.early_exit} where those were all wrong)" if self.early_exit else ""
-        return f"{self.requested:,} a size{early}, {self.offsets}"
-
-    @property
-    def reached(self) -> xr.DataArray:
-        """Whether the model's position tables reach a size."""
-        return self.table.n > 0
-
-    @property
-    def out_of_reach(self) -> xr.DataArray:
-        """Whether a size was asked for and needs position ids that the model's tables do not have."""
-        return self.table.n == 0
-
-    @property
-    def accuracy(self) -> xr.DataArray:
-        """Share of whole responses right; NaN out of reach."""
-        return self.share("correct")
-
-    def share(self, what: str = "correct") -> xr.DataArray:
-        """The share of one of the counts. Raises UserError if it was not measured."""
-        if what not in self.table:
-            raise UserError(f"This grid has no {what!r}; evaluate with final_answer=True.")
-        return (self.table[what] / self.table.n.where(self.reached)).rename(what)
-
-    def cell(self, **size: int) -> Rate:
-        """One cell, e.g. ``grid.cell(digits=10, operands=11)``."""
-        try:
-            at = self.table.sel({key.replace("_", " "): value for key, value in size.items()})
-            n, correct = int(at.n), int(at.correct)
-        except (KeyError, TypeError, ValueError):
-            raise UserError(f"This grid has no one cell {size}; it has {dict(self.table.sizes)}.") from None
-        if n < 0:
-            raise UserError(f"{size} was not evaluated.")
-        if not n:
-            raise UserError(f"The model's position tables do not reach {size}.")
-        return Rate(n, correct)
-
-    @property
-    def in_training_range(self) -> xr.DataArray:
-        inside = xr.ones_like(self.reached)
-        for axis, (low, high) in (self.trained or {}).items():
-            inside = inside & (self.table[axis] >= low) & (self.table[axis] <= high)
-        return inside & bool(self.trained)
-
-    def sentence(self) -> str:
-        accuracy, inside = self.accuracy, self.in_training_range & self.reached
-        parts = []
-        if bool(inside.any()):
-            parts.append(f"{float(accuracy.where(inside).mean()):.3f} in the training range")
-        if bool((outside := self.reached & ~inside).any()):
-            parts.append(f"{float(accuracy.where(outside).mean()):.3f} {'outside it' if parts else 'on average'}")
-        if not parts:
-            return f"{self.model}: its position tables reach none of these sizes."
-        largest = {axis: int(self.table[axis].max()) for axis in reversed(self.table.n.dims)}
-        corner = self.table.sel(largest)
-        if int(corner.n) > 0:
-            share, low, high = _rate(int(corner.correct), int(corner.n))
-            parts.append(f"{share:.3f} [{low:.3f}, {high:.3f}] at {_size_text(largest)}")
-        beyond = int(self.out_of_reach.sum())
-        parts += [f"{beyond} of {self.table.n.size} sizes beyond its position tables"] if beyond else []
-        return f"{self.model}: exact match {', '.join(parts)} ({self.offsets})."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per size: n, correct, accuracy, low, high (Clopper-Pearson, 95%); NaN out of reach."""
-        frame = self.table.to_dataframe().reset_index()
-        for what in COUNTED:
-            if what in frame:
-                found = [_rate(k, n) for k, n in zip(frame[what], frame.n, strict=True)]
-                prefix = "" if what == "correct" else f"{what}_"
-                frame[[f"{prefix}accuracy", f"{prefix}low", f"{prefix}high"]] = found
-        return frame
-
-    def figure(self) -> Any:
-        """A heat map; for parity accuracy by length."""
-        from interp.probes.heatmaps.panels import GridPanel, GridPanels
-
-        return GridPanels(self.model, (GridPanel(self.model, (self,)),)).figure()
-
-    # ---- JSON
-
-    def to_dict(self) -> dict[str, Any]:
-        axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
-        counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
-        fields = ("model", "task", "format", "offsets", "requested", "seed", "early_exit", "method")
-        trained = None if self.trained is None else {axis: list(bounds) for axis, bounds in self.trained.items()}
-        stated = {name: getattr(self, name) for name in fields}
-        return {"kind": "exact-match-grid", "version": FORMAT, **stated, "trained": trained, "rung": "sampled"} | {
-            "axes": axes,
-            "counts": counts,
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> ExactMatchGrid:
-        """Raises UserError unless it came from :meth:`to_dict`."""
-        if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
-            raise UserError(f"This is no exact-match grid of format {FORMAT}.")
-        try:
-            axes = value["axes"]
-            table = xr.Dataset({name: (list(axes), np.array(v)) for name, v in value["counts"].items()}, axes)
-            trained = value["trained"]
-            fields = ("model", "task", "format", "offsets", "requested", "seed", "early_exit", "method")
-            return cls(
-                table=table,
-                trained=None if trained is None else {axis: (int(a), int(b)) for axis, (a, b) in trained.items()},
-                **{name: value[name] for name in fields},
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise UserError(f"This exact-match grid is incomplete ({error}).") from None
-
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> ExactMatchGrid:
-        return cls.from_dict(read_json(path))
-
-
-def _rate(correct: int, n: int) -> tuple[float, float, float]:
-    if n <= 0:
-        return float("nan"), float("nan"), float("nan")
-    return correct / n, *clopper_pearson(correct, n)
-
-
-def _size_text(shape: Mapping[Any, int]) -> str:
-    return " and ".join(f"{size} {axis}" for axis, size in shape.items())
 
 
 def sequence_task(model: HookedModel, task: SequenceTask | None = None) -> SequenceTask:
@@ -271,7 +106,7 @@ def exact_match_grid(
     store: str | Path | None = None,
     name: str | None = None,
     progress: bool = True,
-) -> ExactMatchGrid:
+) -> Scores:
     """Exact match of whole responses for every shape, teacher-forced (the same as by greedy decoding).
 
     The sequential rule of ``early_exit``: a cell with 0 right among its first 50 problems is left there, as 0 of 50,
@@ -326,17 +161,17 @@ def exact_match_grid(
             bar.set_postfix_str(" x ".join(map(str, shape)))
             kept.add(shape, _count(scorer, other, n, seed, early_exit, final_answer))
             bar.update(cost[shape])
-    return ExactMatchGrid(
-        table=_table(task, {shape: kept.cells[shape] for shape in tasks}),
-        model=name,
-        task=task.name,
-        format=format_text(task),
-        offsets=str(scorer.offsets),
-        requested=n,
-        seed=seed,
-        early_exit=BLOCK if early_exit and n > BLOCK else None,
-        trained=training_range(model),
-    )
+    about = {
+        "task": task.name,
+        "format": format_text(task),
+        "offsets": str(scorer.offsets),
+        "requested": n,
+        "seed": seed,
+        "early_exit": BLOCK if early_exit and n > BLOCK else None,
+        "method": "teacher_forced",
+        "trained": training_range(model),
+    }
+    return by_size(name, _table(task, {shape: kept.cells[shape] for shape in tasks}), about)
 
 
 _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining} left {postfix}"

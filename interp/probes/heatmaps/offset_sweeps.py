@@ -6,59 +6,20 @@ with ids that start at 1 and nowhere else. A model can be right almost always un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
+import xarray as xr
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
-from interp.core.results import Provenance, Result
-from interp.core.stats import clopper_pearson
+from interp.core.results import Provenance
+from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import CellScorer, Offsets, cell_problems
 from interp.probes.heatmaps.grid import axes_of, sequence_task
+from interp.probes.scored import Scores
 from models.errors import UserError
-from models.evaluation import Rate
 from models.tasks.sequences import SequenceTask
-
-
-@dataclass(frozen=True, eq=False)
-class OffsetSweep(Result):
-    """Exact match of one problem size by the ids that its tokens start at; the problems are the same throughout.
-
-    Attributes:
-        table: rows (moved, start, n, correct): ``moved`` is "all levels" or "level 1", ...; the others start at 1.
-        random: the same problems with offsets drawn as in training.
-    """
-
-    table: pd.DataFrame
-    random: Rate
-    model: str
-    size: Mapping[str, int]
-    provenance: Provenance
-
-    @property
-    def size_text(self) -> str:
-        return " and ".join(f"{n} {axis}" for axis, n in self.size.items())
-
-    def sentence(self) -> str:
-        together = self.table[self.table.moved == "all levels"]
-        shares = together.correct / together.n
-        best, worst = shares.idxmax(), shares.idxmin()
-        one = float(shares[together.start == 1].iloc[0])
-        return (
-            f"{self.model} at {self.size_text}: {one:.3f} of the responses are right with ids from 1, "
-            f"{self.random.accuracy:.3f} with random offsets; between {shares[worst]:.3f} (start "
-            f"{together.start[worst]}) and {shares[best]:.3f} (start {together.start[best]}) over fixed starts."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per start: accuracy, low, high (Clopper-Pearson, 95%); the last row has random offsets."""
-        last = {"moved": "random", "start": None, "n": self.random.n, "correct": self.random.correct}
-        frame = pd.DataFrame([*self.table.to_dict("records"), last])
-        bounds = [clopper_pearson(k, n) for k, n in zip(frame.correct, frame.n, strict=True)]
-        return frame.assign(accuracy=frame.correct / frame.n, low=[b[0] for b in bounds], high=[b[1] for b in bounds])
 
 
 @probe("Is it right wherever position ids start?", needs=[task_of(SequenceTask)])
@@ -70,8 +31,9 @@ def offset_sweep(
     n: int = 200,
     seed: int = 0,
     starts: Iterable[int] | None = None,
-) -> OffsetSweep:
-    """Exact match of one shape for every start that the tables leave room for, all levels together and each alone.
+) -> Scores:
+    """Exact match of one shape for every start that the tables leave room for, all levels together and each alone; and
+    with offsets drawn as in training, as start 0. The problems are the same throughout; other levels start at 1.
 
     Args:
         shape: as ``task.at`` takes it, (operands, digits) for sums.
@@ -93,58 +55,21 @@ def offset_sweep(
     if levels > 1:
         kinds |= {f"level {level + 1}": range(level, level + 1) for level in range(levels)}
     wanted = None if starts is None else set(starts)
-    rows = []
+    cells: dict[tuple[str, int], int] = {}
     for moved, which in kinds.items():
         for start in range(1, min(room[level] for level in which) + 1):
-            if wanted is not None and start not in wanted:
-                continue
-            scorer.offsets = Offsets(tuple(start if level in which else 1 for level in range(levels)))
-            exact = scorer.exact(at, problems, scorer.shifts(at, n, seed))
-            rows.append({"moved": moved, "start": start, "n": n, "correct": int(exact.sum())})
-    if not rows or rows[0]["start"] != 1:
+            if wanted is None or start in wanted:
+                scorer.offsets = Offsets(tuple(start if level in which else 1 for level in range(levels)))
+                cells[moved, start] = int(scorer.exact(at, problems, scorer.shifts(at, n, seed)).sum())
+    if ("all levels", 1) not in cells:
         raise UserError(f"Starts lie in 1..{min(room)} for this size and must include 1.")
     scorer.offsets = Offsets(None)
-    exact = scorer.exact(at, problems, scorer.shifts(at, n, seed))
-    size = dict(zip(axes_of(at), at.shape, strict=True))
-    return OffsetSweep(
-        table=pd.DataFrame(rows),
-        random=Rate(n, int(exact.sum())),
-        model=str(model.name_or_path),
-        size=size,
-        provenance=Provenance(n, seed, "problems, the same for every start"),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class GreedyAgreement(Result):
-    """On how many problems teacher forcing and greedy decoding give the same verdict on the whole response.
-
-    ``table``: a row per shape with n, agree, correct (by greedy decoding), answer (final number right, greedy) and
-    answer_forced (final number right, given the true scratchpad), of which only the first two must be equal.
-    """
-
-    table: pd.DataFrame
-    model: str
-    offsets: str
-    provenance: Provenance
-
-    @property
-    def disagreements(self) -> int:
-        return int((self.table.n - self.table.agree).sum())
-
-    def sentence(self) -> str:
-        n, right = int(self.table.n.sum()), int(self.table.correct.sum())
-        return (
-            f"Teacher forcing and greedy decoding disagree on {self.disagreements} of {n:,} problems of {self.model}, "
-            f"of which it answers {right:,} right; final numbers are right in {int(self.table.answer.sum()):,} by "
-            f"greedy decoding and in {int(self.table.answer_forced.sum()):,} behind the true scratchpad."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table
-
-    def figure(self) -> Any:
-        raise UserError("There is no picture of this agreement; see to_dataframe().")
+    cells["random offsets", 0] = int(scorer.exact(at, problems, scorer.shifts(at, n, seed)).sum())
+    counts = pd.Series(cells).rename_axis(["moved", "start"]).to_xarray().sel(moved=[*kinds, "random offsets"])
+    table = xr.Dataset({"n": xr.where(counts.isnull(), -1, n), "correct": counts.fillna(0).astype(int)})
+    size = " and ".join(f"{size} {axis}" for axis, size in zip(axes_of(at), at.shape, strict=True))
+    provenance = Provenance(n, seed, f"problems of {size}, the same for every start")
+    return Scores(model_name(model), table, provenance, series="moved")
 
 
 @probe("Does greedy decoding agree with teacher forcing?", needs=[task_of(SequenceTask)])
@@ -156,8 +81,12 @@ def greedy_agreement(
     n: int = 20,
     seed: int = 0,
     offsets: str | int | tuple[int, ...] | Offsets = "start 1",
-) -> GreedyAgreement:
+) -> Scores:
     """Decode greedily what :func:`interp.probes.heatmaps.grid.exact_match_grid` scores by teacher forcing, and compare.
+
+    ``table``: over the shapes, problems on whose whole response both give the same verdict (``correct``), responses
+    right by greedy decoding (``greedy``), final numbers right (``answer``), and right behind the true scratchpad
+    (``answer_forced``); only the verdicts on whole responses must agree.
 
     Cost: ``n`` cached decodings of every shape, for one layer about as much as ten teacher-forced passes.
     """
@@ -170,18 +99,16 @@ def greedy_agreement(
         problems, shifts = cell_problems(at, n, seed), scorer.shifts(at, n, seed)
         forced = scorer.verdicts(at, problems, shifts)
         exact, answer = scorer.greedy_verdicts(at, problems, shifts)
-        rows.append(
-            dict(zip(axes_of(at), at.shape, strict=True))
-            | {
-                "n": n,
-                "agree": int((forced.exact == exact).sum()),
-                "correct": int(exact.sum()),
-                "answer": int(answer.sum()),
-                "answer_forced": int(forced.answer_forced.sum()),
-            }
-        )
+        counts = {
+            "n": n,
+            "correct": int((forced.exact == exact).sum()),
+            "greedy": int(exact.sum()),
+            "answer": int(answer.sum()),
+            "answer_forced": int(forced.answer_forced.sum()),
+        }
+        rows.append({"shape": " x ".join(map(str, at.shape))} | counts)
     if not rows:
         raise UserError("There is no shape to decode: the list is empty.")
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).set_index("shape").to_xarray()
     source = Provenance(int(table.n.sum()), seed, f"problems, {n} a size, {scorer.offsets}")
-    return GreedyAgreement(table, str(model.name_or_path), str(scorer.offsets), source)
+    return Scores(model_name(model), table, source, counted="judged alike by teacher forcing and greedy decoding")

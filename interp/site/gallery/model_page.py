@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 import models
 from interp.figures.hand_built import certified_margins
-from interp.probes.dynamics import grokking_curves, run_curves
+from interp.probes.curves import learning_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
@@ -148,8 +148,8 @@ def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
         return chain_part(model, known)
     if "shapes" in entry["score"]:
         found = shape_scores(name)
-        frame = found.to_dataframe().drop(columns="stored")
-        return Part("accuracy", "How far does it generalise?", [figure_data(found.figure()), table(frame)])
+        items = [figure_data(found.figure()), table(found.to_dataframe())]
+        return Part("accuracy", "How far does it generalise?", items)
     return Part("accuracy", "Is it right?", [])  # of models of text the loss is all there is, and it is said already
 
 
@@ -164,10 +164,8 @@ def certificate_part(name: str, certificate: Certificate) -> Part:
 
 def training_part(name: str, entry: dict[str, Any]) -> Part:
     items: list[Markup] = []
-    if "curves.safetensors" in entry["sha256"]:
-        items.append(figure_data(grokking_curves(name).figure()))
-    elif "metrics.jsonl" in entry["sha256"]:
-        items.append(figure_data(run_curves(name).figure()))
+    if {"curves.safetensors", "metrics.jsonl"} & set(entry["sha256"]):
+        items.append(figure_data(learning_curves(name).figure()))
     else:
         paper = next(paper for paper in PAGES if paper.name == paper_of(name))
         text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "

@@ -86,14 +86,11 @@ _TITLES = {
 def _counted() -> list[Part]:
     """Tables and the figure of the 456 that follow from the models and the zoo's curves alone."""
     import models
-    from interp.core.results import Provenance
-    from interp.papers.adder_456.studies import FIGURE_1, comparison_table
-    from interp.probes.grokking import GrokkingComparison, curve_of_entry
+    from interp.papers.adder_456.studies import FIGURE_1, comparison_table, on_uniform
 
-    curves = {name: curve_of_entry(name) for name in FIGURE_1 if name in models.zoo_names()}
-    grokking = GrokkingComparison(curves, Provenance(5_000, 0, "uniform problems a validation"))
+    grokking = on_uniform([name for name in FIGURE_1 if name in models.zoo_names()])
     counts = Section("Table 4", "Counted on the models.", (comparison_table(),), level=3)
-    figure = Section("Figure 1", "", (grokking.to_dataframe(),), (grokking.figure(),), level=3)
+    figure = Section("Figure 1", "", (grokking.summary(),), (grokking.figure(),), level=3)
     return [
         Part(
             "table4", "Parameters by component", [commands(["interp reproduce adder-456:table4"]), *sections([counts])]

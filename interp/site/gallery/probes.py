@@ -12,13 +12,13 @@ from interp.core.controls import untrained_copy
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, applying
 from interp.core.problems import DIGIT_TOKENS
-from interp.probes.accuracy import accuracy_by_chain
 from interp.probes.embeddings import circle_fit, fourier_spectrum
 from interp.probes.helices import helix_fit
-from interp.site.gallery.render import Part, control, folded, paragraph, table
+from interp.probes.score import accuracy_by_chain, score
+from interp.site.gallery.render import Part, control, paragraph, table
 from interp.site.pages import figure_data
 from models.errors import UserError
-from models.evaluation import Score, score
+from models.evaluation import Score
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
@@ -34,29 +34,12 @@ PER_CHAIN = {True: 1_000, False: 100}  # stratified problems of each carry-chain
 def chain_part(model: Any, known: Score | None) -> Part:
     """Accuracy by the length of the longest carry chain, of ten-digit and of two-digit adders."""
     if isinstance(model.task, TwoDigitAddition):
-        return _all_pairs(model)
+        found = score(model, problems=all_problems())
+        rows = found.to_dataframe()[["chain_length", "n", "correct", "accuracy", "wrong_example"]]
+        rows = rows.rename(columns={"chain_length": "longest carry chain", "wrong_example": "a wrong answer"})
+        return Part("accuracy", "Is it right?", [paragraph(found.sentence()), table(rows)])
     found = accuracy_by_chain(model, n_per_length=PER_CHAIN[_is_small(model)], test=known)
     return Part("accuracy", "Is it right?", [figure_data(found.figure()), table(_shares(found.to_dataframe()))])
-
-
-def _all_pairs(model: Any) -> Part:
-    found = score(model, all_problems())
-    rows = found.to_dataframe().drop(columns=["low", "high"]).rename(columns={"chain_length": "longest carry chain"})
-    text = f"{found.correct:,} of all {found.n:,} pairs are answered right (exhaustive), by the longest carry chain:"
-    items = [paragraph(text), table(rows)]
-    if found.failures:
-        wrong = pd.DataFrame(
-            [
-                {"sum": " + ".join(map(str, one.problem)), "answer": _shown(one.predicted), "right": one.expected}
-                for one in found.failures
-            ]
-        )
-        items.append(folded(f"The first {len(wrong)} wrong answers", table(wrong)))
-    return Part("accuracy", "Is it right?", items)
-
-
-def _shown(answer: int | None) -> str:
-    return "no number" if answer is None else str(answer)
 
 
 def _shares(frame: pd.DataFrame) -> pd.DataFrame:

@@ -13,28 +13,25 @@ from interp.papers.addlm.weights import TernaryTraining
 from interp.papers.microadder.hand_set import DiscoverabilityGap
 from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
-from interp.papers.toygpt.errors import CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
-from interp.probes.accuracy import AccuracyByChain
-from interp.probes.dynamics.curves import GrokkingCurves
-from models.evaluation import Rate, Score
+from interp.probes.curves import Curves, curve_table
+from interp.probes.score import by_chain
+from interp.probes.scored import Scores
+from models.evaluation import Rate
 
 PROVENANCE = Provenance(12, 0, "planted numbers")
 STREAMS = ("embed", "L0", "L1")
 
 
-def accuracy_by_chain() -> AccuracyByChain:
+def accuracy_by_chain() -> Scores:
     """20 problems of each chain length 0 to 2; of length 2 five wrong."""
-    chains = {0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}
-    score = Score(60, 55, "m", "t", "uniform problems", "greedy", chains, {}, (), "sampled")
-    return AccuracyByChain(score, score, PROVENANCE)
+    return Scores("m", by_chain({0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}), PROVENANCE, errors=True)
 
 
-def grokking_curves() -> GrokkingCurves:
+def grokking_curves() -> Curves:
     """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
     exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
-    table = xr.Dataset({"exact": (("seed", "step"), exact)}, {"seed": [0, 1, 2], "step": [0, 10, 20]})
-    return GrokkingCurves("m", table, 0, {0: 20, 1: 10}, 1, None, PROVENANCE)
+    return Curves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
 
 
 def ternary_training() -> TernaryTraining:
@@ -98,19 +95,6 @@ def carry_probes() -> CarryProbes:
     return CarryProbes("m", _along_the_stream(columns, ()), STREAMS, PROVENANCE)
 
 
-def carry_errors() -> CarryErrors:
-    """One missed carry at a units sum of 10, two spurious ones at 9."""
-    sums = np.arange(19)
-    columns = {
-        "n": 10 + sums, "wrong": np.where(sums == 10, 1, np.where(sums == 9, 2, 0)), "missed": (sums == 10).astype(int),
-        "spurious": 2 * (sums == 9), "other": 0 * sums, "mean": 5.0 + sums, "lowest": -1.0 + sums, "low": 2.0 + sums,
-    }  # fmt: skip
-    table = xr.Dataset({name: ("units_sum", values) for name, values in columns.items()}, {"units_sum": sums})
-    kinds = {"missed": 1, "spurious": 2, "other": 0}
-    rates = (Rate(500, 499), Rate(9500, 9498), Rate(10_000, 9997))
-    return CarryErrors("m", *rates, {}, {}, kinds, 4500, table, (), PROVENANCE)
-
-
 def discoverability_gap() -> DiscoverabilityGap:
     """A certified adder set by hand of 4 numbers, a trained one of 57, and one that is not certified."""
     columns = ("model", "made", "numbers", "values", "rung", "smallest_margin")
@@ -132,6 +116,6 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes, carry_errors,
+    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes,
     discoverability_gap,
 )  # fmt: skip

@@ -70,22 +70,25 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     trained = models.load("microadder-57")
     flawed = Flawed(trained.weight_map, trained.task, name="flawed")
     result = interp.stress_suites(flawed, n=200)
-    assert result.suite("uniform")[0].errors == 0
+    assert result.rate(case="uniform: ten digits").accuracy == 1
     whole = [int((p.sum(1) % 10**10 == 0).sum()) for *_, p in suites(200, 0)]
-    assert [case.errors for case in result.cases] == whole
-    assert sum(whole) > 0 and "it is worst on" in result.sentence()
-    wrong = result.to_dataframe().query("errors > 0").iloc[0]
-    assert wrong.low <= wrong.error_rate <= wrong.high and wrong.wrong_example
-    assert len(result.figure().data) > 6
+    assert (result.table.n - result.table.correct).values.tolist() == whole
+    assert sum(whole) == result.wrong > 0 and "worst at" in result.sentence()
+    cases = result.to_dataframe()
+    assert ((cases.correct < cases.n) == (cases.wrong_example != "")).all()
+    wrong = cases.query("correct < n").iloc[0]
+    assert wrong.low <= wrong.accuracy <= wrong.high
+    figure = result.figure()
+    assert sum(len(trace.x) for trace in figure.data) == len(cases)
 
 
 def test_every_ten_digit_adder_can_be_asked_and_nothing_else():
     random = interp.stress_suites(models.build("adder-456"), n=10)
-    assert random.errors > 0 and len(random.cases) == len(suites(10, 0))
+    assert random.wrong > 0 and random.table.sizes["case"] == len(suites(10, 0))
     assert isinstance(models.build("adder-456").task, PaddedAddition)
     with pytest.raises(UserError, match="another task"):
         interp.stress_suites(models.build("position-coupling-hand-built"))
     with pytest.raises(UserError, match="at least 10"):
         interp.stress_suites(models.build("adder-456"), n=9)
-    with pytest.raises(UserError, match="suite"):
-        random.suite("carry chain")
+    with pytest.raises(UserError):
+        random.rate(case="carry chain")

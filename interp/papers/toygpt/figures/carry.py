@@ -1,5 +1,5 @@
-"""Pictures of ToyGPT's carry and of its errors: :class:`interp.papers.toygpt.carry.CarryPath`,
-:class:`interp.papers.toygpt.probes.CarryProbes` and :class:`interp.papers.toygpt.errors.CarryErrors`."""
+"""Pictures of ToyGPT's carry: :class:`interp.papers.toygpt.carry.CarryPath` and
+:class:`interp.papers.toygpt.probes.CarryProbes`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import plotly.graph_objects as go
 from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bars, curve, hover, points
-from interp.figures.panels import Panel, compose, hline, vline
+from interp.figures.panels import Panel, compose
 from interp.papers.toygpt.carry import CarryPath
-from interp.papers.toygpt.errors import KINDS, CarryErrors
 from interp.papers.toygpt.probes import CarryProbes
 
 LINES = {
@@ -21,8 +20,6 @@ LINES = {
     "b0": (theme.BLUE, "solid", "circle"),
     "s0": (theme.VERMILION, "dash", "square"),
 }
-COLOURS = {"missed": theme.VERMILION, "spurious": theme.BLUE, "other": theme.GREY}
-PATTERNS = {"missed": "", "spurious": "/", "other": "x"}
 _LAYERS = {"type": "category", "showgrid": False}
 
 
@@ -101,42 +98,3 @@ def carry_probes(result: CarryProbes) -> go.Figure:
     panel = Panel(layers, x=_LAYERS | {"title": "residual stream behind"}, y=y)
     note = "Dotted lines: the same probes on an untrained copy"
     return compose([panel], title, result.provenance, note=note, width=1050)
-
-
-@drawing(CarryErrors)
-def carry_errors(result: CarryErrors) -> go.Figure:
-    """Margin of the right tens digit over its carry-flipped twin by units sum; wrong tens digits by kind below."""
-    table = result.by_sum
-    x, n = table.units_sum.values, table["n"].values
-    margins = [
-        curve(
-            x, table[key].values, f"margin, {name}", colour, dash, symbol="circle", size=6,
-            **hover(f"units sum {{x}}: {name} {{y:.2f}} nats over {{n:,}} sums", n=n),
-        )
-        for key, name, colour, dash in (
-            ("mean", "mean", theme.BLUE, "solid"), ("low", "5% quantile", theme.SKY, "dash"),
-            ("lowest", "lowest", theme.VERMILION, "dot"),
-        )
-    ]  # fmt: skip
-    wrong = [
-        bars(
-            x, table[kind].values, f"{kind} ({result.kinds[kind]:,})", COLOURS[kind], pattern=PATTERNS[kind],
-            **hover(f"units sum {{x}}: {{y}} {kind} of {{n:,}} sums", n=n),
-        )
-        for kind in KINDS
-    ]  # fmt: skip
-    level, carry = hline(0, dash="solid"), vline(9.5, "carry →")
-    panels = [
-        Panel(margins, x={"dtick": 1}, y="right tens digit minus<br>its twin, nats", marks=[level, carry]),
-        Panel(
-            wrong, x={"title": "sum of the units digits", "dtick": 1},
-            y={"title": "wrong tens digits", "rangemode": "tozero"}, marks=[vline(9.5)],
-        ),
-    ]  # fmt: skip
-    told = ", ".join(f"{count:,} {kind}" for kind, count in result.kinds.items() if count) or "none"
-    title = f"{result.name}: {result.all.correct:,} of {result.all.n:,} sums right; wrong tens digits: {told}"
-    note = "Every digit given the right ones before it"
-    return compose(
-        panels, title, result.provenance, note=note, height=640, heights=[0.55, 0.45], shared="x", gaps=(0, 36),
-        margin={"t": 14}, barmode="stack", legend={"orientation": "v", "x": 1.02, "y": 1},
-    )  # fmt: skip

@@ -37,14 +37,14 @@ def test_table_1_says_how_each_component_is_written(tmp_path: Path):
 
 def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: Path):
     result = figure_1(quiet(tmp_path))
-    assert "adder-456" in result.curves and not (tmp_path / "adder-456").exists()
+    assert "adder-456" in result.models and not (tmp_path / "adder-456").exists()
 
 
 def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
     found = {"untrained": stress_suites(models.build("adder-456"), n=10)}
     suites, cases = suite_table(found), case_table(found)
     for name, result in found.items():
-        assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.errors > 0
+        assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.wrong > 0
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
     assert suites.problems.iloc[-1] == cases.problems.sum() == found["untrained"].provenance.n
     assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()

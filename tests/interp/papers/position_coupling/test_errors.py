@@ -10,9 +10,10 @@ import torch
 import interp
 import models
 from interp.core.results import Provenance
-from interp.papers.position_coupling.errors import FirstErrors, compute_first_errors
+from interp.papers.position_coupling.errors import compute_first_errors
 from interp.papers.position_coupling.figures.attention import segments
 from interp.papers.position_coupling.keys import key_sets
+from interp.probes.scored import Scores
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
 from models.zoo import load, zoo_names
@@ -31,16 +32,16 @@ def right_tokens(n: int) -> np.ndarray:
     return TASK.targets(TASK.sample(n, torch.Generator().manual_seed(0))).numpy()
 
 
-def compute(predicted: np.ndarray, expected: np.ndarray) -> FirstErrors:
+def compute(predicted: np.ndarray, expected: np.ndarray) -> Scores:
     provenance = Provenance(len(expected), 0, "made-up problems")
     return compute_first_errors(predicted, expected, KEYS, TASK.vocabulary, TASK.shape, provenance)
 
 
 def test_a_perfect_model_has_no_first_error(hand_built):
     result = interp.first_errors(hand_built, task=hand_built.task.at(4, 3), n=32)
-    assert result.wrong_problems == 0 and result.p_boundary == 1
+    assert result.about["wrong_problems"] == 0 and result.about["p_boundary"] == 1
     assert float(result.table["first"].sum()) == 0 and "no first error" in result.sentence()
-    assert (result.table.reached.values == 32).all()
+    assert (result.table.n.values == 32).all()
 
 
 def test_only_the_first_wrong_token_of_a_problem_counts():
@@ -52,17 +53,16 @@ def test_only_the_first_wrong_token_of_a_problem_counts():
     predicted[:6, boundary] = TASK.token_id("$")
     predicted[9, -1] = TASK.token_id(">")
     result = compute(predicted, expected)
-    assert result.wrong_problems == 7 and result.boundary_errors == 3
+    assert result.about["wrong_problems"] == 7 and result.about["boundary_errors"] == 3
     cell = result.table.sel(step=1, place="1")
-    assert (int(cell["first"]), int(cell.reached), int(cell.wrong)) == (4, 10, 4)
+    assert (int(cell["first"]), int(cell.n), int(cell.wrong)) == (4, 10, 4)
     cell = result.table.sel(step=1, place="boundary")
-    assert (int(cell["first"]), int(cell.reached), int(cell.wrong)) == (2, 6, 6)
-    assert float(cell.low) < 2 / 6 < float(cell.high)
+    assert (int(cell["first"]), int(cell.n), int(cell.wrong)) == (2, 6, 6)
     assert int(result.table.sel(step=2, place="boundary")["first"]) == 1
-    assert int(result.confusions.sel(expected="digit", predicted="digit")) == 4
-    assert int(result.confusions.sel(expected=">", predicted="$")) == 2
-    assert int(result.confusions.sel(expected="$", predicted=">")) == 1
-    assert int(result.table["first"].sum()) == result.wrong_problems
+    assert int(result.about["confusions"].sel(expected="digit", predicted="digit")) == 4
+    assert int(result.about["confusions"].sel(expected=">", predicted="$")) == 2
+    assert int(result.about["confusions"].sel(expected="$", predicted=">")) == 1
+    assert int(result.table["first"].sum()) == result.about["wrong_problems"]
 
 
 def test_errors_spread_evenly_are_not_said_to_sit_at_boundaries():
@@ -71,17 +71,17 @@ def test_errors_spread_evenly_are_not_said_to_sit_at_boundaries():
     at = np.random.default_rng(0).integers(expected.shape[1], size=400)
     predicted[np.arange(400), at] = -1
     result = compute(predicted, expected)
-    assert result.boundary_targets == pytest.approx(1 / 4)
-    assert result.wrong_problems == 400 and result.p_boundary > 0.01
-    assert int(result.confusions.sel(predicted="other").sum()) == 400
+    assert result.about["boundary_targets"] == pytest.approx(1 / 4)
+    assert result.about["wrong_problems"] == 400 and result.about["p_boundary"] > 0.01
+    assert int(result.about["confusions"].sel(predicted="other").sum()) == 400
 
 
 def test_the_paper_s_wrap_around_misses_every_boundary_from_the_first():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=6, last_next="paper")
     result = interp.first_errors(model, task=model.task.at(3, 6), n=16)  # l + 1 = 8 = 2^P1
-    assert result.wrong_problems == result.boundary_errors == 16
+    assert result.about["wrong_problems"] == result.about["boundary_errors"] == 16
     assert int(result.table.sel(step=0, place="boundary")["first"]) == 16
-    assert result.p_boundary < 1e-6
+    assert result.about["p_boundary"] < 1e-6
 
 
 def test_without_scratchpad_there_is_one_number_and_its_end():

@@ -10,8 +10,8 @@ import pytest
 import models
 from interp.papers.studies import Settings, find_study
 from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
-from interp.papers.toygpt.seeds import compute_seed_comparison, largest_gap, over_seeds
-from interp.papers.toygpt.studies import BEST, POSITIONS, claims, comparison_of, data_of, measured, runs_of
+from interp.papers.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
+from interp.papers.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
 from models.errors import UserError
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
@@ -31,11 +31,11 @@ LOSSES = [{"model": m, "seed": s, "step": 25 * i, "loss": 1.0 / (i + 1)} for m i
 
 
 def compared():
-    return compute_seed_comparison("Letters", VARIANTS, {"x": (0.9, 0.9), "y": (0.8, 0.7)}, ROWS, LOSSES)
+    return seed_curves(VARIANTS, ROWS, LOSSES)
 
 
 def test_an_ordering_is_counted_seed_by_seed_at_every_budget():
-    found = compared().orderings().set_index("iterations")
+    found = orderings(compared()).set_index("iterations")
     assert (found.loc[1_000, "holds in"], found.loc[1_000, "seeds"]) == (2, 3)
     assert (found.loc[5_000, "holds in"], found.loc[5_000, "seeds"]) == (1, 2)
     assert found.loc[1_000, "mean difference"] == pytest.approx((10 - 5 + 450) / 3 / 500)
@@ -48,7 +48,7 @@ def test_two_seeds_have_no_interval() -> None:
 
 
 def test_a_row_has_mean_interval_extremes_and_the_gap_between_two_groups_of_seeds():
-    table = compared().table().set_index("variant")
+    table = budget_table(compared(), {"x": (0.9, 0.9), "y": (0.8, 0.7)}).set_index("variant")
     assert table.loc["X", "test mean [95%]"].startswith("98.0 [93.0, 100.0]")
     assert table.loc["Y", "test range"] == "10.0–97.0"
     assert table.loc["Y", "largest gap"] == "86.0"
@@ -62,23 +62,16 @@ def test_the_largest_gap_is_between_neighbours(values: list[float], gap: float):
 
 def test_a_variant_without_a_seed_is_named():
     with pytest.raises(UserError, match="no score of z"):
-        compute_seed_comparison("Letters", {"x": "X", "z": "Z"}, {}, ROWS, LOSSES)
-
-
-def test_what_a_page_stores_makes_the_same_comparison_again():
-    rows = [row | {"model": {"x": BEST, "y": "toygpt-rotary-pre"}[row["model"]]} for row in ROWS]
-    variants = {name: POSITIONS[name] for name in (BEST, "toygpt-rotary-pre")}
-    first = compute_seed_comparison("Positions", variants, claims(), rows, [])
-    again = comparison_of(data_of(first, rows))
-    assert again.table().equals(first.table()) and again.orderings().equals(first.orderings())
+        seed_curves({"x": "X", "z": "Z"}, ROWS, LOSSES)
 
 
 def test_figures_show_every_seed():
     result = compared()
-    assert len(result.figure().data) == 6 and result.figure().data[0].y[-1] == 1.0
-    assert len(result.figure("loss").data) == 6
-    crosses = [trace for trace in result.figure("seeds").data if trace.name == "the paper's run"]
-    assert [trace.x[0] for trace in crosses] == [0.9, 0.7]
+    curves = [trace for trace in result.figure().data if trace.mode == "lines"]
+    assert sum(trace.x.count(None) for trace in curves) == 6  # seeds are told apart by gaps
+    assert len([trace for trace in result.figure(what="loss").data if trace.name == "mean over seeds"]) == 2
+    figure = result.figure("seeds", step=1_000, printed={"x": 0.9, "y": 0.7})
+    assert [trace.x[0] for trace in figure.data if trace.name == "the paper's run"] == [0.9, 0.7]
 
 
 # ---- runs

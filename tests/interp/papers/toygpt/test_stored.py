@@ -11,7 +11,7 @@ import pytest
 
 import interp
 import models
-from interp.papers.toygpt.seeds import largest_gap
+from interp.papers.toygpt.seeds import accuracies, largest_gap, orderings
 from interp.papers.toygpt.studies import BEST, BUDGET, PLACEMENTS, POSITIONS, SEEDS, comparison_of
 from models.toygpt import VARIANTS
 from models.zoo import entry_file, read_entry
@@ -37,16 +37,15 @@ def test_the_tables_rows_count_sums_and_are_of_the_papers_variants(name: str, va
 
 def test_the_order_of_positions_holds_at_the_papers_budget_and_rotary_catches_up_with_more():
     result = comparison_of(stored("table-positions"))
-    at_budget = result.orderings().set_index("iterations").loc[[BUDGET]]
+    at_budget = orderings(result).set_index("iterations").loc[[BUDGET]]
     assert (at_budget["holds in"] == at_budget["seeds"]).all() and (at_budget["seeds"] >= 2).all()
-    rotary = result.scores[result.scores.model == "toygpt-rotary-pre"]
-    longer = rotary[rotary.step > BUDGET]
-    assert longer.test.max() > 0.9 * 500 > result.accuracies("toygpt-rotary-pre", BUDGET).max() * 500
+    longer = result.of("toygpt-rotary-pre").sel(step=slice(BUDGET + 1, None))
+    assert float(longer.max()) > 0.9 > accuracies(result, "toygpt-rotary-pre", BUDGET).max()
 
 
 def test_seeds_of_pre_and_post_layer_norm_overlap_while_none_stays_behind():
     result = comparison_of(stored("table-layernorm"))
-    pre, post, none = (result.accuracies(model, BUDGET) for model in PLACEMENTS)
+    pre, post, none = (accuracies(result, model, BUDGET) for model in PLACEMENTS)
     assert len(pre) == len(post) == len(none) == SEEDS
     assert largest_gap(post.to_numpy()) > 0.1 > largest_gap(pre.to_numpy())  # one seed of post-LN lags far behind
     assert none.max() < min(pre.min(), 0.3)

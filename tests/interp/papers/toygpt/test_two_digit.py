@@ -54,10 +54,10 @@ def logits_of(digits: Tensor) -> Tensor:
 def test_a_perfect_adder_has_no_error_and_its_margin_everywhere():
     problems = all_problems()
     found = compute_carry_errors(logits_of(TASK.targets(problems)), problems, held_out_problems(), "x", EVERY_PAIR)
-    assert (found.all.correct, found.test.correct, found.train.correct) == (10_000, 500, 9_500)
-    assert found.wrong_tens == 0 and not found.failures
-    assert found.by_sum["n"].sum() == 10_000 and (found.by_sum["lowest"] == 2.0).all()
-    assert found.by_sum["n"].sel(units_sum=9) == 1_000 and found.with_carry == 4_500
+    assert [found.about[part].correct for part in ("all", "test", "train")] == [10_000, 500, 9_500]
+    assert found.wrong == 0 and not found.about["failures"]
+    assert found.table["n"].sum() == 10_000 and (found.table["lowest"] == 2.0).all()
+    assert found.table["n"].sel(units_sum=9) == 1_000 and found.about["with_carry"] == 4_500
 
 
 def test_wrong_tens_digits_are_sorted_by_the_carry_they_forget_or_invent():
@@ -68,11 +68,11 @@ def test_wrong_tens_digits_are_sorted_by_the_carry_they_forget_or_invent():
     digits[2, 1] = 9  # 46 called 96: neither
     digits[3, 0] = 0  # a wrong unit
     found = compute_carry_errors(logits_of(digits), problems, held_out_problems(), "x", EVERY_PAIR)
-    assert found.kinds == {"missed": 1, "spurious": 1, "other": 1}
-    assert found.first_wrong == {"units": 1, "tens": 3, "hundreds": 0}
-    assert found.digits == {"units": 4, "tens": 2, "hundreds": 5}
-    assert found.failures[0] == (17, 3, 10)
-    assert float(found.by_sum.lowest.sel(units_sum=10)) == -2.0  # the twin is preferred by as much
+    assert found.about["kinds"] == {"missed": 1, "spurious": 1, "other": 1}
+    assert found.about["first_wrong"] == {"units": 1, "tens": 3, "hundreds": 0}
+    assert found.about["digits"] == {"units": 4, "tens": 2, "hundreds": 5}
+    assert found.about["failures"][0] == (17, 3, 10)
+    assert float(found.table.lowest.sel(units_sum=10)) == -2.0  # the twin is preferred by as much
     assert "3 wrong" not in found.sentence() and "1 missed, 1 spurious, 1 other" in found.sentence()
 
 
@@ -80,7 +80,7 @@ def test_a_tens_digit_of_nine_has_zero_as_its_twin():
     problems = torch.tensor([[45, 45], [45, 50]])  # 90 with a carry, 95 without
     digits = torch.tensor([[0, 8, 0], [5, 0, 0]])
     found = compute_carry_errors(logits_of(digits), problems, held_out_problems(), "x", EVERY_PAIR)
-    assert found.kinds == {"missed": 1, "spurious": 1, "other": 0}
+    assert found.about["kinds"] == {"missed": 1, "spurious": 1, "other": 0}
 
 
 def test_a_nan_is_a_wrong_digit_of_no_kind_of_carry():
@@ -88,7 +88,7 @@ def test_a_nan_is_a_wrong_digit_of_no_kind_of_carry():
     logits = logits_of(TASK.targets(problems))
     logits[0, 1, 3] = float("nan")
     found = compute_carry_errors(logits, problems, held_out_problems(), "x", EVERY_PAIR)
-    assert found.kinds["other"] == 1 and found.all.correct == 0
+    assert found.about["kinds"]["other"] == 1 and found.about["all"].correct == 0
 
 
 def test_errors_want_logits_of_the_same_problems():

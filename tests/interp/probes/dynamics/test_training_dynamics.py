@@ -16,7 +16,6 @@ from interp.probes.dynamics import (
     Questions,
     Reading,
     compute_training_dynamics,
-    grokking_curves,
     measure_names,
     measure_snapshot,
     measures,
@@ -258,11 +257,6 @@ def test_measures_that_do_not_apply_are_left_out_with_a_reason_or_refused_by_nam
 
 
 # ---- as before, and the pictures
-
-
-def test_learning_curves_of_all_seeds_are_where_they_were():
-    found = grokking_curves("microadder-57")
-    assert found.chosen == snapshots("microadder-57").seed and found.table.sizes["seed"] > 1
 
 
 def test_the_figure_has_a_panel_a_measure_over_one_axis_of_steps(grokking):

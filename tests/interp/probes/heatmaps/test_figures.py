@@ -10,40 +10,32 @@ import plotly.graph_objects as go
 import pytest
 import xarray as xr
 
-from interp.core.results import Provenance
 from interp.core.stats import clopper_pearson
-from interp.figures import heatmaps as figures
-from interp.probes.heatmaps.grid import ExactMatchGrid
-from interp.probes.heatmaps.offset_sweeps import OffsetSweep
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
-from models.evaluation import Rate
+from interp.figures import scores as figures
+from interp.probes.scored import GridPanel, GridPanels, Scores, by_size
 
 
-def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> ExactMatchGrid:
+def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> Scores:
     """Counts as of a model trained on up to 3 digits and 4 operands whose tables end at 5 operands of 5 digits."""
     rng = np.random.default_rng(seed)
     n = np.full((digits, operands - 1), 80)
     n[4:, 4:] = 0
     table = {"n": n, "correct": (n * rng.random(n.shape)).astype(int)}
     sizes = {"digits": range(1, digits + 1), "operands": range(2, operands + 1)}
-    return ExactMatchGrid(
-        table=xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes),
-        model="a-model", task="multi-operand-addition", format="scratchpad", offsets=offsets, requested=80, seed=0,
-        early_exit=50, trained={"operands": (2, 4), "digits": (1, 3)},
-    )  # fmt: skip
+    about = {"task": "multi-operand-addition", "format": "scratchpad", "offsets": offsets, "requested": 80, "seed": 0}
+    about |= {"early_exit": 50, "trained": {"operands": (2, 4), "digits": (1, 3)}, "method": "teacher_forced"}
+    return by_size("a-model", xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes), about)
 
 
-def bits(seed: int, final: bool = True) -> ExactMatchGrid:
+def bits(seed: int, final: bool = True) -> Scores:
     rng = np.random.default_rng(seed)
     correct = (100 * rng.random(30)).astype(int)
     table = {"n": np.full(30, 100), "correct": correct}
     if final:
         table |= {"answer": 50 + correct // 2, "answer_forced": 50 + correct // 2}
-    return ExactMatchGrid(
-        table=xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}),
-        model="p", task="parity", format="scratchpad", offsets="no position ids", requested=100, seed=0,
-        early_exit=None, trained={"bits": (1, 20)},
-    )  # fmt: skip
+    about = {"task": "parity", "format": "scratchpad", "offsets": "no position ids", "requested": 100, "seed": 0}
+    about |= {"early_exit": None, "trained": {"bits": (1, 20)}, "method": "teacher_forced"}
+    return by_size("p", xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}), about)
 
 
 def maps(figure: go.Figure) -> list[go.Heatmap]:
@@ -138,20 +130,6 @@ def test_seeds_of_a_line_are_summarised_by_median_and_range():
     assert "range over seeds" in subtitle(figure)
 
 
-def test_the_sweep_shows_every_start_and_the_random_policy():
-    import pandas as pd
-
-    rows = [{"moved": m, "start": s, "n": 50, "correct": 7 * s} for m in ("all levels", "level 1") for s in (1, 2, 3)]
-    sweep = OffsetSweep(
-        pd.DataFrame(rows), Rate(50, 31), "a-model", {"operands": 6, "digits": 7}, Provenance(50, 0, "p")
-    )
-    figure = sweep.figure()
-    assert [list(line.y) for line in figure.data] == [[0.14, 0.28, 0.42]] * 2
-    assert "random offsets: 0.620" in [note.text for note in figure.layout.annotations]
-    for words in ("6 operands and 7 digits", "0.140", "0.620 with random offsets", "(start 3)"):
-        assert words in figure.layout.title.text.replace("<br>", " ")
-
-
 def test_the_title_of_panels_orders_them_by_what_they_reach():
     panels = GridPanels("Methods", (GridPanel("weak", (sums(3),)), GridPanel("strong", (sums(0),))))
     outside = dict(zip(("weak", "strong"), (mean for _, mean in panels.means()), strict=True))
@@ -160,7 +138,7 @@ def test_the_title_of_panels_orders_them_by_what_they_reach():
 
 
 def test_these_figures_import_no_model(package_dir: Path):
-    for node in ast.walk(ast.parse((package_dir / "figures" / "heatmaps.py").read_text())):
+    for node in ast.walk(ast.parse((package_dir / "figures" / "scores.py").read_text())):
         names = [node.module] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         assert all(not str(name).startswith(("models", "torch")) for name in names)

@@ -12,9 +12,9 @@ import torch
 import models
 from interp.core.stats import clopper_pearson
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems
-from interp.probes.heatmaps.grid import ExactMatchGrid, exact_match_grid, rectangle
+from interp.probes.heatmaps.grid import exact_match_grid, rectangle
 from interp.probes.heatmaps.offset_sweeps import greedy_agreement, offset_sweep
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.probes.scored import GridPanel, GridPanels, Scores
 from models.errors import UserError
 from models.partial_forward import greedy
 from models.position_coupling import SMALL
@@ -54,7 +54,7 @@ SOMETIMES = spoilt("unembed.b_U", 0.5, seed=1)
 SHAKY = spoilt("pos_embed.W_pos", 1.2e-4)
 
 
-def grid(model=ADDER, **options) -> ExactMatchGrid:
+def grid(model=ADDER, **options) -> Scores:
     return exact_match_grid(model, **({"progress": False, "n": 60, "largest": (4, 3)} | options))
 
 
@@ -90,8 +90,7 @@ def test_cells_count_what_greedy_decoding_answers(offsets):
 @pytest.mark.parametrize("offsets", ["start 1", "random"])
 def test_teacher_forcing_agrees_with_greedy_decoding_on_whole_responses(offsets):
     found = greedy_agreement(SOMETIMES, [(2, 2), (3, 2), (3, 3), (5, 4)], n=40, offsets=offsets)
-    assert found.disagreements == 0 and 0 < found.table.correct.sum() < 160
-    assert "disagree on 0 of 160" in found.sentence()
+    assert found.wrong == 0 and 0 < found.table.greedy.sum() < found.rate().n == 160
     # A slip in the scratchpad spoils later numbers that would have been right behind the true one.
     assert found.table.answer_forced.sum() != found.table.answer.sum()
 
@@ -101,7 +100,7 @@ def test_formats_without_padding_are_scored_row_by_row(form):
     model = coder("-nope")
     model.task = MultiOperandAddition(3, 2, form)
     found = greedy_agreement(model, [(2, 2), (3, 3)], n=12)
-    assert found.disagreements == 0
+    assert found.wrong == 0
     # Teacher-forced on the model's own tokens, everything is right: rows of different lengths are told apart.
     scorer, task = CellScorer(model, model.task.at(2, 2)), model.task.at(2, 2)
     problems = cell_problems(task, 12, 0)
@@ -125,7 +124,7 @@ def test_a_cell_of_failures_is_left_after_the_first_block_and_no_other():
     never = coder("-nope")
     result = grid(never, n=70)
     assert (result.table.n == BLOCK).all() and (result.table.correct == 0).all()
-    assert f"{BLOCK} where those were all wrong" in result.policy
+    assert f"{BLOCK} where those were all wrong" in result.provenance.source
     assert (grid(never, n=70, early_exit=False, largest=(2, 1)).table.n == 70).all()
     sometimes = grid(SOMETIMES, n=70)
     assert ((sometimes.table.n == 70) == (sometimes.table.correct > 0)).all()
@@ -144,8 +143,8 @@ def test_sizes_beyond_the_tables_are_out_of_reach_and_not_zero():
         assert (int(cell.n) == 0) == beyond
         assert bool(result.accuracy.sel(digits=digits, operands=operands).isnull()) == beyond
     assert result.out_of_reach.any() and "beyond its position tables" in result.sentence()
-    with pytest.raises(UserError, match="do not reach"):
-        result.cell(digits=11, operands=12)
+    with pytest.raises(UserError):
+        result.rate(digits=11, operands=12)
     later = grid(model, n=1, shapes=shapes, offsets=3)
     assert int(later.out_of_reach.sum()) > int(result.out_of_reach.sum())
 
@@ -207,12 +206,12 @@ def test_a_store_of_another_grid_is_refused_and_untouched(tmp_path: Path):
 def test_a_grid_survives_json_and_needs_no_model(tmp_path: Path):
     result = grid(SOMETIMES, largest=(8, 3))
     result.save(tmp_path / "grid.json")
-    again = ExactMatchGrid.load(tmp_path / "grid.json")
+    again = Scores.load(tmp_path / "grid.json")
     assert again.table.identical(result.table) and again.to_dict() == result.to_dict()
     assert again.sentence() == result.sentence()
     assert again.figure().to_json() == result.figure().to_json()
     with pytest.raises(UserError, match="no exact-match grid"):
-        ExactMatchGrid.from_dict({"kind": "something"})
+        Scores.from_dict({"kind": "something"})
 
 
 def test_parity_counts_final_answers_by_greedy_decoding():
@@ -255,26 +254,26 @@ def test_the_training_range_is_the_recipes():
     result = grid(models.build(SMALL["addition"].name), n=2, largest=(6, 6))
     assert result.trained == {"operands": (2, 4), "digits": (1, 4)}
     assert int(result.in_training_range.sum()) == 3 * 4
-    assert ADDER.name_or_path and grid(n=2).trained is None
+    assert ADDER.name_or_path and not grid(n=2).trained
 
 
 def test_an_offset_sweep_moves_all_levels_and_each_alone():
     sweep = offset_sweep(SHAKY, (3, 2), n=30)
     high = SHAKY.task.at(3, 2).highest_ids()
     room = [SHAKY.config.position_rows - h for h in high]
-    starts = sweep.table.groupby("moved").start.max()
-    assert starts.to_dict() == {"all levels": min(room), "level 1": room[0], "level 2": room[1]}
-    first = sweep.table[sweep.table.start == 1].correct
+    rows = sweep.to_dataframe()
+    ends = {"all levels": min(room), "level 1": room[0], "level 2": room[1], "random offsets": 0}
+    assert rows.groupby("moved").start.max().to_dict() == ends
+    first = rows[rows.start == 1].correct
     assert first.nunique() == 1  # nothing moved, whatever is said to move
     task = SHAKY.task.at(3, 2)
     for start in (1, 2, min(room)):
         cell = exact_match_grid(
             SHAKY, shapes=[(3, 2)], n=30, offsets=start, early_exit=False, progress=False
         ).table.correct.item()
-        rows = sweep.table[(sweep.table.moved == "all levels") & (sweep.table.start == start)]
-        assert rows.correct.item() == cell
-    assert sweep.table.correct.nunique() > 1 and task.shape == (3, 2)
-    assert f"{sweep.random.accuracy:.3f} with random offsets" in sweep.sentence()
+        assert sweep.rate(moved="all levels", start=start).correct == cell
+    assert rows.correct.nunique() > 1 and task.shape == (3, 2)
+    assert sweep.rate(moved="random offsets").n == 30
     with pytest.raises(UserError, match="no position ids"):
         offset_sweep(coder("-nope"), (3, 2))
 

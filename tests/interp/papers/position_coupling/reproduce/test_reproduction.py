@@ -17,7 +17,7 @@ from interp.papers.position_coupling.cost import duration, training_seconds
 from interp.papers.position_coupling.studies import largest_of, reproduce, sources_of
 from interp.papers.studies import Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 from models.errors import UserError
 from models.position_coupling import SMALL, DecoderSize, Variant
 from models.position_coupling_figures import FIGURES, PaperFigure, register_variant

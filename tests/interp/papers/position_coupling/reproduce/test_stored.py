@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.probes.heatmaps.panels import GridPanels
+from interp.probes.scored import GridPanels
 
 STORED = sorted((Path(interp.__file__).parent / "data" / "reproduced").glob("*.json"))
 
@@ -50,15 +50,15 @@ def test_one_layer_trained_on_ten_numbers_of_ten_digits_adds_more_and_longer_one
     """Short of the paper's 30 x 30 (one layer of width 128 instead of 1,024), and far outside the training range."""
     (path,) = (path for path in STORED if path.stem.endswith("-grid-small"))
     grid = GridPanels.load(path).panels[0].grids[0]
-    assert grid.cell(operands=10, digits=10).accuracy == 1.0
-    assert grid.cell(operands=15, digits=10).interval[0] > 0.8
-    assert grid.cell(operands=9, digits=14).interval[0] > 0.8
-    assert grid.cell(operands=30, digits=30).correct == 0
+    assert grid.rate(operands=10, digits=10).accuracy == 1.0
+    assert grid.rate(operands=15, digits=10).interval[0] > 0.8
+    assert grid.rate(operands=9, digits=14).interval[0] > 0.8
+    assert grid.rate(operands=30, digits=30).correct == 0
 
 
 def test_two_layers_trained_on_five_digits_multiply_longer_factors_on_both_sides() -> None:
     (path,) = (path for path in STORED if path.stem.endswith("-grid-multiplication-small"))
     grid = GridPanels.load(path).panels[0].grids[0]
-    assert grid.cell(first_digits=5, second_digits=5).interval[0] > 0.95
-    assert grid.cell(first_digits=6, second_digits=7).interval[0] > 0.7
-    assert grid.cell(first_digits=11, second_digits=11).correct == 0
+    assert grid.rate(first_digits=5, second_digits=5).interval[0] > 0.95
+    assert grid.rate(first_digits=6, second_digits=7).interval[0] > 0.7
+    assert grid.rate(first_digits=11, second_digits=11).correct == 0

@@ -1,6 +1,7 @@
-"""Pictures of grids of exact match and of offset sweeps, laid out like Position Coupling's.
+"""The two pictures of right answers by stratum: intervals over one kind of strata, a heat map over two.
 
-Red is 0 and blue is 1; a red box is the training range; grey is beyond the model's position tables, white not asked.
+Heat maps are laid out like Position Coupling's: red is 0 and blue is 1; a red box is the training range; grey is beyond
+the model's position tables, white not asked.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ import plotly.graph_objects as go
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
-from interp.figures.layers import band, cells, curve, hover
-from interp.figures.panels import Mark, Panel, compose, hline, label
-from interp.probes.heatmaps.offset_sweeps import OffsetSweep
-from interp.probes.heatmaps.panels import GridPanel, GridPanels
+from interp.figures.layers import band, cells, curve, hover, points
+from interp.figures.panels import QUARTERS, Mark, Panel, compose, hline, label
+from interp.probes.scored import GridPanel, GridPanels, Scores, error_bound
 
 #: Red to blue as in the paper, through near-white at one half; both ends differ in lightness from the middle.
 SCALE = "RdBu"
@@ -30,20 +30,76 @@ _AXES = {
 }
 
 
+@drawing(Scores)
+def scores(result: Scores) -> go.Figure:
+    """Intervals over one kind of strata; a heat map over two, and lines for sizes of one kind."""
+    if len(result.strata) == 1 and not result.trained:
+        return intervals(result)
+    return grid_panels(GridPanels(result.model, (GridPanel(result.model, (result,)),)), result.sentence())
+
+
+def intervals(result: Scores) -> go.Figure:
+    """Shares right with their 95% intervals, a colour a series; or error rates on a logarithmic axis, where a triangle
+    is the 95% upper bound of a stratum without an error and a square one of which every problem was tried."""
+    (stratum,) = result.strata
+    frame = result.to_dataframe().query("n > 0")
+    chosen = result.about.get("chosen")
+    groups = frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]
+    layers = []
+    for i, (name, rows) in enumerate(groups):
+        colour = theme.SEVEN[i % 7] if chosen is None else theme.BLUE if name == chosen else theme.GREY
+        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
+        layers += _errors(rows, stratum, title, colour) if result.errors else _shares(rows, stratum, title, colour, i)
+    values = frame[stratum].unique()
+    category = {"type": "category", "categoryorder": "array", "categoryarray": values, "tickfont": {"size": 11}}
+    x: dict[str, Any] = {"title": stratum.replace("_", " ")} | (category if values.dtype.kind == "O" else {})
+    y: dict[str, Any] = {"title": f"answers {result.counted}", "range": [-0.03, 1.05], "tickformat": ".0%"}
+    if result.errors:
+        y = {"title": "error rate", "type": "log", "exponentformat": "power", "dtick": 1}
+    note = "Triangles: nothing wrong, 95% upper bound; squares: every problem tried" if result.errors else ""
+    room = 10 * max((len(str(value)) for value in values), default=0) if len(values) > 12 else 0
+    return compose(
+        [Panel(layers, x=x, y=y)], result.sentence(), result.provenance, note=f"Bars: 95% intervals. {note}",
+        height=560 + room // 2, margin={"b": 70 + room // 2}, showlegend=len(layers) > 1,
+    )  # fmt: skip
+
+
+def _shares(rows: Any, stratum: str, name: str, colour: str, i: int) -> list[go.Scatter]:
+    said = hover(f"{name}, {{x}}: {{correct:,}} of {{n:,}} ({{y:.3f}})", correct=rows.correct, n=rows.n)
+    style: dict[str, Any] = {"ends": (rows.low, rows.high), "symbol": theme.SYMBOLS[i % 7]}
+    return [curve(rows[stratum], rows.accuracy, name, colour, theme.DASHES[i % 7], 1, **style, **said)]
+
+
+def _errors(rows: Any, stratum: str, name: str, colour: str) -> list[go.Scatter]:
+    rung = rows.rung if "rung" in rows else np.full(len(rows), "sampled")
+    wrong, none = rows[rows.accuracy < 1], rows[(rows.accuracy == 1) & (rung == "sampled")]
+    symbols = ["circle" if each == "sampled" else "square" for each in rung[rows.accuracy < 1]]
+    bounds = [error_bound(int(n)) for n in none.n]
+    said = hover(f"{name}, {{x}}: {{wrong:,}} of {{n:,}} wrong ({{y:.1e}})", wrong=wrong.n - wrong.correct, n=wrong.n)
+    bound = hover(f"{name}, {{x}}: all {{n:,}} right; error rate below {{y:.1e}} (95%)", n=none.n)
+    return [
+        points(wrong[stratum], 1 - wrong.accuracy, name, colour, symbols, ends=(1 - wrong.high, 1 - wrong.low), **said),
+        points(none[stratum], bounds, name, colour, "triangle-down-open", 10, **bound),
+    ]
+
+
 @drawing(GridPanels)
-def grid_panels(result: GridPanels) -> go.Figure:
+def grid_panels(result: GridPanels, title: str = "") -> go.Figure:
     """Lines where one size varies, heat maps where two do."""
-    return accuracy_by_length(result) if result.is_lines else exact_match_panels(result)
+    draws = accuracy_by_length if result.is_lines else exact_match_panels
+    return draws(result, title or result.sentence())
 
 
-def exact_match_panels(result: GridPanels, columns: int | None = None) -> go.Figure:
+def exact_match_panels(result: GridPanels, title: str) -> go.Figure:
     """Small multiples: exact match by operands (x) and digits (y), one panel a model, all on one scale from 0 to 1."""
-    panels = result.panels
-    columns = columns or (len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3)
+    panels, first = result.panels, result.panels[0].grids[0]
+    columns = len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3
     rows = math.ceil(len(panels) / columns)
     width = max(560, 110 + 270 * columns) if len(panels) > 1 else 640
     side = (width - 150) / columns  # of a panel, which is a square as in the paper
-    notes = [f"Whole responses, scratchpad and EOS included{_seeds(result)}"]
+    notes: list[str] = []
+    if "format" in first.about:
+        notes.append(f"Whole responses, scratchpad and EOS included{_seeds(result)}")
     if any(panel.grids[0].trained for panel in panels):
         notes.append("Red box: training range")
     if any(bool(panel.grids[0].out_of_reach.any()) for panel in panels):
@@ -52,7 +108,7 @@ def exact_match_panels(result: GridPanels, columns: int | None = None) -> go.Fig
         notes.append(f"{len(panels)} of {result.planned} panels so far")
     return compose(
         [_panel(panel, side, number % columns == 0) for number, panel in enumerate(panels)],
-        result.sentence(), result.provenance, note=". ".join(notes), columns=columns, width=width,
+        title, result.provenance, note=". ".join(notes), columns=columns, width=width,
         plots=rows * side + (rows - 1) * 84, gaps=(46, 84), margin={"t": 10, "b": 64, "r": 60},
     )  # fmt: skip
 
@@ -73,8 +129,9 @@ def _panel(panel: GridPanel, side: float, first: bool) -> Panel:
         layers.append(cells(beyond, x, y, scale=[[0, BEYOND], [1, BEYOND]], gap=0, hoverongaps=False, **said))
     tried = np.stack([grid.table.n.values for grid in panel.grids], -1).max(-1)
     said = hover(f"{{x}} {x_axis}, {{y}} {y_axis}: {{z:.3f}} ({panel.seeds_text}, {{tried}} problems)", tried=tried)
-    bar = {"title": "exact match", "thickness": 14, "tickvals": [0, 0.25, 0.5, 0.75, 1]}
-    layers.append(cells(median.values, x, y, scale=SCALE, bar=bar, gap=0, hoverongaps=False, **said))
+    bar = {"title": "exact match", "thickness": 14} | ({"tickvals": QUARTERS} if "format" in grid.about else {})
+    limits = (0, 1) if "format" in grid.about else (float(np.nanmin(median.values)), 1)
+    layers.append(cells(median.values, x, y, scale=SCALE, limits=limits, bar=bar, gap=0, hoverongaps=False, **said))
     if grid.trained and x_axis in grid.trained and y_axis in grid.trained:
         (x0, x1), (y0, y1) = grid.trained[x_axis], grid.trained[y_axis]
         ends = {"x0": max(x0, x[0]) - 0.5, "x1": x1 + 0.5, "y0": max(y0, y[0]) - 0.5, "y1": y1 + 0.5}
@@ -85,6 +142,8 @@ def _panel(panel: GridPanel, side: float, first: bool) -> Panel:
 
 
 def _axis(values: np.ndarray, title: str) -> dict[str, Any]:
+    if values.dtype.kind not in "iuf":
+        return {"title": title, "type": "category"}
     step = 1 if values[-1] <= 12 else 5
     ticks = [int(v) for v in values if v == values[0] or (v % step == 0 and (step == 1 or v - values[0] >= 3))]
     return {
@@ -93,7 +152,7 @@ def _axis(values: np.ndarray, title: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def accuracy_by_length(result: GridPanels) -> go.Figure:
+def accuracy_by_length(result: GridPanels, title: str) -> go.Figure:
     """Parity: final answers by greedy decoding, and whole responses, against the number of bits.
 
     Bands are the exact 95% interval of one seed's problems, or the range over seeds around their median.
@@ -104,7 +163,7 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
     (axis,) = (str(name) for name in result.panels[0].grids[0].table.n.dims)
     trained = result.panels[0].grids[0].trained
     panels = []
-    for what, title in measures:
+    for what, words in measures:
         layers = [layer for i, panel in enumerate(result.panels) for layer in _line(panel, what, axis, i)]
         marks = []
         if trained and axis in trained:
@@ -114,11 +173,11 @@ def accuracy_by_length(result: GridPanels) -> go.Figure:
             at: dict[str, Any] = {"xref": "x domain", "xanchor": "left", "yanchor": "top"}
             marks += [hline(0.5), label(0, 0.5, "a guess", colour=theme.GREY, **at)]
         y = {"range": [-0.03, 1.03], "tickformat": ".0%", "title": "" if panels else "right"}
-        panels.append(Panel(layers, title, f"{axis} of the query", y, marks))
+        panels.append(Panel(layers, words, f"{axis} of the query", y, marks))
     over = "range over seeds" if any(len(panel.grids) > 1 for panel in result.panels) else "95% interval"
     note = f"Band: {over}{_seeds(result)}. Grey: training range"
     return compose(
-        panels, result.sentence(), result.provenance, note=note, columns=len(measures), height=600, shared="y",
+        panels, title, result.provenance, note=note, columns=len(measures), height=600, shared="y",
         gaps=(36, 0), margin={"t": 24, "b": 80 + 24 * math.ceil(len(result.panels) / 3)},
     )  # fmt: skip
 
@@ -142,25 +201,3 @@ def _line(panel: GridPanel, what: str, axis: str, number: int) -> list[go.Scatte
         band(x, low, high, colour, legendgroup=panel.label),
         curve(x, y, panel.label, colour, dash, symbol=symbol, size=sizes, **said),
     ]
-
-
-@drawing(OffsetSweep)
-def offset_sweep(result: OffsetSweep) -> go.Figure:
-    """Exact match by the first id, one line a set of levels that moves; the band is the exact 95% interval."""
-    frame = result.to_dataframe()
-    lines = []
-    for i, (moved, rows) in enumerate(frame[frame.moved != "random"].groupby("moved", sort=False)):
-        said = hover("start {start}: {correct} of {n} right", start=rows.start, correct=rows.correct, n=rows.n)
-        lines.append(
-            curve(
-                rows.start + 0.06 * (i - 1), rows.accuracy, f"{moved} moved", theme.SEVEN[i], theme.DASHES[i],
-                symbol=theme.SYMBOLS[i], ends=(rows.low, rows.high), **said,
-            )
-        )  # fmt: skip
-    last = frame.iloc[-1]
-    within = {"y0": last.low, "y1": last.high, "fillcolor": theme.GREY, "opacity": 0.2, "line_width": 0}
-    marks = [Mark("add_hrect", within), hline(last.accuracy, f"random offsets: {last.accuracy:.3f}")]
-    step = 1 if frame.start.max() <= 15 else 5
-    x = {"title": "first position id (the paper tests with 1)", "tickmode": "linear", "dtick": step}
-    panel = Panel(lines, x=x, y={"title": "exact match of whole responses", "range": [-0.03, 1.08]}, marks=marks)
-    return compose([panel], result.sentence(), result.provenance, note="Bars: 95% intervals", width=860)

@@ -1,0 +1,84 @@
+"""Pictures of :class:`interp.probes.curves.Curves`: curves over steps, and every seed's value at one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.figures import theme
+from interp.figures.drawing import drawing
+from interp.figures.layers import Number, curve, hover, points
+from interp.figures.panels import Panel, compose, vline
+from interp.probes.curves import Curves
+
+_DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
+
+
+@drawing(Curves)
+def curves(result: Curves, what: str = "") -> go.Figure:
+    """A panel a model: the stored seed, the others that were ever perfect, the rest in grey, and the mean over seeds
+    where none is stored."""
+    what = what or result.what
+    panels = []
+    for model in result.models:
+        table, stored = result.of(model, what), result.chosen.get(model)
+        perfect = {} if what.endswith("loss") else result.onset(model)
+        seeds = [seed for seed in table.seed.values.tolist() if seed != stored]
+        once = [seed for seed in seeds if seed in perfect]
+        never = [seed for seed in seeds if seed not in perfect]
+        lines = []
+        for name, members, colour, width, opacity in (
+            ("seeds" if what.endswith("loss") else f"never perfect ({len(never)})", never, theme.GREY, 1, 0.4),
+            (f"perfect at some point ({len(once)})", once, theme.SKY, 1.5, 0.8),
+            (f"seed {stored}, in the zoo", [stored] if stored is not None else [], theme.VERMILION, 2.5, 1.0),
+        ):
+            lines += [_together(table.sel(seed=members), name, colour, width, opacity)] if members else []
+        if stored is None and what != result.what:
+            mean = table.mean("seed")
+            lines.append(curve(mean.step.values, mean.values, "mean over seeds", theme.BLACK, "dash"))
+        y: dict[str, Any] = {"title": "" if panels else what.replace("_", " ")}
+        y |= {"rangemode": "tozero"} if what.endswith("loss") else {"range": [-0.02, 1.04]}
+        late = result.budget is not None and float(table.step.max()) > result.budget
+        marks = [vline(result.budget, "the paper stops", place="top")] if late else []
+        title = result.labels.get(model, model) if len(result.models) > 1 else ""
+        panels.append(Panel(lines, title, {"title": "training step", "rangemode": "tozero"}, y, marks))
+    return compose(
+        panels, result.sentence(), result.provenance, columns=len(panels), shared="y", width=900 + 100 * len(panels),
+        height=540, gaps=(36, 0),
+    )  # fmt: skip
+
+
+def _together(table: Any, name: str, colour: str, width: Number, opacity: float) -> go.Scatter:
+    """Seeds as one trace with gaps between them: a hundred traces would be slow to draw."""
+    x, y, label, every = [], [], [], max(1, table.sizes["step"] // _DRAWN)
+    for seed in table.seed.values.tolist():
+        here = table.sel(seed=seed).dropna("step")
+        keep = np.arange(here.sizes["step"])
+        keep = keep[(keep % every == 0) | (keep == len(keep) - 1)]
+        x += [*here.step.values[keep].tolist(), None]
+        y += [*here.values[keep].astype(float).round(4).tolist(), None]
+        label += [seed] * (len(keep) + 1)
+    style: dict[str, Any] = {"opacity": opacity, "text": label} | hover("seed {text}, step {x:,}: {y:.4f}")
+    return curve(x, y, name, colour, width=width, **style)
+
+
+@drawing(Curves, "seeds")
+def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> go.Figure:
+    """Every seed after so many steps (the most that every model has), a row a model; a cross marks the paper's run."""
+    step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step
+    layers, names = [], [result.labels.get(model, model) for model in result.models]
+    for row, (model, label) in enumerate(zip(result.models, names, strict=True)):
+        values = result.of(model).sel(step=step).dropna("seed").to_series()
+        ties = values.groupby(values.round(2)).cumcount().to_numpy()  # near-equal seeds stand below each other
+        said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))
+        layers.append(points(values.to_numpy(), row + 0.12 * ties, label, theme.SEVEN[row % 7], size=11, **said))
+        if printed:
+            said = hover(f"{label}, the paper's run: {{x:.1%}}")
+            layers.append(points([printed[model]], [row - 0.2], "the paper's run", theme.BLACK, "x-thin", 10, **said))
+    rows = {"tickvals": list(range(len(names))), "ticktext": names, "range": [len(names) - 0.4, -0.6]}
+    x = {"title": f"right after {step:,} steps", "range": [-0.03, 1.04], "tickformat": ".0%"}
+    panel = Panel(layers, x=x, y=rows | {"zeroline": False})
+    return compose([panel], result.sentence(), result.provenance, height=420)

@@ -1,0 +1,248 @@
+"""How training went: learning curves of every seed of one or several models, read from wherever they are stored.
+
+    interp.learning_curves("adder-456")                     exact match on validation problems, all seeds of an entry
+    interp.learning_curves(["adder-512", "adder-456"], what="uniform")      several models, a panel each
+    interp.learning_curves("runs/mine")                     a run folder
+
+A seed has come in at the first evaluation that reaches a level, so its step is known up to the distance between
+evaluations; the share of seeds that do comes with its Clopper-Pearson interval, seeds being the independent units.
+
+Source: "A 456-Parameter Transformer Solves 10-Digit Addition", section 1.3 and Figure 1, which shows five seeds of 456
+and one chosen seed each of 582 and 512.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.core.probe import probe
+from interp.core.results import Provenance, Result
+from models.checkpoint import parse_weights, read_json
+from models.errors import UserError
+from models.evaluation import Rate
+from models.training.run_folder import RunFolder
+from models.zoo import entry_file, read_entry
+
+MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
+
+
+@dataclass(frozen=True, eq=False)
+class Curves(Result):
+    """Learning curves.
+
+    Attributes:
+        table: a Dataset over (model, seed, step), NaN where nothing was measured: of stored runs the shares ``exact``,
+            ``token`` and ``uniform`` (exact match on uniform problems alone), and ``loss`` and ``validation_loss`` in
+            nats; other questions have their own.
+        what: the one in which seeds are compared.
+        chosen: model -> the seed that is stored.
+        on_test: model -> seed -> whether it answers the whole test set, where that is known.
+        starts: model -> the model near which all its seeds began; others began at random.
+        labels: model -> how figures call it.
+        budget: the step at which a paper stops, if figures shall show it.
+    """
+
+    table: xr.Dataset
+    what: str
+    provenance: Provenance
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    on_test: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
+    starts: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    budget: int | None = None
+
+    @property
+    def models(self) -> list[str]:
+        return self.table.model.values.tolist()
+
+    @property
+    def by_loss(self) -> bool:
+        return self.what.endswith("loss")
+
+    def of(self, model: str, what: str = "") -> xr.DataArray:
+        """One model's curves over (seed, step), without seeds and steps at which nothing was measured.
+
+        Raises:
+            UserError: no such model or measure.
+        """
+        if model not in self.models or (what or self.what) not in self.table:
+            raise UserError(f"There are no curves of {what or self.what} of {model!r}.")
+        return self.table[what or self.what].sel(model=model).dropna("seed", how="all").dropna("step", how="all")
+
+    def onset(self, model: str, level: float = 1.0) -> dict[int, int]:
+        """Seed -> the first step at which it reached the level; without the seeds that never did."""
+        curves = self.of(model)
+        reached = (curves >= level).values
+        steps = curves.step.values
+        seeds = zip(curves.seed.values.tolist(), reached, strict=True)
+        return {seed: int(steps[row.argmax()]) for seed, row in seeds if row.any()}
+
+    def rate(self, model: str, level: float = 1.0) -> Rate:
+        """Seeds that reached the level once, of all."""
+        return Rate(self.of(model).sizes["seed"], len(self.onset(model, level)))
+
+    def grokked(self, model: str) -> Rate:
+        """Seeds that answer the whole test set, of all; that were once perfect, where there is no test score."""
+        known = self.on_test.get(model)
+        return self.rate(model) if known is None else Rate(len(known), sum(known.values()))
+
+    def sentence(self) -> str:
+        return "; ".join(self._said(model) for model in self.models) + "."
+
+    def _said(self, model: str) -> str:
+        curves, name = self.of(model), self.labels.get(model, model)
+        n, last = curves.sizes["seed"], int(curves.step.values[-1])
+        if self.by_loss:
+            ends = [row[~np.isnan(row)][-1] for row in curves.values]
+            span = f"{min(ends):.3f}" if n == 1 else f"{min(ends):.3f} to {max(ends):.3f}"
+            seeds = f"{n} seeds" if n > 1 else "one seed"
+            return f"{name}: {self.what.replace('_', ' ')} {span} nats after {last:,} steps ({seeds})"
+        rate, steps = self.grokked(model), sorted(self.onset(model).values())
+        low, high = rate.interval
+        near = self.starts.get(model)
+        share = f"all begun near {near}" if near else f"{rate.accuracy:.1%}, 95% interval {low:.1%}-{high:.1%}"
+        where = "on validation" if self.what in ("exact", "uniform") else f"({self.what})"
+        does = "answer the whole test set" if model in self.on_test else f"are once perfect {where}"
+        text = f"{rate.correct} of {rate.n} seeds of {name} {does} ({share})"
+        if not steps:
+            return f"{text}; none is ever perfect {where}, the best {float(curves.max()):.3f}"
+        text += f"; perfect {where} first at step {steps[0]:,}, at the median at {int(np.median(steps)):,}"
+        own = self.chosen.get(model)
+        at = self.onset(model).get(-1 if own is None else own)
+        return text if at is None else f"{text}, seed {own} at {at:,}"
+
+    def summary(self) -> pd.DataFrame:
+        """A row per model: seeds, how many were once perfect, the share with its 95% interval, and when."""
+        rows = []
+        for model in self.models:
+            rate, steps = self.rate(model), list(self.onset(model).values())
+            low, high = rate.interval
+            row = {"model": model, "seeds": rate.n, "grokked": rate.correct, "share": rate.accuracy}
+            spread = (min(steps), int(np.median(steps)), max(steps)) if steps else ("–",) * 3
+            row |= {"low": low, "high": high, "last step of training": int(self.of(model).step.max())}
+            rows.append(row | dict(zip(("first step", "median step", "latest step"), spread, strict=True)))
+        return pd.DataFrame(rows)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row per model, seed and evaluation."""
+        frame = self.table.to_dataframe().reset_index()
+        return frame.dropna(subset=[str(name) for name in self.table.data_vars], how="all").reset_index(drop=True)
+
+
+@probe("When did each seed learn it, and how many did?")
+def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "") -> Curves:
+    """The stored curves of zoo entries and run folders.
+
+    Args:
+        what: the measure to compare seeds in; exact match on validation problems unless given, of text the loss.
+
+    Raises:
+        UserError: no such entry or run, one without curves of all its seeds, or without this measure.
+    """
+    names = [sources] if isinstance(sources, (str, Path)) else list(sources)
+    found = [read_curves(name) for name in names]
+    if not found:
+        raise UserError("There is nothing to read curves from.")
+    tables = [one.table for one in found]
+    if what and not all(what in table for table in tables):
+        lacking = [str(name) for name, table in zip(names, tables, strict=True) if what not in table]
+        raise UserError(f"The curves of {', '.join(lacking)} do not hold {what!r} apart.")
+    chosen, on_test, starts = (
+        {model: value for one in found for model, value in getattr(one, name).items()}
+        for name in ("chosen", "on_test", "starts")
+    )
+    table = xr.concat(tables, "model", join="outer", data_vars="all")
+    on_test = {} if what else on_test  # which is about exact match
+    return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
+
+
+@probe("When did each seed of an entry learn to add?")
+def grokking_curves(entry: str) -> Curves:
+    """The stored learning curves of a zoo entry; see :func:`learning_curves`.
+
+    Raises:
+        UserError: no such entry, or one without curves of all its seeds.
+    """
+    return learning_curves(entry)
+
+
+def read_curves(source: str | Path) -> Curves:
+    """The one reader of learning curves: an entry's tensors (``curves.safetensors``), the lines of an entry's runs
+    (``metrics.jsonl``: a new run begins where the step starts over), or those of a run folder.
+
+    Raises:
+        UserError: no such entry or run, or one without curves of all its seeds.
+    """
+    folder = Path(source)
+    run = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    if "first_seed" in run:
+        lines = RunFolder(folder).metrics()
+        table = _of_lines(run.get("model", folder.name), lines, None, run["first_seed"], source)
+        size = run.get("recipe", {}).get("validation_size", 0)
+        return Curves(table, "exact", Provenance(size, None, "validation problems an evaluation"))
+    config = read_entry(source)
+    name, made, stored = config["model"], config["training"], config["sha256"]
+    if "seeds.json" not in stored or not {"curves.safetensors", "metrics.jsonl"} & set(stored):
+        raise UserError(f"{source} stores no learning curves.")
+    seeds, size = json.loads(entry_file(source, "seeds.json")), made["recipe"]["validation_size"]
+    if "curves.safetensors" in stored:
+        table = _of_tensors(name, entry_file(source, "curves.safetensors"), source)
+        provenance = Provenance(size, 0, "validation problems an evaluation, half uniform and half carry-rich")
+    else:
+        lines = [json.loads(line) for line in entry_file(source, "metrics.jsonl").decode().splitlines()]
+        table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
+        provenance = Provenance(size, None, "validation problems an evaluation")
+    what = "exact"
+    if "validation_loss" in table:
+        what, words = "validation_loss", "characters, all of the text's validation part, an evaluation"
+        provenance = Provenance(config["score"]["n"], None, words)
+    on_test = {row["seed"]: row["exact_on_test"] == config["score"]["n"] for row in seeds if "exact_on_test" in row}
+    near = (made.get("start") or {}).get("origin")
+    return Curves(
+        table, what, provenance, {name: made["seed"]}, {name: on_test} if on_test else {}, {name: near} if near else {}
+    )
+
+
+def curve_table(model: str, values: Mapping[str, Any], seeds: Sequence[int], steps: Sequence[int]) -> xr.Dataset:
+    """Arrays [seed, step] as a table of one model."""
+    columns = {name: (("model", "seed", "step"), np.asarray(each)[None]) for name, each in values.items()}
+    return xr.Dataset(columns, {"model": [model], "seed": list(seeds), "step": list(steps)})
+
+
+def _of_tensors(model: str, content: bytes, source: object) -> xr.Dataset:
+    tensors, _ = parse_weights(content, f"the curves of {source}")
+    values = {name: tensors[name].numpy().astype(np.float32) for name in MEASURED if name in tensors}
+    return curve_table(model, values, tensors["seed"].tolist(), tensors["step"].tolist())
+
+
+def _of_lines(
+    model: str, lines: Sequence[Mapping[str, Any]], seeds: Sequence[int] | None, first: int, source: object
+) -> xr.Dataset:
+    """From one line an evaluation with a number a seed; ``seeds`` of several runs, else they count from ``first``."""
+    runs: list[list[Mapping[str, Any]]] = []
+    for line in lines:
+        if not runs or line["step"] <= runs[-1][-1]["step"]:
+            runs.append([])
+        runs[-1].append(line)
+    names = [name for name in MEASURED if lines and name in lines[0]]
+    if not names or not all(isinstance(line[name], list) for line in lines for name in names):
+        raise UserError(f"{source} holds no curves of all its seeds.")
+    widths = [len(run[0][names[0]]) for run in runs]
+    seeds = range(first, first + sum(widths)) if seeds is None else seeds
+    if len(seeds) != sum(widths):
+        raise UserError(f"{source} stores lines of some of its seeds alone.")
+    tables: list[xr.Dataset] = []
+    start = 0
+    for run, width in zip(runs, widths, strict=True):
+        values = {name: np.array([line[name] for line in run], dtype=float).T for name in names}
+        tables.append(curve_table(model, values, seeds[start : start + width], [line["step"] for line in run]))
+        start += width
+    return xr.concat(tables, "seed", join="outer")

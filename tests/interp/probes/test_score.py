@@ -1,0 +1,80 @@
+"""Right answers are counted stratum by stratum, and what they rest on is said."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import interp
+import models
+from interp.probes.score import tabulated
+from models.errors import UserError
+from models.tasks.two_digit import all_problems
+
+ADDER = models.load("microadder-57")
+
+
+class Flawed(models.ArithmeticTransformer):
+    """The stored 57-parameter model, but its lowest digit is wrong where the first operand's is 3."""
+
+    def forward(self, input, *args, **options):
+        logits = super().forward(input, *args, **options)
+        return torch.where((input[:, 0] == 3)[:, None, None], -logits, logits)
+
+
+FLAWED = Flawed(ADDER.weight_map, ADDER.task, name="flawed")
+PROBLEMS = [(first, second) for first in (13, 5, 7, 93) for second in range(10)]
+
+
+def test_labels_of_ones_own_sort_the_problems_in_the_order_in_which_they_come():
+    found = interp.score(FLAWED, problems=PROBLEMS, by={"unit": [str(first % 10) for first, _ in PROBLEMS]})
+    assert found.to_dataframe()[["unit", "n", "correct"]].values.tolist() == [
+        ["3", 20, 0],
+        ["5", 10, 10],
+        ["7", 10, 10],
+    ]
+    assert found.wrong == 20 and found.rate(unit="5").correct == found.rate(unit="7").n == 10
+    assert found.table.wrong_example.values[0].startswith("13 + 0 = ") and found.table.wrong_example.values[1] == ""
+    with pytest.raises(UserError):
+        found.rate(unit="4")
+    with pytest.raises(UserError):
+        interp.score(FLAWED, problems=PROBLEMS, by={"unit": [1, 2]})
+
+
+def test_two_strata_are_a_heat_map_and_combinations_that_no_problem_has_are_not_asked():
+    found = interp.score(ADDER, problems=[(1, 2), (5, 6), (55, 66), (10, 3)], by=("carries", "digits"))
+    assert found.table.n.values.tolist() == [[1, 1], [1, -1], [-1, 1]]  # carries 0, 1, 2 by digits 1, 2
+    assert found.figure().data[0].type == "heatmap" and len(found.to_dataframe()) == 4
+
+
+def test_targets_are_judged_given_the_right_ones_before():
+    found = interp.score(FLAWED, problems=[(13, 4), (14, 4), (15, 4)], by="target")
+    assert (found.table.n == 3).all() and (found.table.correct <= 3).all()
+    assert found.table.target.values.tolist() == [role.label for role in ADDER.task.target_roles]
+
+
+def test_chains_are_planted_where_the_task_can_and_all_problems_are_seen_to_be_all():
+    found = interp.score(ADDER, n=7)
+    assert (found.table.n == 7).all() and found.table.chain_length.values.tolist() == list(range(11))
+    two = models.load("toygpt-learned-pre")
+    every = interp.score(two, problems=all_problems())
+    assert every.provenance.rung == "exhaustive" and every.rate().n == 10_000
+    frame = every.to_dataframe()
+    assert (frame.low == frame.accuracy).all() and (frame.high == frame.accuracy).all()
+    assert interp.score(two, problems=all_problems()[1:]).provenance.rung == "sampled"
+
+
+def test_shapes_are_the_grid_of_sizes_and_unknown_strata_are_named():
+    model = models.build("position-coupling-hand-built", max_operands=3, max_digits=2)
+    found = interp.score(model, n=2, by="shape")
+    assert found.strata == ["digits", "operands"] and found.rate(digits=2, operands=3).accuracy == 1
+    for bad in ("chain", (), ("carries", "length")):
+        with pytest.raises(UserError):
+            interp.score(ADDER, by=bad, n=4)
+
+
+def test_counts_add_up_whatever_the_order_of_the_labels():
+    right = torch.tensor([True, False, True, True]).numpy()
+    table = tabulated(right, {"length": [3, 1, 3, 2]})
+    assert table.length.values.tolist() == [1, 2, 3]
+    assert table.n.values.tolist() == [1, 1, 2] and table.correct.values.tolist() == [0, 1, 2]
