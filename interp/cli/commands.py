@@ -47,7 +47,7 @@ class List:
 
     def run(self) -> int:
         import models
-        from interp.proofs.known import on_all_inputs
+        from interp.proofs.stored import on_all_inputs
         from models.registry import by_paper
 
         header = (

@@ -14,8 +14,8 @@ from interp.probes.dynamics import grokking_curves, run_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.methods import certified_at_best, certify
 from interp.proofs.stored import FILE, stored_certificate
-from interp.proofs.ways import certified_at_best, certify
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.pictures import attention_pattern, attention_svg
@@ -201,7 +201,7 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
     if name == HAND_BUILT:
         from interp.papers.position_coupling.hand_built_grid import load_grid  # a paper's folder may be missing
 
-        grid, proof = load_grid(), load_certified_grids()["rounded"]
+        grid, proof = load_grid(), load_certified_grids()["float32"]
         row = replace(row, score=f"{grid.correct:,} of {grid.problems:,}", share=grid.correct / grid.problems)
         row = replace(row, rung="certified with rounding")
         made = ["python -m interp.proofs.coupled_grid", "python -m interp.papers.position_coupling.hand_built_grid"]

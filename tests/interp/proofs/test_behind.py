@@ -14,19 +14,19 @@ import torch
 from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interp.proofs.constant_attention import BITS, read_attention
+from interp.proofs.decision import Decision, between
+from interp.proofs.normed_stream import normed_stream
 from scipy.special import erf
 
 import models
 from interp.proofs import forms
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
-from interp.proofs.behind import Behind, Regions
 from interp.proofs.columns import all_classes
-from interp.proofs.constant_attention import BITS, read_attention
 from interp.proofs.curves import decision_curves
-from interp.proofs.decision import Decision, between
+from interp.proofs.downstream import Downstream, Regions
 from interp.proofs.forms import Forms
 from interp.proofs.methods import choose
-from interp.proofs.normed_stream import normed_stream
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
@@ -131,7 +131,7 @@ def contained(name: str, arithmetic: Arithmetic, bounds: tuple, regions: Regions
 @ARITHMETICS
 @pytest.mark.parametrize("name", NAMES)
 def test_margins_of_points_of_a_region_lie_within_its_bounds(name, arithmetic):
-    behind = Behind(read_adder(model_of(name)), arithmetic)
+    behind = Downstream(read_adder(model_of(name)), arithmetic)
     for share in (0.0, 1e-3, 0.03, 0.3, 3.0):
         regions = regions_of(name, 60, share, seed=int(share * 1000))
         assert contained(name, arithmetic, behind.margins(regions), regions), share
@@ -140,7 +140,7 @@ def test_margins_of_points_of_a_region_lie_within_its_bounds(name, arithmetic):
 @ARITHMETICS
 def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
     regions = regions_of("adder-456", 40, 0.05)
-    behind = Behind(read_adder(model_of("adder-456")), arithmetic)
+    behind = Downstream(read_adder(model_of("adder-456")), arithmetic)
     turned = np.random.default_rng(0).permuted(np.broadcast_to(regions.basis, (40, *regions.basis.shape)), axis=2)
     own = replace(regions, basis=turned)
     own = replace(own, error=own.error + 2.0**-23 * np.einsum("nr,nrd->nd", regions.radius, np.abs(turned)))
@@ -155,12 +155,12 @@ def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
 def test_a_wrong_bound_is_noticed(name, monkeypatch):
     """A radius, a sign or a remainder that is lost: some point's margin escapes."""
     adder = read_adder(model_of(name))
-    behind, regions = Behind(adder, REAL), regions_of(name, 60, 0.05)
+    behind, regions = Downstream(adder, REAL), regions_of(name, 60, 0.05)
     assert contained(name, REAL, behind.margins(regions), regions)
     small = replace(regions, radius=regions.radius * 0.9)
     assert not contained(name, REAL, behind.margins(small), regions)
     assert not contained(name, REAL, behind.margins(replace(regions, error=regions.error * 0)), regions)
-    flipped = Behind(replace(adder, W_out=-adder.W_out), REAL)
+    flipped = Downstream(replace(adder, W_out=-adder.W_out), REAL)
     assert not contained(name, REAL, flipped.margins(regions), regions)
     wide = regions_of(name, 60, 0.2)
     on_line = forms._on_line
@@ -178,9 +178,9 @@ def test_float32_is_not_within_bounds_for_less_rounding(name):
     regions = replace(regions, center=points_of(regions, 1)[:, 0], error=regions.error * 0)
     adder = read_adder(model_of(name))
     found = margins_of(model_of(name), regions, regions.center[:, None], torch.float32)[:, 0]
-    lower, upper = Behind(adder, FLOAT32).margins(regions)
+    lower, upper = Downstream(adder, FLOAT32).margins(regions)
     assert ((lower <= found) & (found <= upper)).all()
-    lower, upper = Behind(adder, Arithmetic(FLOAT32.unit / 100)).margins(regions)
+    lower, upper = Downstream(adder, Arithmetic(FLOAT32.unit / 100)).margins(regions)
     assert not ((lower <= found) & (found <= upper)).all()
 
 
@@ -201,7 +201,7 @@ def test_bounds_at_a_point_agree_with_ball_arithmetic(name, known, arithmetic):
     error = np.array([[float(e) for e in row] for row in attention.error])[classes.target[rows]]
     asked = (classes.target[rows], classes.token[rows], classes.answer[rows])
     regions = Regions(asked[0], asked[1], asked[2], center, attention.direction[None], np.zeros((len(rows), 1)), error)
-    lower, upper = Behind(adder, arithmetic).margins(regions)
+    lower, upper = Downstream(adder, arithmetic).margins(regions)
     each = zip(*(x.tolist() for x in (*asked, s)), strict=True)
     balls = [float(decision.margin(target, token, answer, between(at, at))) for target, token, answer, at in each]
     if known and arithmetic is REAL:
@@ -213,7 +213,7 @@ def test_bounds_at_a_point_agree_with_ball_arithmetic(name, known, arithmetic):
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "adder-582", "biases", "eps outside"])
 def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
-    behind, given_away = Behind(read_adder(model_of(name)), REAL), []
+    behind, given_away = Downstream(read_adder(model_of(name)), REAL), []
     for share in (0.02, 0.002):
         regions = regions_of(name, 200, share)
         regions = replace(regions, error=regions.error * 0)
@@ -233,7 +233,7 @@ def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
 @ARITHMETICS
 def test_numbers_that_are_not_finite_or_too_large_have_no_bound(arithmetic):
     name = "adder-456"
-    behind, regions = Behind(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
+    behind, regions = Downstream(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
     whole = behind.margins(regions)
     for field in ("center", "radius", "error"):
         for value in (np.nan, np.inf, -np.inf, 1e300, 2.0**210):
@@ -254,23 +254,23 @@ def test_weights_beyond_the_bounds_on_rounding_have_no_bound():
         weights["blocks.0.mlp.W_in"] *= 2.0**14
 
     adder, regions = read_adder(dense("microadder-67", inflate)), regions_of("microadder-67", 5, 0.01)
-    assert np.isnan(Behind(adder, FLOAT32).margins(regions)).all()
-    assert not np.isnan(Behind(adder, REAL).margins(regions)).any()
+    assert np.isnan(Downstream(adder, FLOAT32).margins(regions)).all()
+    assert not np.isnan(Downstream(adder, REAL).margins(regions)).any()
 
 
 def test_a_stream_that_may_be_zero_has_bounds_only_if_eps_holds_it():
     name = "eps outside"
     model = model_of(name)
     regions = regions_of(name, 20, 5.0)
-    assert contained(name, REAL, Behind(read_adder(model), REAL).margins(regions), regions)
+    assert contained(name, REAL, Downstream(read_adder(model), REAL).margins(regions), regions)
     bare = replace(read_adder(model), W_E=np.zeros((14, 6)), W_pos=np.zeros((34, 6)), b_O=np.zeros(6))
     zero = replace(regions, center=np.zeros((20, 6)), radius=np.zeros((20, 2)), error=np.zeros((20, 6)))
-    lower, upper = Behind(bare, REAL).margins(zero)
+    lower, upper = Downstream(bare, REAL).margins(zero)
     assert not (lower > upper).any()
 
 
 def test_regions_that_do_not_fit_the_model_are_refused(without_shape_checks):
-    behind, regions = Behind(read_adder(model_of("adder-456")), REAL), regions_of("adder-456", 5, 0.1)
+    behind, regions = Downstream(read_adder(model_of("adder-456")), REAL), regions_of("adder-456", 5, 0.1)
     with pytest.raises(UserError, match="answer is from 0 to 13"):
         behind.margins(replace(regions, answer=regions.answer + 14))
     with pytest.raises(UserError, match="d_model 7"):
@@ -282,14 +282,14 @@ def test_regions_that_do_not_fit_the_model_are_refused(without_shape_checks):
 def test_float32_rounding_is_for_float32_models():
     config = replace(zoo("adder-456").config, dtype="float64")
     adder = read_adder(ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task))
-    Behind(adder, REAL)
+    Downstream(adder, REAL)
     with pytest.raises(UserError, match="is in float64"):
-        Behind(adder, FLOAT32)
+        Downstream(adder, FLOAT32)
 
 
 def test_many_regions_take_the_memory_of_a_few():
     few = regions_of("adder-456", 1000, 0.05)
-    behind, many = Behind(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
+    behind, many = Downstream(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
     tracemalloc.start()
     try:
         lower, upper = behind.margins(many)

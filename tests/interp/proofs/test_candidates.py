@@ -14,10 +14,9 @@ import models
 from interp.cli import main
 from interp.cli.training import with_certify_default
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.candidates import Certifier
 from interp.proofs.certificate import parse_certificate
 from interp.proofs.one_layer import read_adder
-from interp.proofs.stored import FILE, WIDER, all_pairs, card_line, durable, store, stored_certificate
+from interp.proofs.stored import FILE, WIDER, Certifier, all_pairs, card_line, durable, store, stored_certificate
 from interp.proofs.trials import rounded
 from models.errors import UserError
 from models.evaluation import predict
@@ -94,7 +93,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
         asked.append(arithmetic)
         return interp.certify(model, arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.candidates.certify_one_layer", counted)
+    monkeypatch.setattr("interp.proofs.stored.certify_one_layer", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
     assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
     assert Certifier("float")(zoo(NAME), 1, 0).accepted and asked[3:] == ["float"]
@@ -105,7 +104,7 @@ def test_undecided_is_not_certified(monkeypatch):
         found = interp.certify(model, arithmetic="float")
         return found if arithmetic == "float" else replace(found, status="undecided", arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.candidates.certify_one_layer", undecided)
+    monkeypatch.setattr("interp.proofs.stored.certify_one_layer", undecided)
     verdict = Certifier("interval")(zoo(NAME), 1, 0)
     assert not verdict.accepted and not verdict.files
     assert verdict.statement.startswith(

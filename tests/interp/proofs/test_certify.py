@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from flint import arb
+from interp.proofs.constant_attention import BITS, ScalarAttention, obstacle, read_attention
+from interp.proofs.decision import Decision, between, float_margins
 
 import interp
 import models
@@ -18,9 +20,7 @@ from interp.cli import main
 from interp.proofs import Certificate, check_certificate, load_certificate
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.columns import all_classes
-from interp.proofs.constant_attention import BITS, ScalarAttention, obstacle, read_attention
 from interp.proofs.curves import decision_curves
-from interp.proofs.decision import Decision, between, float_margins
 from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.trials import random_pairs, rounded, trial
 from models.errors import UserError

@@ -11,6 +11,8 @@ from math import log10
 import numpy as np
 import pytest
 import torch
+from interp.proofs.constant_attention import read_attention
+from interp.proofs.scalar_verdicts import Answers, ScalarVerdicts
 from scipy.stats import binomtest
 
 import interp
@@ -21,12 +23,10 @@ from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_c
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search
-from interp.proofs.constant_attention import read_attention
 from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Counts, Diagram, count, symbols
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
-from interp.proofs.scalar_verdicts import Answers, ScalarVerdicts
 from interp.proofs.trials import perturb, random_pairs
 from models.errors import UserError
 from models.evaluation import predict

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from interp.proofs.known import STORED, judge_constructed, on_all_inputs
+from interp.proofs.stored import STORED, judge_constructed, on_all_inputs
 from models import zoo
 from models.registry import constructed
 

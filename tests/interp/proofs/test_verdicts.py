@@ -24,11 +24,11 @@ from interp.cli import main
 from interp.core.numerals import percent, shown
 from interp.proofs import Certificate, check_certificate, load_certificate, watch
 from interp.proofs.balls import FLOAT32
-from interp.proofs.candidates import Certifier
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate, Part
 from interp.proofs.methods import choose
 from interp.proofs.one_layer import read_adder
+from interp.proofs.stored import Certifier
 from interp.proofs.verdict import LARGEST_FILE, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict

@@ -13,15 +13,14 @@ import torch
 import interp
 import models
 from interp.proofs import window_diagrams as module
+from interp.proofs.accuracy_bounds import _by_scalar, _by_windows
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
 from interp.proofs.counting import OPEN, RIGHT, WRONG, Counts, count, diagram_of_windows, symbols
-from interp.proofs.exact_accuracy import _by_scalar, _by_windows
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
-from interp.proofs.window_diagrams import window_diagrams
-from interp.proofs.windows import window_verdicts
+from interp.proofs.windows import window_diagrams, window_verdicts
 from models.evaluation import predict
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import zoo
