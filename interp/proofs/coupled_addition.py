@@ -20,10 +20,10 @@ has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in thr
    to the interval that E and D allow, and the logits' ranges over the intervals (the units are piecewise linear in
    three readings, so ranges are attained at ends and knots) leave the right token on top.
 
-``arithmetic="interval"`` is about the exact function that the stored weights define. ``arithmetic="float32"`` widens every
-interval by standard bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n
-terms, in any order; exp within 4 units in the last place; no underflow that matters), and so is about the model as it
-runs. Bounds are evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
+"interval" is about the exact function that the stored weights define. "float32" widens every interval by standard
+bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n terms, in any order; exp
+within 4 units in the last place; no underflow that matters), and so is about the model as it runs. Bounds are
+evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
 
 Precondition: position ids from the task. Postcondition: a proof for a shape states that every next token of
 every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among

@@ -224,7 +224,7 @@ def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticN
 def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
     options = model.weight_map.options
     most = options.max_operands, options.max_digits
-    shapes = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
+    shapes: list[Any] = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
     found = prove_shapes(model, shapes, arithmetic)
     parts = tuple(
         Part(f"{m} x {n} digits", c.margin if np.isfinite(c.margin) else None, c.obstacle)

@@ -1,8 +1,8 @@
 """The problems of any arithmetic task as digits that a search may change: [problem, operand, column], units first.
 
 All moves from one problem to another (change a digit, move it between operands, let a run of columns pass carries on)
-are here too; the answer that follows from them is the task's business. What a digit may be is what the task says (:attr:`models.tasks.base.Task.domain`), so that what is found is a problem of
-the task.
+are here too; the answer that follows from them is the task's business. What a digit may be is what the task says
+(:attr:`models.tasks.base.Task.domain`), so that what is found is a problem of the task.
 """
 
 from __future__ import annotations
