@@ -41,14 +41,14 @@ def broken(key: str, index, value: float, **options):
 
 
 def refuted(model, operands: int, digits: int) -> bool:
-    """Whether the model is refuted on a shape, by a problem that it really gets wrong in its ordinary forward pass."""
+    """Whether the model is refuted on a shape, by a problem that it really gets wrong when it decodes it alone."""
     task = model.task.at(operands, digits)
     found = interp.certify(model, arithmetic="interval", task=task)
     if found.status != "refuted":
         return False
     one = found.counterexample
     problem = task.as_problems([one.problem])
-    wrong = predict(model, problem, task=task)[0] != task.targets(problem)[0]
+    wrong = predict(model, problem, "greedy", 1, task)[0] != task.targets(problem)[0]
     first = [role.label for role in task.target_roles][int(wrong.long().argmax())]
     return bool(wrong.any()) and first == one.target and one.predicted != one.expected
 
