@@ -245,7 +245,7 @@ errors.figure()
 # %%
 certificate = interp.certify(larger)
 print(certificate)
-print(load_certified_grids()["rounded"].sentence())
+print(load_certified_grids()["float32"].sentence())
 
 # %% [markdown]
 # For the trained model there is no such proof: its patterns depend on the digits. What can be said of it is measured.

@@ -22,8 +22,8 @@ class Certify:
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
-    """Of proofs: a grid in floats (no proof), ball arithmetic over the reals, or (the default) with a bound for every
-    float32 operation."""
+    """Of proofs: a look in floats (no proof), intervals over the reals, or (the default) with a bound for every float32
+    operation."""
     shape: tuple[int, ...] = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None

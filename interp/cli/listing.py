@@ -56,7 +56,7 @@ class List:
 def _rows(everything: bool) -> Iterator[dict[str, Any]]:
     """A row per model: what the zoo, its score and its certificate say."""
     import models
-    from interp.proofs.known import on_all_inputs
+    from interp.proofs.stored import on_all_inputs
     from models.registry import by_paper, get_spec
 
     stored = models.zoo_names()

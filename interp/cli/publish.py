@@ -27,7 +27,7 @@ class Publish:
     """Runs of the same seeds on a build that rounds differently; counted apart."""
 
     def run(self) -> int:
-        from interp.proofs.certify import check_certificate
+        from interp.proofs import check_certificate
         from interp.proofs.stored import stored_certificate
         from models.training.publish import publish
         from models.zoo import load

@@ -49,7 +49,7 @@ class Train:
         out = self.out or Path("runs") / self.name
         judge = None
         if self.certify is not None:
-            from interp.proofs.candidates import certifier_for
+            from interp.proofs.stored import certifier_for
 
             judge = certifier_for(self.name, self.certify)
         try:

@@ -33,7 +33,7 @@ from interp.core.results import Rung
 from interp.core.sites import require_hook, with_writable_stream
 from interp.core.stats import mean_interval
 from interp.probes.embeddings import circle_fit
-from interp.proofs.ways import certified_at_best
+from interp.proofs.methods import certified_at_best
 from models.errors import UserError
 from models.evaluation import Score, score
 from models.tasks.addition import DIGITS, FixedWidthAddition

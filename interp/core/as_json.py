@@ -85,7 +85,8 @@ def _decode(kind: Any, value: Any) -> Any:
         pairs = value.items() if isinstance(value, Mapping) else value
         return {_decode(arguments[0], key): _decode(arguments[1], each) for key, each in pairs}
     if isinstance(origin, type) and issubclass(origin, Sequence | set | frozenset):
-        return (list if origin is Sequence else origin)(_decode(arguments[0], each) for each in value)
+        found = [_decode(arguments[0], each) for each in value]
+        return found if issubclass(origin, Sequence) else set(found)
     if hasattr(kind, "array_type"):  # jaxtyping's
         array = _decode_array(value)
         return torch.from_numpy(array) if kind.array_type is torch.Tensor else array
@@ -141,8 +142,10 @@ def _encode_array(array: np.ndarray) -> dict[str, Any]:
     if array.dtype.kind in "OT":  # objects and texts of any length
         return {"dtype": "object", "data": [encode(each) for each in array.ravel()], "shape": list(array.shape)}
     if array.dtype.kind == "f":
-        data = np.where(np.isnan(array), None, array.astype(object))
-        data = np.where(np.isinf(array), array.astype(str), data).tolist()
+        objects = array.astype(object)
+        objects[np.isnan(array)] = None
+        objects[np.isinf(array)] = array[np.isinf(array)].astype(str)
+        data = objects.tolist()
     else:
         data = array.tolist()
     return {"dtype": str(array.dtype), "data": data, "shape": list(array.shape)}

@@ -12,6 +12,7 @@ from interp.figures.layers import cells, hover, points
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate
+from interp.proofs.verdict import RUNGS
 
 
 @drawing(HandBuiltCertificate)
@@ -36,6 +37,5 @@ def certified_margins(result: CertifiedGrid) -> go.Figure:
         result.margins, list(range(1, n + 1)), list(range(1, m + 1)), limits=None, bar="margin (logits)", gap=0, **said
     )
     panel = Panel([layer], x="digits of each operand", y={"title": "operands", "autorange": True})
-    rung = "certified in intervals" if result.arithmetic == "real" else "certified with rounding"
-    provenance = Provenance(result.margins.size, None, "shapes, all problems of each", rung)
+    provenance = Provenance(result.margins.size, None, "shapes, all problems of each", RUNGS[result.arithmetic])
     return compose([panel], result.sentence(), provenance, width=800, height=620)

@@ -22,13 +22,13 @@ _SCALE = sample_colorscale("Blues", np.linspace(0.12, 0.7, 9).tolist())
 
 @drawing(Certificate)
 def figure_margins(result: Certificate) -> go.Figure:
-    """The smallest margin among extreme pairs, right token by position, and the problems where it is lowest.
+    """The smallest margin among hunted pairs, right token by position, and the problems where it is lowest.
 
     Colour is the margin's logarithm; a wrong answer (a margin of zero or less) stands in red on white.
     """
     data = result.classes
     margin, answer, target = data.margin.values, data.answer.values, data.target.values
-    least = np.where(np.isnan(margin), -np.inf, margin).min(1)
+    least = np.where(np.isnan(margin), -np.inf, margin)
     targets = sorted(set(target.tolist()))
     tokens = [*map(str, range(10)), "EOS"] if targets[-1] > 10 else list(map(str, range(10)))
     z = np.full((len(tokens), len(targets)), np.nan)
@@ -39,18 +39,14 @@ def figure_margins(result: Certificate) -> go.Figure:
             rows = np.flatnonzero(asked)
             if len(rows):
                 row = rows[least[rows].argmin()]
-                end = int(margin[row].argmin())
                 z[digit, column] = least[row]
-                said[digit, column] = f"{int(data.a[row, end])} + {int(data.b[row, end])}: margin {least[row]:.3f}"
+                said[digit, column] = f"{int(data.a[row])} + {int(data.b[row])}: margin {least[row]:.3f}"
     panel = margins(z, said, [label(t) for t in targets], tokens, "token asked for", "right token")
-    worst = []
-    for row in np.argsort(least)[:_WORST]:
-        end = int(margin[row].argmin())
-        worst.append(
-            f"{int(data.a[row, end])} + {int(data.b[row, end])} ({least[row]:.3f}, at {label(int(target[row]))})"
-        )
-    pairs = "extreme" if "reach" in data else "hunted"
-    note = f"Smallest lead of the right token among the {pairs} pairs of every class. Lowest: " + "; ".join(worst)
+    worst = [
+        f"{int(data.a[row])} + {int(data.b[row])} ({least[row]:.3f}, at {label(int(target[row]))})"
+        for row in np.argsort(least)[:_WORST]
+    ]
+    note = "Smallest lead of the right token among the hunted pairs of every class. Lowest: " + "; ".join(worst)
     return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=note)
 
 

@@ -1,8 +1,10 @@
-"""On what share of all 10^20 pairs a one-layer adder is right, between two exact numbers."""
+"""``interp.accuracy_bounds``: on what share of all 10^20 pairs an adder is right, between two exact numbers."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -10,15 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
+from interp.core.model import HookedModel
 from interp.core.numerals import percent
+from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
-from interp.proofs.counting import Counts
-from interp.proofs.rungs import RUNGS, ArithmeticName
+from interp.core.sites import model_name
+from interp.proofs.balls import Arithmetic
+from interp.proofs.branching import Search
+from interp.proofs.class_proofs import rung_of, weights_out_of_range
+from interp.proofs.counting import Counts, Diagram, count
+from interp.proofs.half_spaces import half_space_diagrams
+from interp.proofs.one_layer import OneLayerAdder, read_adder
+from interp.proofs.verdict import RUNGS, ArithmeticName
+from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
-from models.tasks.addition import DIGITS
+from models.errors import UserError
+from models.tasks.addition import DIGITS, FixedWidthAddition
 
 PAIRS = 10 ** (2 * DIGITS)
+WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
+#: Columns of the windows that are all judged, and how many longer ones, by round.
+DEPTH, LONGER = 2, (0, 20_000, 100_000)
+#: A target is looked at again if it holds more than this share of what is open.
+SHARE = 0.01
+#: Of each target one diagram or several: the worst of what they say of a pair holds.
+Verdicts = Sequence[Sequence[Diagram]]
+#: It ends where a round leaves more than this share of the pairs open that the one before did.
+ENOUGH = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,3 +177,133 @@ def _texts(counts: Counts) -> dict[str, list[str]]:
 
 def _counts(value: dict[str, list[str]]) -> Counts:
     return Counts(*(tuple(int(x) for x in value[name]) for name in ("right", "open", "wrong")))
+
+
+# ---- finding them
+
+
+@probe("On what share of all inputs is it right, between two exact numbers?", needs=[task_of(FixedWidthAddition)])
+def accuracy_bounds(
+    model: HookedModel, *, width: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Any = None
+) -> AccuracyBounds:
+    """Bound the share of all 10^20 pairs that a one-layer adder answers rightly, rigorously from both sides.
+
+    Verdicts (right for certain, wrong for certain, open) are found for sets of pairs, target by target, as finely as it
+    takes until open pairs are at most a share ``width``; :func:`interp.proofs.counting.count` counts them. Where
+    the last refinement is not enough, the result says so (``reached``); its bounds hold all the same.
+
+    Postcondition: right_at_least <= share of pairs with the right token strictly first at every target <= 1 -
+    wrong_at_least, over real numbers ("interval") or for the model as it runs ("float32"). In float32 pairs whose
+    margin is within the rounding stay open, however fine the sets are.
+
+    Cost: one CPU thread, 2 to 30 s (:mod:`interp.proofs.half_spaces`).
+
+    Args:
+        width: how far apart the bounds may be.
+        arithmetic: "interval" or "float32"; a grid in floats bounds nothing.
+
+    Raises:
+        UserError: a model that no method can judge, a width outside [0, 1], or another arithmetic.
+    """
+    check_width(width)
+    if arithmetic == "float":
+        raise UserError("A grid in floats proves no bound on the accuracy; ask for 'interval' or 'float32'.")
+    adder = read_adder(model, task)
+    return bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(width))
+
+
+def check_width(width: Any) -> None:
+    """Raises UserError for anything but a number from 0 to 1."""
+    if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 <= width <= 1:
+        raise UserError(f"width is a share of all pairs from 0 to 1, not {width!r}.")
+
+
+def bounds_of(
+    adder: OneLayerAdder,
+    rung: Arithmetic,
+    arithmetic: ArithmeticName,
+    width: float,
+    wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+) -> AccuracyBounds:
+    """The same for weights that were read. ``wrong``: pairs that the model itself got wrong, by target.
+
+    Raises:
+        UserError: attention that cannot be read, or weights beyond the bounds on rounding.
+    """
+    start = time.perf_counter()
+    method, diagrams, counts = _narrowest(adder, rung, Fraction(width) * PAIRS)
+    names = [f"s{i}" for i in range(DIGITS + 1)] + ["EOS"]
+    wrong = wrong or {}
+    return AccuracyBounds(
+        model=model_name(adder.model),
+        fingerprint=adder.fingerprint,
+        arithmetic=arithmetic,
+        method=method,
+        requested=width,
+        chains=with_failures(counts, _lengths(adder, {pair for pairs in wrong.values() for pair in pairs})),
+        targets={
+            name: with_failures(count(own), [0] * len(set(wrong.get(target, ()))))
+            for target, (name, own) in enumerate(zip(names, diagrams, strict=False))
+        },
+        seconds=time.perf_counter() - start,
+    )
+
+
+def with_failures(counts: Counts, lengths: Sequence[int]) -> Counts:
+    """Counts in which different pairs that were seen to fail (by chain length) are wrong, and no longer open.
+
+    Those that are counted as wrong already may be the same ones.
+    """
+    found, open_ = list(counts.wrong), list(counts.open)
+    for length in set(lengths):
+        more = min(max(0, lengths.count(length) - found[length]), open_[length])
+        found[length], open_[length] = found[length] + more, open_[length] - more
+    return Counts(counts.right, tuple(open_), tuple(found))
+
+
+def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
+    return adder.model.task.chain_length(torch.tensor(sorted(pairs))).tolist() if pairs else []
+
+
+def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
+    """Verdicts on all targets with at most ``wanted`` open pairs, or with the fewest that were found."""
+    best, before = None, math.inf
+    for method, diagrams in _refined(adder, rung):
+        counts = count([diagram for own in diagrams for diagram in own], by_chain=True)
+        found = sum(counts.open)
+        if best is None or found < sum(best[2].open):
+            best = method, diagrams, counts
+        if found <= wanted or found > ENOUGH * before:
+            break
+        before = found
+    assert best is not None  # there is a first round
+    return best
+
+
+def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
+    """Verdicts, round by round finer ones."""
+    search = Search(adder, rung)
+    reason = search.attention.obstacle
+    if reason is None and rung.unit:
+        reason = weights_out_of_range(adder)
+    if reason is not None:
+        raise UserError(f"The accuracy of {model_name(adder.model)} cannot be bounded: {reason}.")
+    tables = window_verdicts(search, DEPTH)
+    best = [[diagram] for diagram in window_diagrams(search, tables, LONGER[0])]
+    yield f"windows of {DEPTH} columns", best
+    if adder.W_V.shape[0] == 1:
+        for apart in (False, True):
+            least = SHARE * sum(_open(own) for own in best)
+            found = [
+                half_space_diagrams(search, i, apart) if _open(own) > least else None for i, own in enumerate(best)
+            ]
+            best = [min((own, new or own), key=_open) for own, new in zip(best, found, strict=True)]
+            yield f"windows of {DEPTH} columns, half-spaces of attention", best
+    for most in LONGER[1:]:
+        longer = [[diagram] for diagram in window_diagrams(search, tables, most)]
+        best = [min(pair, key=_open) for pair in zip(best, longer, strict=True)]
+        yield f"windows of {DEPTH} columns, half-spaces of attention, up to {most:,} longer windows", best
+
+
+def _open(diagrams: Sequence[Diagram]) -> int:
+    return count(diagrams).open[0]

@@ -1,7 +1,7 @@
 """Branch and bound: windows of columns are split until all their problems are answered rightly, or all wrongly.
 
 For a leaf (:mod:`interp.proofs.leaves`) the ratio's extremes along each direction of the attention's output make
-a box, and :class:`interp.proofs.behind.Behind` bounds the margins over it. What is neither proved nor wrong is
+a box, and :class:`interp.proofs.downstream.Downstream` bounds the margins over it. What is neither proved nor wrong is
 split: first the box in halves, then the window by one column more, on the side whose columns move attention most. A box
 forgets what its coordinates have in common, and first-order bounds give away the square of its size: both only cost
 splits. A leaf stays open if problems of both kinds are in it, if a margin is smaller than what rounding is allowed to
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs.balls import Arithmetic
-from interp.proofs.behind import Behind, Regions
+from interp.proofs.downstream import Downstream, Regions
 from interp.proofs.forms import roundings
 from interp.proofs.hunting import least_problems
 from interp.proofs.leaves import Leaves, Query
@@ -38,7 +38,8 @@ class ClassProof:
     """What was found of one class (target, token, carry, total).
 
     Attributes:
-        lowest: a lower bound of the margins of its proved leaves; inf without one.
+        lowest: a lower bound of the margins of its proved leaves; inf without one (NaN where it shall bound the whole
+            class, and some leaf is not proved).
         certified, refuted, open: numbers of problems, which add up to the class.
         splits: the windows that were split, as :func:`split_codes` writes them: with them the proof is checked without
             search.
@@ -52,6 +53,15 @@ class ClassProof:
     splits: tuple[int, ...]
     wrong: tuple[int, int] | None = None
 
+    @property
+    def proved(self) -> bool:
+        """Whether ``lowest`` is a positive number."""
+        return 0 < self.lowest < np.inf
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.certified, self.refuted, self.open
+
 
 class Search:
     """Bounds of margins over windows of columns, for one adder in one arithmetic."""
@@ -59,7 +69,7 @@ class Search:
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic, attention: RatioAttention | None = None):
         self.adder = adder
         self.attention = read_ratio_attention(adder, arithmetic) if attention is None else attention
-        self.behind = Behind(adder, arithmetic)
+        self.downstream = Downstream(adder, arithmetic)
 
     def query(self, target: int, token: int) -> Query:
         return Query(self.attention, self.adder.layout, target, token)
@@ -130,10 +140,10 @@ class Search:
         self, query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Lower and upper bounds of margins over boxes of attention's coordinates, each taken as a whole."""
-        found = [self.behind.margins(regions(query, answer[:0], low[:0], high[:0]))]
+        found = [self.downstream.margins(regions(query, answer[:0], low[:0], high[:0]))]
         for start in range(0, len(answer), CHUNK):
             rows = slice(start, start + CHUNK)
-            found.append(self.behind.margins(regions(query, answer[rows], low[rows], high[rows])))
+            found.append(self.downstream.margins(regions(query, answer[rows], low[rows], high[rows])))
         lower, upper = (np.concatenate(part) for part in zip(*found, strict=True))
         return lower, upper
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -16,16 +15,10 @@ from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
-from interp.proofs.rungs import RUNGS, ArithmeticName
-from interp.proofs.verdict import FORMAT, STATUSES, Status, Verdict, is_count, parse_verdict, read_verdict
+from interp.proofs.verdict import ARITHMETICS, FORMAT, IN_WORDS, RUNGS, ArithmeticName, Status, Verdict, is_count
 from models.errors import UserError
 from models.tasks.addition import DIGITS, LIMIT
 
-IN_WORDS = {
-    "float": "in floats",
-    "interval": "in interval arithmetic",
-    "float32": "in interval arithmetic incl. float32 rounding",
-}
 DOMAIN = "all pairs of numbers from 0 to 9999999999"
 #: What a class is, and what it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
@@ -57,19 +50,17 @@ class OverTheReals:
 class Certificate(Verdict):
     """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
 
-    ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`) and ``end`` (low, high):
-    target, previous, carry, total, token, answer; ``reach`` the range of the attention scalar in units of 2^-44, and
-    ``a``, ``b`` a problem at each end (branch and bound has no such range, and one problem with a small margin, as its
-    only end); ``margin`` the right token's lead there: of the function that ``arithmetic`` is about, over the reals
-    ("interval", in float64) or as the model itself computes it; ``hunted`` the smallest float64 margin that was found;
-    ``proved`` a lower bound of the class's margins, NaN without one.
+    ``classes`` is a dataset over ``input_class`` (see :mod:`interp.proofs.columns`): target, previous, carry, total,
+    token, answer; ``a``, ``b`` a problem that was hunted for a small margin; ``margin`` the right token's lead there,
+    of the function that ``arithmetic`` is about: over the reals ("interval", in float64) or as the model itself
+    computes it; ``hunted`` the same in float64, as the hunt found it; ``proved`` a lower bound of the class's margins,
+    NaN without one.
 
     Attributes:
         status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
         targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS behind them.
         fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
-        cuts: where each class's range was cut (units of 2^-44), or which of its windows were split: with them the proof
-            is checked without search.
+        cuts: which windows of each class were split: with them the proof is checked without search.
         counts: of each class's problems, how many were certified, refuted and left open; None in older files.
         counterexample: (a, b, the model's answer) if refuted; None spells no number. ``wrong_token``: where it fails.
         obstacle: what stood in the way of a proof of any class, if something did.
@@ -109,20 +100,18 @@ class Certificate(Verdict):
     @property
     def witness(self) -> tuple[int, int]:
         """The pair that attains it."""
-        row, end = np.unravel_index(int(self.classes.margin.values.argmin()), self.classes.margin.shape)
-        return int(self.classes.a[row, end]), int(self.classes.b[row, end])
+        row = int(self.classes.margin.values.argmin())
+        return int(self.classes.a[row]), int(self.classes.b[row])
 
     @property
     def failing(self) -> int:
         """Classes with an extreme pair that the model gets wrong at the class's own token."""
-        return int((~(self.classes.margin.values > 0)).any(1).sum())
+        return int((~(self.classes.margin.values > 0)).sum())
 
     @property
     def open(self) -> int:
         """Classes that were not proved."""
-        grid = self.arithmetic == "float" and "reach" in self.classes
-        bound = self.classes.hunted if grid else self.classes.proved
-        return int((~(bound.values > 0)).sum())
+        return int((~(self.classes.proved.values > 0)).sum())
 
     @property
     def digits(self) -> Status:
@@ -202,20 +191,17 @@ class Certificate(Verdict):
         return float(self.classes.proved.min(skipna=False))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a class: what it is, its extreme pairs, margins there, the hunted one and the proved bound."""
+        """A row a class: what it is, its extreme pair, the margin there, the hunted one and the proved bound."""
         data = self.classes
-        frame = pd.DataFrame({name: data[name].values for name in CLASS})
-        for end in data.end.values.tolist():
-            side = data.sel(end=end)
-            frame[f"margin_{end}"] = side.margin.values
-            frame[f"problem_{end}"] = [f"{a}+{b}" for a, b in zip(side.a.values, side.b.values, strict=True)]
+        frame = pd.DataFrame({name: data[name].values for name in (*CLASS, "margin")})
+        frame["problem"] = [f"{a}+{b}" for a, b in zip(data.a.values, data.b.values, strict=True)]
         frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
         return frame
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; NaN (no bound) and infinities are null."""
         data = self.classes
-        rows = {name: data[name].values.tolist() for name in (*CLASS, "reach", "a", "b") if name in data}
+        rows = {name: data[name].values.tolist() for name in (*CLASS, "a", "b")}
         for name in ("margin", "hunted", "proved"):
             values = data[name].values.astype(object)
             values[~np.isfinite(data[name].values)] = None
@@ -234,90 +220,73 @@ class Certificate(Verdict):
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
-    """The classes' table, with ends labelled."""
-    kinds = {name: ("input_class",) if np.ndim(x) == 1 else ("input_class", "end") for name, x in columns.items()}
-    ends = ["low", "high"] if columns["a"].shape[1] == 2 else ["found"]
-    return xr.Dataset({name: (kinds[name], x) for name, x in columns.items()}, coords={"end": ends})
+    """The classes' table."""
+    return xr.Dataset({name: ("input_class", x) for name, x in columns.items()})
 
 
-def load_certificate(path: str | Path) -> Certificate:
-    """A certificate from its file. This checks the form only; :func:`check_certificate` checks the proof.
-
-    Raises:
-        UserError: no such file, or not a certificate.
-    """
-    return _certificate_of(read_verdict(path), path)
-
-
-def parse_certificate(data: bytes, path: object) -> Certificate:
-    """A certificate from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
-    return _certificate_of(parse_verdict(data, path), path)
-
-
-def _certificate_of(value: dict[str, Any], path: object) -> Certificate:
-    if value.get("format") != FORMAT:
-        raise UserError(f"{path} is not a certificate of format {FORMAT}.")
-    try:
-        rows = value["classes"]
-        integers = (*CLASS, *(["reach"] if "reach" in rows else []), "a", "b")
-        columns = {name: _column(rows[name], np.int64) for name in integers}
-        columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
-        accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
-        n, ends = columns["a"].shape
-        for name, column in columns.items():
-            if column.shape != ((n, ends) if name in ("reach", "a", "b", "margin") else (n,)):
-                raise ValueError(f"{name} has shape {list(column.shape)}")
-        limits = {"target": 12, "token": 2**31, "answer": 2**31, "a": LIMIT, "b": LIMIT}
-        for name, limit in limits.items():
-            if not ((columns[name] >= 0) & (columns[name] < limit)).all():
-                raise ValueError(f"{name} is out of range")
-        if ends not in (1, 2) or not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
-            raise ValueError("columns of unequal length")
-        counterexample, token = _counterexample(value["counterexample"]), value.get("wrong_token")
-        targets = value.get("targets", "all")
-        status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
-        for holds, what in (
-            (status in STATUSES and arithmetic in RUNGS and targets in get_args(Targets), "unknown status or question"),
-            ((status == "refuted") == (counterexample is not None), "a refutation and its counterexample"),
-            (arithmetic != "float" or status != "certified", "a proof in floats"),
-            (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
-            (value["domain"] == DOMAIN, "another domain"),
-        ):
-            if not holds:
-                raise ValueError(what)
-        found = Certificate(
-            **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
-            arithmetic=arithmetic,
-            status=status,
-            versions=value["versions"],
-            obstacle=obstacle,
-            targets=targets,
-            classes=dataset(columns),
-            cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
-            seconds=float(value["seconds"]),
-            counterexample=counterexample,
-            counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
-            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
-            wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
-            reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
-        )
-        smallest = value["smallest_margin"]
-        if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
-            raise ValueError("its smallest margin is not that of its classes")
-        if list(found.witness) != value["witness"]:
-            raise ValueError("its witness does not have the smallest margin")
-        return found
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a complete certificate ({error}).") from None
+def of_fields(value: dict[str, Any]) -> Certificate:
+    """The inverse of :meth:`Certificate.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+    rows = value["classes"]
+    if "reach" in rows:
+        raise ValueError("it was made by a method of an earlier version; make it again")
+    columns = {name: _column(rows[name], np.int64) for name in (*CLASS, "a", "b")}
+    columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
+    accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
+    (n,) = columns["a"].shape
+    for name, column in columns.items():
+        if column.shape != (n,):
+            raise ValueError(f"{name} has shape {list(column.shape)}")
+    limits = {"target": 12, "token": 2**31, "answer": 2**31, "a": LIMIT, "b": LIMIT}
+    for name, limit in limits.items():
+        if not ((columns[name] >= 0) & (columns[name] < limit)).all():
+            raise ValueError(f"{name} is out of range")
+    if not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
+        raise ValueError("columns of unequal length")
+    counterexample, token = _counterexample(value["counterexample"]), value.get("wrong_token")
+    targets = value.get("targets", "all")
+    status, arithmetic, obstacle = value["status"], value["arithmetic"], value["obstacle"]
+    for holds, what in (
+        (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
+        (arithmetic != "float" or status != "certified", "a proof in floats"),
+        (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
+        (value["domain"] == DOMAIN, "another domain"),
+    ):
+        if not holds:
+            raise ValueError(what)
+    found = Certificate(
+        **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+        arithmetic=arithmetic,
+        status=status,
+        versions=value["versions"],
+        obstacle=obstacle,
+        targets=targets,
+        classes=dataset(columns),
+        cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
+        seconds=float(value["seconds"]),
+        counterexample=counterexample,
+        counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
+        accuracy=None if accuracy is None else bounds_from_dict(accuracy),
+        wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
+        reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
+    )
+    smallest = value["smallest_margin"]
+    if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
+        raise ValueError("its smallest margin is not that of its classes")
+    if list(found.witness) != value["witness"]:
+        raise ValueError("its witness does not have the smallest margin")
+    return found
 
 
 def _column(rows: Any, dtype: type) -> np.ndarray:
-    """One column of the classes' table. Raises TypeError or ValueError for anything but a table of numbers."""
+    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers.
+
+    Earlier files have lists of one number in some columns.
+    """
     flat = [x for row in rows for x in (row if isinstance(row, list) else [row])]
     allowed = (int,) if dtype is np.int64 else (int, float, type(None))
     if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in flat):
         raise TypeError("a column with other things than numbers")
-    return np.array(rows, dtype=dtype)
+    return np.array(flat, dtype=dtype)
 
 
 def _counterexample(value: Any) -> tuple[int, int, int | None] | None:

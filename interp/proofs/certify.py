@@ -14,22 +14,21 @@ from jaxtyping import Float, Int
 from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.sites import model_name
+from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
 from interp.proofs.balls import REAL
+from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, Certificate, OverTheReals, WrongToken, dataset
-from interp.proofs.columns import Classes, numbers_of_problems
-from interp.proofs.decision import Proof, lead_of
-from interp.proofs.exact_accuracy import WIDTH, bounds_of, check_width
-from interp.proofs.methods import UNPROVED, Case, NotApplicable, choose, rung_of
+from interp.proofs.class_proofs import METHOD, UNPROVED, BranchAndBound, rung_of
+from interp.proofs.columns import Classes
+from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
-from interp.proofs.rungs import ArithmeticName
-from interp.proofs.verdict import Status, require_claim, versions
+from interp.proofs.verdict import ArithmeticName, Status, require_claim, versions
 from interp.proofs.watch import TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks.addition import DIGITS
 
-#: Classes are proved above a share of the smallest margin that was hunted down: the first of these that can be.
-SHARES = (0.5, 0.25, 0.1, 0.0)
+AIM = 0.5  # of the smallest margin that was hunted down: how high bounds are worth an effort
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
 _AT_ONCE = 256  # problems run through the model: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # of a margin in float64, relative to the largest logit
@@ -45,9 +44,8 @@ def certify_one_layer(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    The rungs: "float" looks at margins in float64, on a grid or (branch and bound) at one hunted problem a class, and
-    proves nothing about all others; "interval" proves
-    in ball arithmetic what the stored weights define over the real numbers; "float32" also encloses the rounding of
+    The rungs: "float" looks at margins in float64, at one hunted problem a class, and proves nothing about all others;
+    "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding of
     every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
     and, every token being right, greedily decoded). What is assumed of the machine stands in
     :mod:`interp.proofs.balls`.
@@ -57,9 +55,8 @@ def certify_one_layer(
     run on it, gets wrong. Where EOS alone is wrong, the digits before it are judged all the same. What stays undecided
     with rounding is also judged over the reals.
 
-    Cost: one CPU thread, under half a second in floats, about 2 s in intervals, 3 s with rounding. What is not
-    certified also gets bounds on the share of wrong pairs, in another 2 to 4 s, or up to a minute where attention
-    depends on tokens ("float" can give none).
+    Cost: one CPU thread, about 2 s in floats, 3 to 6 s in intervals or with rounding. What is not certified also gets
+    bounds on the share of wrong pairs, in another 2 to 30 s ("float" can give none).
 
     Args:
         model: one of this project's models, or (for "float" and "interval") a stock TransformerLens one.
@@ -85,10 +82,10 @@ def _certify(
     start = time.perf_counter()
     adder = read_adder(model, task, targets)
     rung = rung_of(arithmetic, model, adder)
-    method, case = choose(adder, rung)
+    case = BranchAndBound(adder, rung)
     leads = replay(adder, case.classes, arithmetic)
     wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
-    failing = ~(leads.own > 0).all(1)
+    failing = ~(leads.own > 0)
     status: Status = "undecided" if wrong is None else "refuted"
     if arithmetic == "float":
         if wrong is None and min(float(case.hunted.min()), float(leads.margins.min())) > 0:
@@ -105,7 +102,7 @@ def _certify(
             if wrong is None and (wrong := wrong_answer(adder, torch.tensor([pair]))):
                 status = "refuted"
     accuracy = reals = None
-    with suppress(NotApplicable, TimeUp):
+    with suppress(TimeUp):
         if status == "undecided" and arithmetic == "float32":
             reals = _over_the_reals(adder)
         if status in ("refuted", "undecided") and arithmetic != "float" and width is not None and not case.obstacle:
@@ -115,12 +112,12 @@ def _certify(
         model=model_name(model),
         fingerprint=adder.fingerprint,
         task=adder.model.task.name,
-        method=method,
+        method=METHOD,
         arithmetic=arithmetic,
         status=status,
         targets=targets,
         classes=_table(case, leads.margins, proofs),
-        cuts=tuple(proof.cuts for proof in proofs),
+        cuts=tuple(proof.splits for proof in proofs),
         counts=_counts(case, proofs),
         seconds=time.perf_counter() - start,
         versions=versions(),
@@ -132,28 +129,25 @@ def _certify(
     )
 
 
-def smallest_of(case: Case, margins: Float[np.ndarray, "..."]) -> float:
+def smallest_of(case: BranchAndBound, margins: Float[np.ndarray, "..."]) -> float:
     """The smallest positive margin that was met: what proofs are aimed at a share of."""
-    met = np.concatenate((case.hunted, margins.reshape(-1)))
+    met = np.concatenate((case.hunted, margins))
     return float(met[met > 0].min(initial=np.inf))
 
 
-def prove_all(case: Case, proofs: list[Proof], smallest: float) -> None:
-    """Fill in a proof of each class, above the first of ``SHARES`` of a margin where that can be done.
+def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -> None:
+    """Fill in a proof of each class, aimed at ``AIM`` times a margin.
 
     None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
     Raises TimeUp, with the proofs found until then.
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:
-            for level in dict.fromkeys(share * smallest for share in SHARES):
-                proofs[index] = case.prove(index, level)
-                if proofs[index].proved:
-                    break
+            proofs[index] = case.prove(index, AIM * smallest)
 
 
 def _over_the_reals(adder: OneLayerAdder) -> OverTheReals | None:
-    _, case = choose(adder, REAL)
+    case = BranchAndBound(adder, REAL)
     proofs = [UNPROVED] * len(case.classes)
     prove_all(case, proofs, smallest_of(case, np.zeros(0)))
     bound = min(proof.lowest for proof in proofs) if all(proof.proved for proof in proofs) else float("nan")
@@ -170,16 +164,16 @@ class Leads:
         size: the largest logit beside each.
     """
 
-    own: Float[np.ndarray, "n witness"]
-    margins: Float[np.ndarray, "n witness"]
-    size: Float[np.ndarray, "n witness"]
+    own: Float[np.ndarray, " n"]
+    margins: Float[np.ndarray, " n"]
+    size: Float[np.ndarray, " n"]
 
     def wrong(self, adder: OneLayerAdder, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
         """The worst witness that the model answers wrongly when it decodes greedily; one with a wrong digit first."""
-        rows, ends = np.nonzero(~(self.own > 0))
-        found = np.nan_to_num(self.own[rows, ends], nan=-np.inf)
-        for at in np.lexsort((found, classes.target[rows] > DIGITS)):
-            pair = torch.from_numpy(classes.witnesses[rows[at], ends[at]][None].copy())
+        rows = np.flatnonzero(~(self.own > 0))
+        found = np.nan_to_num(self.own[rows], nan=-np.inf)
+        for row in rows[np.lexsort((found, classes.target[rows] > DIGITS))]:
+            pair = torch.from_numpy(classes.witnesses[row].copy())
             if (answer := wrong_answer(adder, pair)) is not None:
                 return answer
         return None
@@ -187,8 +181,8 @@ class Leads:
     def failing_pairs(self, classes: Classes) -> dict[int, list[tuple[int, int]]]:
         """By target, the witnesses that the function that is judged gets wrong there."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for row, end in np.argwhere(~(self.margins > 0)).tolist():
-            a, b = classes.witnesses[row, end].tolist()
+        for row in np.flatnonzero(~(self.margins > 0)).tolist():
+            a, b = classes.witnesses[row, 0].tolist()
             found.setdefault(int(classes.target[row]), []).append((a, b))
         return found
 
@@ -196,9 +190,8 @@ class Leads:
 @torch.inference_mode()
 def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -> Leads:
     """Run all extreme pairs through the model, with the weights as they were read."""
-    model, problems = adder.model, torch.from_numpy(classes.witnesses.reshape(-1, 2).copy())
-    each = classes.witnesses.shape[1]
-    queries, answers = np.array(adder.layout.queries)[np.repeat(classes.target, each)], np.repeat(classes.answer, each)
+    model, problems = adder.model, torch.from_numpy(classes.witnesses[:, 0].copy())
+    queries, answers = np.array(adder.layout.queries)[classes.target], classes.answer
 
     def run(weights: dict[str, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
         leads, sizes, batches = [], [], torch.arange(len(problems)).split(_AT_ONCE)
@@ -208,7 +201,7 @@ def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -
             rows = logits[at, queries[index]]
             leads.append(lead_of(rows, answers[index]))
             sizes.append(np.abs(rows).max(1))
-        return tuple(np.concatenate(x).reshape(-1, each) for x in (leads, sizes))  # pyright: ignore[reportReturnType]
+        return np.concatenate(leads), np.concatenate(sizes)
 
     own, size = run(adder.stored)
     if arithmetic != "interval" or adder.model.dtype == torch.float64:
@@ -217,21 +210,21 @@ def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -
     return Leads(own, margins, size)
 
 
-def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[Proof]) -> None:
+def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[ClassProof]) -> None:
     """Every margin that was run must reach what was proved of its class; over the reals up to float64's rounding.
 
     Raises:
         UserError: one does not: the model does something that the certifier does not know of.
     """
-    bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])[:, None]
+    bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])
     exact = leads.margins is leads.own and adder.model.dtype != torch.float64
     short = leads.margins < bounds - (0 if exact else _ROUNDING * (1 + leads.size))
     if short.any():
-        row, end = np.argwhere(short)[0].tolist()
-        a, b = classes.witnesses[row, end].tolist()
+        row = int(short.argmax())
+        a, b = classes.witnesses[row, 0].tolist()
         raise UserError(
             f"{model_name(adder.model)} does not compute what its weights say: a token of {a} + {b} leads by "
-            f"{leads.margins[row, end]:.3g}, and by the weights by more than {shown(bounds[row, 0])}."
+            f"{leads.margins[row]:.3g}, and by the weights by more than {shown(bounds[row])}."
         )
 
 
@@ -256,35 +249,33 @@ def _token_text(adder: OneLayerAdder, token: int) -> str:
     return "NaN" if token < 0 else adder.model.task.token_text(token)
 
 
-def _table(case: Case, margins: np.ndarray, proofs: list[Proof]) -> Any:
+def _table(case: BranchAndBound, margins: np.ndarray, proofs: list[ClassProof]) -> Any:
     classes = case.classes
     columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
         name: getattr(classes, name) for name in CLASS
     }
-    if classes.ends.size:
-        columns["reach"] = classes.ends
-    columns |= {"a": classes.witnesses[..., 0], "b": classes.witnesses[..., 1]}
+    columns |= {"a": classes.witnesses[:, 0, 0], "b": classes.witnesses[:, 0, 1]}
     columns |= {"margin": margins, "hunted": case.hunted, "proved": np.array([proof.lowest for proof in proofs])}
     return dataset(columns)
 
 
-def _counts(case: Case, proofs: list[Proof]) -> tuple[tuple[int, int, int], ...]:
+def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, int, int], ...]:
     """Of each class's problems, how many were certified, refuted and left open."""
-    numbers = numbers_of_problems(case.classes)
     return tuple(
-        p.counts or ((number, 0, 0) if p.proved else (0, 0, number)) for p, number in zip(proofs, numbers, strict=True)
+        (0, 0, number) if proof is UNPROVED else proof.counts
+        for proof, number in zip(proofs, case.numbers, strict=True)
     )
 
 
-def check_certificate(certificate: Certificate, model: HookedModel, task: Any = None) -> Certificate:
+def check_one_layer(certificate: Certificate, model: HookedModel, task: Any = None) -> Certificate:
     """Verify a certificate against a model, without searching; returns it as it was derived again.
 
-    Nothing in the file is believed. The method's terms and errors, and the classes with their ranges, are read from the
-    weights again. The file's own ranges must cover those, its pieces must cover its ranges, and every piece must be
-    enclosed above the bound that it claims. Its extreme pairs must be problems of their classes; run through the model
-    again, they must have the margins that it says, as far as another order of summation lets them, and the smallest
-    margin found again must not be smaller. A refutation is run through the model, and must fail as it says; the numbers
-    of problems are counted, and bounds on the accuracy are proved again.
+    Nothing in the file is believed. Terms and errors of attention, and the classes, are read from the weights again,
+    and every window that its splits leave must be enclosed above the bound that it claims. Its extreme pairs must be
+    problems of their classes; run through the model again, they must have the margins that it says, as far as another
+    order of summation lets them, and the smallest margin found again must not be smaller. A refutation is run through
+    the model, and must fail as it says; the numbers of problems are counted, and bounds on the accuracy are proved
+    again.
 
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
@@ -293,8 +284,10 @@ def check_certificate(certificate: Certificate, model: HookedModel, task: Any = 
     adder = read_adder(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, model_name(model))
     rung = rung_of(certificate.arithmetic, model, adder)
-    method, case = choose(adder, rung)
-    classes, reach = _same_classes(certificate, method, case)
+    if certificate.method != METHOD:
+        raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
+    case = BranchAndBound(adder, rung)
+    classes = _same_classes(certificate, case)
     data = certificate.classes
     leads = replay(adder, replace(case.classes, witnesses=classes.witnesses), certificate.arithmetic)
     if not np.allclose(leads.margins, data.margin.values, rtol=SAME_MARGIN, atol=SAME_MARGIN, equal_nan=True):
@@ -320,7 +313,7 @@ def check_certificate(certificate: Certificate, model: HookedModel, task: Any = 
                 raise _broken("its bounds on the accuracy do not follow")
     elif not (leads.own > 0).all() or not (case.hunted > 0).all():
         raise _broken("the model gets an extreme pair wrong")
-    proofs = _proved_again(certificate, adder, case, classes, reach, leads)
+    proofs = _proved_again(certificate, adder, case, classes, leads)
     require_unchanged(adder)
     computed = {"margin": (data.margin.dims, leads.margins), "hunted": (data.hunted.dims, case.hunted)}
     return replace(
@@ -339,32 +332,26 @@ def _broken(why: str) -> UserError:
     return UserError(f"This certificate does not hold: {why}.")
 
 
-def _same_classes(certificate: Certificate, method: str, case: Case) -> tuple[Classes, Int[np.ndarray, "n end"]]:
-    """The certificate's classes, with its own witnesses, and its ranges; both held against the model and the task."""
+def _same_classes(certificate: Certificate, case: BranchAndBound) -> Classes:
+    """The certificate's classes, with its own witnesses, held against the model and the task."""
     data, classes = certificate.classes, case.classes
-    if method != certificate.method or case.obstacle or len(certificate.cuts) != len(classes):
-        raise _broken("it was made by another method, or has other classes")
+    if case.obstacle or len(certificate.cuts) != len(classes):
+        raise _broken(case.obstacle or "it has other classes")
     if any(not np.array_equal(data[name].values, getattr(classes, name)) for name in CLASS):
         raise _broken("its classes are not those of the task")
-    reach = data.reach.values if "reach" in data else np.zeros((len(classes), 0), dtype=np.int64)
-    witnesses = np.stack((data.a.values, data.b.values), -1)
-    if reach.shape != classes.ends.shape or witnesses.shape != classes.witnesses.shape:
-        raise _broken("it has ranges of another method")
-    if reach.size and ((reach[:, 0] > classes.ends[:, 0]).any() or (reach[:, 1] < classes.ends[:, 1]).any()):
-        raise _broken("some inputs lie outside its ranges")
+    witnesses = np.stack((data.a.values, data.b.values), -1)[:, None]
     if not classes.hold(witnesses).all():
         raise _broken("an extreme pair is not of its class")
-    return replace(classes, witnesses=witnesses), reach
+    return replace(classes, witnesses=witnesses)
 
 
 def _proved_again(
     certificate: Certificate,
     adder: OneLayerAdder,
-    case: Case,
+    case: BranchAndBound,
     classes: Classes,
-    reach: Int[np.ndarray, "n end"],
     leads: Leads,
-) -> list[Proof]:
+) -> list[ClassProof]:
     """The proofs that the certificate claims, by its own cuts; its bounds and its numbers of problems must follow."""
     proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
     if status == "certified" and not (proved > 0).all():
@@ -375,11 +362,11 @@ def _proved_again(
         if chosen.any():
             raise _broken("nothing is proved in floats")
         return [UNPROVED] * n
-    proofs = case.verify(certificate.cuts, reach, proved.tolist(), chosen)
+    proofs = case.verify(certificate.cuts, proved.tolist(), chosen)
     for index in np.flatnonzero(chosen).tolist():
         proof = proofs[index]
         if proved[index] > 0 and not (proof.proved and proof.lowest >= proved[index]):
-            raise _broken(f"class {index} is not proved by its pieces")
+            raise _broken(f"class {index} is not proved by its splits")
     own = np.array(_counts(case, proofs), dtype=object)
     if certificate.counts is not None and ((counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any()):
         raise _broken("it counts other problems than its proofs do")

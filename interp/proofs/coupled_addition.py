@@ -20,12 +20,12 @@ has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in thr
    to the interval that E and D allow, and the logits' ranges over the intervals (the units are piecewise linear in
    three readings, so ranges are attained at ends and knots) leave the right token on top.
 
-``arithmetic="real"`` is about the exact function that the stored weights define. ``arithmetic="rounded"`` widens every
-interval by standard bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n
-terms, in any order; exp within 4 units in the last place; no underflow that matters), and so is about the model as it
-runs. Bounds are evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
+"interval" is about the exact function that the stored weights define. "float32" widens every interval by standard
+bounds for rounding in the model's dtype with unit roundoff u (n u / (1 - n u) for a sum of n terms, in any order; exp
+within 4 units in the last place; no underflow that matters), and so is about the model as it runs. Bounds are
+evaluated in float64 and moved outwards by ``SLACK``, far above float64's own error.
 
-Precondition: position ids from the task. Postcondition: a certificate for a shape states that every next token of
+Precondition: position ids from the task. Postcondition: a proof for a shape states that every next token of
 every response of that shape, teacher-forced and hence greedily decoded, is right; operands with fewer digits are among
 its problems. Cost: four tables [response, sequence], as one forward pass; no digits enter.
 """
@@ -33,86 +33,43 @@ its problems. Cost: four tables [response, sequence], as one forward pass; no di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.core.model import HookedModel
-from interp.core.numerals import shown
-from interp.core.operand_problems import grid_problems
 from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units, smallest_margin
+from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models.errors import UserError
-from models.evaluation import margins
 from models.hand_built.coupled_addition import HandBuiltOptions
-from models.partial_forward import logits_at
-from models.tasks.segments import to_number
 
 SLACK = 1e-9
-Arithmetic = Literal["real", "rounded"]
+HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # arithmetics of proofs about hand-built models
 
 
 @dataclass(frozen=True)
-class Counterexample:
-    """A problem that the model gets wrong, and the first token of its response where it does."""
-
-    problem: tuple[int, ...]
-    target: str  # role of the token, such as "b2[0]", ">" or "EOS"
-    expected: str
-    predicted: str
-
-    def __str__(self) -> str:
-        shown = [_brief(number) for number in self.problem[:3]]
-        more = f"+... ({len(self.problem)} operands)" if len(self.problem) > 3 else ""
-        problem = "+".join(shown) + more
-        return f"on {problem} the model writes {self.predicted!r} where {self.expected!r} is right ({self.target})"
-
-
-def _brief(number: int) -> str:
-    """A number's text, or the last digits of a long one (Python writes out 4,300 digits at most)."""
-    return str(number) if number < 10**30 else f"...{number % 10**20:020d}"
-
-
-@dataclass(frozen=True)
-class CoupledAdditionCertificate:
+class ShapeProof:
     """What was proved for one shape, or why nothing was.
 
     Attributes:
         operands, digits: the shape; it has ``10^(operands digits)`` problems.
-        rung: "certified" or "refuted" (a counterexample is at hand), else "open": not proved, and no problem found.
-        arithmetic: "real" or "rounded"; see the module.
         margin: a lower bound of the right token's lead over all problems and positions (-inf: a step before failed).
         leakage: E, the largest weight of all wrong keys of a query together, BOS having 1.
         tie_error: D, the largest score difference between BOS and a key that should tie with it.
         queries: response positions that were checked.
-        obstacle: the step that failed, in words.
+        obstacle: the step that failed, in words; None where all is proved.
     """
 
     operands: int
     digits: int
-    rung: Literal["certified", "refuted", "open"]
-    arithmetic: Arithmetic
-    margin: float
-    leakage: float
-    tie_error: float
-    queries: int
+    margin: float = float("-inf")
+    leakage: float = float("nan")
+    tie_error: float = float("nan")
+    queries: int = 0
     obstacle: str | None = None
-    counterexample: Counterexample | None = None
-
-    def sentence(self) -> str:
-        plural = lambda n, what: f"{n} {what}{'s' * (n > 1)}"  # noqa: E731
-        shape = f"{plural(self.operands, 'operand')} of up to {plural(self.digits, 'digit')}"
-        if self.rung == "certified":
-            where = "in real arithmetic" if self.arithmetic == "real" else "with rounding"
-            return (
-                f"Certified {where}: right on all 10^{self.operands * self.digits} problems of {shape}, "
-                f"every token by a logit margin of at least {shown(self.margin, 3)}."
-            )
-        if self.rung == "refuted":
-            return f"Refuted for {shape}: {self.obstacle}; {self.counterexample}."
-        return f"Open for {shape}: {self.obstacle}, and no problem that was tried came out wrong."
 
 
 @dataclass(frozen=True)
@@ -125,41 +82,36 @@ class Reading:
     unit: float  # a flipped sign lowers a score by twice this
 
 
-def certify_shape(
-    model: HookedModel, operands: int, digits: int, arithmetic: Arithmetic = "real", search: int = 64
-) -> CoupledAdditionCertificate:
-    """Prove the hand-built transformer right on all problems of a shape, or find one that it gets wrong.
-
-    Args:
-        search: problems to try when the proof fails.
+def prove_shape(model: HookedModel, operands: int, digits: int, arithmetic: ArithmeticName = "interval") -> ShapeProof:
+    """Prove the hand-built transformer right on all problems of a shape, or say which step fails.
 
     Raises:
-        UserError: another model, a shape beyond the model's, or an unknown arithmetic.
+        UserError: another model, a shape beyond the model's, or an arithmetic other than "interval" and "float32".
     """
-    return certify_shapes(model, [(operands, digits)], arithmetic, search)[0]
+    return prove_shapes(model, [(operands, digits)], arithmetic)[0]
 
 
-def certify_shapes(
-    model: HookedModel, shapes: list[tuple[int, int]], arithmetic: Arithmetic = "real", search: int = 64
-) -> list[CoupledAdditionCertificate]:
-    """:func:`certify` for several shapes of one model; the weights are read once."""
+def prove_shapes(
+    model: HookedModel, shapes: list[tuple[int, int]], arithmetic: ArithmeticName = "interval"
+) -> list[ShapeProof]:
+    """:func:`prove_shape` for several shapes of one model; the weights are read once."""
     if not isinstance(getattr(getattr(model, "weight_map", None), "options", None), HandBuiltOptions):
-        raise UserError("This certificate is for the hand-built Position Coupling transformer alone.")
-    if arithmetic not in ("real", "rounded"):
-        raise UserError(f"The arithmetic is 'real' or 'rounded', not {arithmetic!r}.")
+        raise UserError("This proof is for the hand-built Position Coupling transformer alone.")
+    if arithmetic not in HAND_BUILT:
+        raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
     weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
     try:
         readings = read_heads(weights, model.weight_map.dims, model.task.special)
         read_units(weights, model.weight_map.dims)
     except NotSeparated as error:
-        return [_failed(model, m, n, arithmetic, str(error), search) for m, n in shapes]
+        return [ShapeProof(m, n, obstacle=str(error)) for m, n in shapes]
     watch = watched(shapes, "proving", "shape")
-    return [_certify_shape(model, weights, readings, m, n, arithmetic, search) for m, n in watch]
+    return [_prove_shape(model, weights, readings, m, n, arithmetic == "float32") for m, n in watch]
 
 
-def _certify_shape(
-    model: HookedModel, weights: Any, readings: list[Reading], m: int, n: int, arithmetic: Arithmetic, search: int
-) -> CoupledAdditionCertificate:
+def _prove_shape(
+    model: HookedModel, weights: Any, readings: list[Reading], m: int, n: int, rounded: bool
+) -> ShapeProof:
     task = model.task.at(m, n)
     ids = task.position_ids(task.encode(torch.zeros(1, m, n, dtype=torch.long)))[0].numpy()
     needed = required_keys(m, task.length)
@@ -170,19 +122,14 @@ def _certify_shape(
         if wrong.any():
             step, place = divmod(int(wrong.argmax()), task.length + 1)
             names = {True: "attends to keys it should not", False: "misses a key"}
-            obstacle = (
-                f"head {head + 1} {names[bool((matched & ~needed[head]).any())]}, first at b_{step}, place {place}"
-            )
-            return _failed(model, m, n, arithmetic, obstacle, search, float(leakage.max()), float(tie.max()))
-    size = Perturbation.of(model, len(ids), leakage, tie, arithmetic == "rounded", SLACK)
-    margin = smallest_margin(weights, model.weight_map.dims, m, size)
-    if not margin > 0:
-        obstacle = "leakage and rounding may cost more than the margin"
-        return _failed(model, m, n, arithmetic, obstacle, search, float(leakage.max()), float(tie.max()), float(margin))
+            what = names[bool((matched & ~needed[head]).any())]
+            obstacle = f"head {head + 1} {what}, first at b_{step}, place {place}"
+            return ShapeProof(m, n, leakage=float(leakage.max()), tie_error=float(tie.max()), obstacle=obstacle)
+    size = Perturbation.of(model, len(ids), leakage, tie, rounded, SLACK)
+    margin = float(smallest_margin(weights, model.weight_map.dims, m, size))
+    obstacle = None if margin > 0 else "leakage and rounding may cost more than the margin"
     queries = (m + 1) * (task.length + 1)
-    return CoupledAdditionCertificate(
-        m, n, "certified", arithmetic, float(margin), float(leakage.max()), float(tie.max()), queries
-    )
+    return ShapeProof(m, n, margin, float(leakage.max()), float(tie.max()), queries, obstacle)
 
 
 def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: int) -> list[Reading]:
@@ -269,37 +216,3 @@ def attended(
     # float64's own error in the scores and sums here, generously
     own = 1e-14 * (abs(reading.bos) + 1)
     return matched, float(leak * (1 + SLACK)), float(tie + own)
-
-
-def find_counterexample(model: Any, operands: int, digits: int, n: int = 64, seed: int = 0) -> Counterexample | None:
-    """The first of ``n`` problems (carry-heavy, extreme and random) whose response the model gets wrong."""
-    task = model.task.at(operands, digits)
-    problems = grid_problems(operands, digits, n, seed)
-    rows = task.sequences(problems[:1]).mask[0].nonzero().flatten()
-    for problem in problems.split(1):
-        sequences = task.sequences(problem)
-        logits, targets = logits_at(model, sequences.inputs, rows), sequences.targets[:, rows]
-        wrong = (margins(logits, targets) <= 0)[0].nonzero().flatten().tolist()
-        if wrong:
-            numbers = tuple(to_number(number) for number in problem[0].tolist())
-            at = wrong[0]
-            predicted = task.token_text(logits[0, at].argmax())
-            label = task.target_roles[at].label
-            return Counterexample(numbers, label, task.token_text(targets[0, at]), predicted)
-    return None
-
-
-def _failed(
-    model: HookedModel,
-    m: int,
-    n: int,
-    arithmetic: Arithmetic,
-    obstacle: str,
-    search: int,
-    leakage: float = float("nan"),
-    tie: float = float("nan"),
-    margin: float = float("-inf"),
-) -> CoupledAdditionCertificate:
-    found = find_counterexample(model, m, n, search) if search else None
-    rung = "refuted" if found else "open"
-    return CoupledAdditionCertificate(m, n, rung, arithmetic, margin, leakage, tie, 0, obstacle, found)

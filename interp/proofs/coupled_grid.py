@@ -1,6 +1,6 @@
-"""The certificate of :mod:`interp.proofs.coupled_addition` for every shape of the hand-built transformer's grid.
+"""The proof of :mod:`interp.proofs.coupled_addition` for every shape of the hand-built transformer's grid.
 
-    python -m interp.proofs.coupled_grid        # 30 x 30 shapes, real and rounded arithmetic
+    python -m interp.proofs.coupled_grid        # 30 x 30 shapes, over the reals and with rounding
 
 A shape takes the time of one forward pass; the whole grid a few minutes.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,8 @@ import models
 from interp.core.model import HookedModel
 from interp.core.numerals import shown
 from interp.core.stored_data import DATA
-from interp.proofs.coupled_addition import CoupledAdditionCertificate, certify_shapes
+from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
+from interp.proofs.verdict import ArithmeticName
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.hand_built.coupled_addition import NAME
@@ -30,12 +30,12 @@ STORED = DATA / "hand_built_certificates.json"
 class CertifiedGrid:
     """Lower bounds of the logit margin [operands, digits], from 1 on; every shape was certified."""
 
-    arithmetic: str
+    arithmetic: ArithmeticName
     margins: np.ndarray
 
     def sentence(self) -> str:
         m, n = self.margins.shape
-        where = "in real arithmetic" if self.arithmetic == "real" else "with float32 rounding"
+        where = "in real arithmetic" if self.arithmetic == "interval" else "with float32 rounding"
         return (
             f"Certified {where}: right on every problem of each of {self.margins.size} shapes, 1 to {m} operands by "
             f"1 to {n} digits; the right token leads by at least {shown(float(self.margins.min()), 3)}."
@@ -43,17 +43,21 @@ class CertifiedGrid:
 
 
 def certify_grid(
-    model: HookedModel, max_operands: int, max_digits: int, arithmetic: Any = "rounded", progress: bool = False
-) -> CertifiedGrid | CoupledAdditionCertificate:
-    """Certificates for all shapes up to a size; the first certificate that fails, if one does."""
+    model: HookedModel,
+    max_operands: int,
+    max_digits: int,
+    arithmetic: ArithmeticName = "float32",
+    progress: bool = False,
+) -> CertifiedGrid | ShapeProof:
+    """Proofs for all shapes up to a size; the first that fails, if one does."""
     from tqdm import tqdm
 
     margins = np.zeros((max_operands, max_digits))
     for m in tqdm(range(1, max_operands + 1), disable=not progress, unit="row"):
-        for certificate in certify_shapes(model, [(m, n) for n in range(1, max_digits + 1)], arithmetic):
-            if certificate.rung != "certified":
-                return certificate
-            margins[m - 1, certificate.digits - 1] = certificate.margin
+        for proof in prove_shapes(model, [(m, n) for n in range(1, max_digits + 1)], arithmetic):
+            if proof.obstacle is not None:
+                return proof
+            margins[m - 1, proof.digits - 1] = proof.margin
     return CertifiedGrid(arithmetic, margins)
 
 
@@ -70,11 +74,12 @@ def load_certified_grids(path: Path = STORED) -> dict[str, CertifiedGrid]:
 
 def main() -> int:
     model, found = models.build(NAME), {}
-    for arithmetic in ("real", "rounded"):
+    for arithmetic in HAND_BUILT:
         grid = certify_grid(model, 30, 30, arithmetic, progress=True)
-        print(grid.sentence(), flush=True)
-        if isinstance(grid, CoupledAdditionCertificate):
+        if isinstance(grid, ShapeProof):
+            print(f"{grid.operands} x {grid.digits} digits: {grid.obstacle}")
             return 1
+        print(grid.sentence(), flush=True)
         # Rounded down: what is stored stays a bound.
         found[arithmetic] = (np.floor(grid.margins * 1e4) / 1e4).tolist()
     text = json.dumps({"model": NAME, "margins": found}).replace("], [", "],\n[")

@@ -1,23 +1,22 @@
-"""The decision function of one query: each token's lead as a function of the attention scalar, and what is reached."""
+"""The decision function of one query: each token's lead as a function of what attention writes, and what is reached."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Int
 
 from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.proofs.balls import REAL
-from interp.proofs.columns import all_classes
-from interp.proofs.constant_attention import BITS, obstacle, read_attention
-from interp.proofs.decision import float_margins
+from interp.proofs.hunting import lead_of, logits_after
+from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
+from interp.proofs.ratio_attention import read_ratio_attention
 from models.errors import UserError
 
 POINTS = 801
@@ -30,7 +29,7 @@ class DecisionCurves(Result):
     Attributes:
         target: the answer digit asked for (11: EOS). token: the query's own token, the answer digit before.
         lead: [digit, s], logits.
-        reached: a row a class: the right digit, and the exact range of s over all its inputs.
+        reached: a row a class: the right digit, and the range of s over all its inputs.
     """
 
     model: str
@@ -66,45 +65,35 @@ class DecisionCurves(Result):
 def decision_curves(model: HookedModel, target: int, token: int, task: Any = None) -> DecisionCurves:
     """The decision function behind a query's token, and what all 10^20 problems reach of it.
 
+    Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much of it.
+
     Raises:
         UserError: a model that the certifier cannot read, or a token that never stands at the query.
     """
     adder = read_adder(model, task)
-    if adder.centred:
-        raise UserError(f"Decision curves are drawn for RMS norms, and {model_name(model)} has LayerNorms.")
-    attention = read_attention(adder, REAL)
-    if (reason := obstacle(attention)) is not None:
+    attention = read_ratio_attention(adder, REAL)
+    found = len(attention.basis)
+    if attention.obstacle is not None or found > 1:
+        reason = attention.obstacle or f"attention writes along {found} directions"
         raise UserError(f"{model_name(model)} has no decision function of one number: {reason}.")
-    classes = all_classes(adder.layout, attention.terms)
-    rows = np.flatnonzero((classes.target == target) & (classes.token == token))
-    if not len(rows):
+    if (target, token) not in attention.queries:
         raise UserError(f"No problem asks for target {target} behind token {token}.")
-    low, high = _span(classes.ends[rows])
-    curves = []
-    for digit in range(10):  # the margin of each digit, were it the right one, over the whole span
-        asked = {name: getattr(classes, name)[rows[:1]] for name in ("target", "previous", "carry", "total", "token")}
-        one = replace(
-            classes, **asked, answer=np.array([digit]), ends=np.array([[low, high]]), witnesses=classes.witnesses[:1]
-        )
-        curves.append(float_margins(adder, attention, one, POINTS)[0])
-    s = np.linspace(low, high, POINTS) * 2.0**-BITS
-    ends = classes.ends[rows] * 2.0**-BITS
-    reached = pd.DataFrame(
-        {
-            "answer": classes.answer[rows],
-            "carry": classes.carry[rows],
-            "total": classes.total[rows],
-            "low": ends[:, 0],
-            "high": ends[:, 1],
-        }
+    query = Query(attention, adder.layout, target, token)
+    leaves = query.roots()
+    carry, total = query.class_of(leaves)
+    low, high = query.box(leaves)
+    rows = {"answer": query.answer(leaves), "carry": carry, "total": total, "low": low[:, 0], "high": high[:, 0]}
+    ends = {"low": "min", "high": "max"}
+    reached = pd.DataFrame(rows).groupby(["carry", "total"], as_index=False).agg({"answer": "first"} | ends)
+    start, end = reached.low.min(), reached.high.max()
+    margin = (end - start) / 50
+    s = np.linspace(start - margin, end + margin, POINTS)
+    x = adder.W_E[token] + adder.W_pos[adder.layout.queries[target]] + adder.b_O
+    logits = logits_after(adder, x + s[:, None] * attention.basis[0])
+    lead = xr.DataArray(
+        np.stack([lead_of(logits, np.full(len(s), digit)) for digit in range(10)]),
+        dims=("digit", "s"),
+        coords={"digit": range(10), "s": s},
     )
-    lead = xr.DataArray(np.stack(curves), dims=("digit", "s"), coords={"digit": range(10), "s": s})
-    provenance = Provenance(len(rows), None, "classes of inputs, with exact ranges", "certified in floats")
+    provenance = Provenance(len(reached), None, "classes of inputs, with their ranges", "certified in floats")
     return DecisionCurves(model_name(model), target, token, lead, reached, provenance)
-
-
-def _span(ends: Int[np.ndarray, "n 2"]) -> tuple[int, int]:
-    """A little more than what is reached."""
-    low, high = int(ends.min()), int(ends.max())
-    margin = max((high - low) // 50, 1)
-    return low - margin, high + margin

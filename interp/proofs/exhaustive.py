@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,16 +28,18 @@ from interp.core.numerals import shown
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs.counterexamples import WrongAnswer, identify, shape_of, wrong_answer
 from interp.proofs.verdict import (
     FORMAT,
     Status,
     Verdict,
+    WrongAnswer,
+    identify,
     is_count,
     is_number,
-    loaded,
     require_claim,
+    shape_of,
     versions,
+    wrong_answer,
 )
 from interp.proofs.watch import watched
 from models.errors import UserError
@@ -294,12 +295,8 @@ class _Run:
         )
 
 
-def load_exhaustive(path: str | Path) -> ExhaustiveCertificate:
-    """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    return loaded(path, METHOD, _of_fields)
-
-
-def _of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
+def of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
+    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
     found = value["counterexample"]
     names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
     score = Score.from_dict(value["score"])

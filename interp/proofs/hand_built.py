@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,20 +25,22 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32, REAL
-from interp.proofs.counterexamples import WrongAnswer, identify, wrong_answer
-from interp.proofs.coupled_addition import certify_shapes
+from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.hand_built_parity import ParityProof
-from interp.proofs.rungs import RUNGS, ArithmeticName
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.verdict import (
     FORMAT,
+    RUNGS,
+    ArithmeticName,
     Status,
     Verdict,
+    WrongAnswer,
+    identify,
     is_count,
     is_number,
-    loaded,
     require_claim,
     versions,
+    wrong_answer,
 )
 from models.errors import UserError
 from models.evaluation import predict
@@ -175,7 +176,7 @@ def certify_hand_built(
     """
     start = time.perf_counter()
     arithmetic = "float32" if arithmetic is None else arithmetic
-    if arithmetic not in _IN_WORDS:
+    if arithmetic not in HAND_BUILT:
         raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
     task = resolve_task(model, task)
     identity = identify(model, task)
@@ -223,8 +224,8 @@ def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticN
 def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
     options = model.weight_map.options
     most = options.max_operands, options.max_digits
-    shapes = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
-    found = certify_shapes(model, shapes, "real" if arithmetic == "interval" else "rounded", search=0)  # pyright: ignore
+    shapes: list[Any] = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
+    found = prove_shapes(model, shapes, arithmetic)
     parts = tuple(
         Part(f"{m} x {n} digits", c.margin if np.isfinite(c.margin) else None, c.obstacle)
         for (m, n), c in zip(shapes, found, strict=True)
@@ -306,13 +307,9 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 # ---- files
 
 
-def load_hand_built(path: str | Path) -> HandBuiltCertificate:
-    """A certificate from its file; the form is checked, and nothing else. Raises UserError if it is not one."""
-    return loaded(path, METHOD, _of_fields)
-
-
-def _of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
-    if value["arithmetic"] not in _IN_WORDS or not value["parts"]:
+def of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
+    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+    if value["arithmetic"] not in HAND_BUILT or not value["parts"]:
         raise ValueError("unknown arithmetic, or no parts")
     found = value["counterexample"]
     if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):

@@ -6,13 +6,13 @@ the attention ratio one number, which is linearised and made least over the leaf
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import erf
 
 from interp.proofs.columns import Classes, all_classes
-from interp.proofs.decision import lead_of, logits_behind
 from interp.proofs.leaves import COLUMNS, Leaves, Query, may_stand
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import RatioAttention
@@ -22,16 +22,11 @@ STEPS = 3  # linearisations
 _DIFFERENCE = 1e-3  # of a box's radius, between the points of a gradient
 
 
-@dataclass(frozen=True, eq=False)
-class Hunt:
-    """Every class with one problem (``classes.witnesses``, [n, 1, 2]) and its margin in float64."""
+def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Float[np.ndarray, " n"]]:
+    """Every class with one problem of a small margin (its ``witnesses``, [n, 1, 2]), and that margin in float64.
 
-    classes: Classes
-    margins: Float[np.ndarray, " n"]
-
-
-def hunt(adder: OneLayerAdder, attention: RatioAttention) -> Hunt:
-    """A problem of each class with a small margin. Cost: one box a leaf and some hundred points, 3 s."""
+    Cost: one box a leaf and some hundred points, 1 to 3 s.
+    """
     none = np.zeros((len(adder.layout.queries), adder.layout.n_positions, attention.coords.shape[2]), dtype=np.int64)
     classes = all_classes(adder.layout, none)
     names = (classes.target, classes.token, classes.carry, classes.total)
@@ -44,7 +39,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> Hunt:
             carry, total = query.class_of(leaves)
             rows = [index[target, token, *key] for key in zip(carry.tolist(), total.tolist(), strict=True)]
             margins[rows], witnesses[rows, 0] = found, digits @ 10 ** np.arange(DIGITS)
-    return Hunt(replace(classes, ends=np.zeros((len(classes), 0), dtype=np.int64), witnesses=witnesses), margins)
+    return replace(classes, ends=np.zeros((len(classes), 0), dtype=np.int64), witnesses=witnesses), margins
 
 
 def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 10"], Float[np.ndarray, " n"]]:
@@ -84,7 +79,7 @@ def _margins(
     adder: OneLayerAdder, query: Query, leaves: Leaves, coords: Float[np.ndarray, "n r"]
 ) -> Float[np.ndarray, " n"]:
     x = adder.W_E[query.token] + adder.W_pos[adder.layout.queries[query.target]] + adder.b_O
-    return lead_of(logits_behind(adder, x + coords @ query.basis), query.answer(leaves))
+    return lead_of(logits_after(adder, x + coords @ query.basis), query.answer(leaves))
 
 
 def gradient_at(
@@ -162,3 +157,20 @@ def attention_of(
     total = weights.sum(-1)
     written = np.einsum("hnp,hnpr->nhr", weights, query.coords[:, at, tokens]) / total.T[..., None]
     return total.T, written
+
+
+def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
+    """Logits in float64 of streams behind the attention (``b_O`` added)."""
+    pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
+    post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
+    y = y + post @ adder.W_out + adder.b_out
+    return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
+
+
+def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:
+    """The answers' logits less the best other ones."""
+    answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
+    right = np.take_along_axis(logits, answer, -1)[..., 0]
+    others = logits.copy()
+    np.put_along_axis(others, answer, -np.inf, -1)
+    return right - others.max(-1)

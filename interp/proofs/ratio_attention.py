@@ -1,4 +1,4 @@
-"""Methods 2 to 4: attention that depends on digits, as a ratio of two sums over positions.
+"""Attention of one layer as a ratio of two sums over positions.
 
 Fix a target, and the token at its query. Then the query's vector is fixed, and in a model of one layer the scores, keys
 and values at another position depend on the token there alone. With ``w_hj(t) = exp(score_hj(t) - shift_h)`` and
@@ -14,6 +14,7 @@ Here the terms are read off the weights: stored floats that stand for themselves
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -23,16 +24,17 @@ from flint import arb
 from jaxtyping import Float
 
 from interp.proofs.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
-from interp.proofs.constant_attention import UNDERFLOW_OF_WEIGHTS, attention_rounding, matrices, project
-from interp.proofs.normed_stream import normed_stream
 from interp.proofs.one_layer import OneLayerAdder
 
 #: Directions that attention writes along by less than this share of the first one's are left to the error.
 OFF_BASIS = 2.0**-16
 #: Scores of one query further apart than this leave weights that float64 cannot hold beside each other.
 MOST_SPREAD = 600.0
+#: A key whose score is always so far below some other key's weighs at most exp(-FAR), and is left to the error.
+FAR = 128.0
 #: Relative errors of weights that need no bound of their own on every window.
 NO_SPREAD = 2.0**-40
+UNDERFLOW_OF_WEIGHTS = 2.0**-118  # 33 exponentials below the smallest normal number 2^-126, over a sum of at least one
 _PRECISION = 80  # bits, while terms are enclosed
 
 
@@ -41,7 +43,7 @@ class QueryTerms:
     """One query, with the token at it.
 
     Attributes:
-        weights: positive, at most about 1; zero where masked.
+        weights: positive, at most about 1; zero where masked, or too small to count.
         spread: how far rounding may take each weight beside the others, twice, as a share of it: see
             :func:`read_ratio_attention`. None where that is in ``error``.
         error: everything else, component by component.
@@ -99,6 +101,10 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
     the error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
     ``pattern @ values`` and of ``W_O``. For the reals u, g, h and nu are zero.
 
+    A key with a token whose score is more than ``FAR`` below what some position's score is at least, whatever token
+    stands there, weighs at most ``far = exp(-FAR (1 - u)) (1 + g) (1 + h)`` in every problem; its w is stored as zero.
+    n of them take at most n far from what the others weigh, and write as much: 2 n far times the largest value.
+
     Cost: some 10^5 scores in balls, 1 to 2 s.
     """
     with flint.ctx.workprec(_PRECISION):
@@ -152,6 +158,8 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
                 spreads |= not eta < NO_SPREAD
                 left = len(seen) * arb(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else arb(0)
                 left = upper(left + arithmetic.growth(len(seen) + 2) + (2 * eta if eta < NO_SPREAD else arb(0)))
+                if any((weights[h, j, list(at)] == 0).any() for j, at in enumerate(standing)):
+                    left = upper(left + 2 * len(seen) * _far(arithmetic, len(seen)))
                 error = [e + o + left * c for e, o, c in zip(error, most[2][h], most[1][h], strict=True)]
                 sizes += [(1 + left) * v for v in most[0][h]]
             error = [
@@ -177,6 +185,8 @@ def _weights(
     vectors = [key for at in keys for key in at.values()]
     middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
     scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
+    reached = functools.reduce(arb.max, [functools.reduce(arb.min, [s.lower() for s in at.values()]) for at in scores])
+    scores = [{t: score for t, score in at.items() if not score < reached - FAR} for at in scores]
     everything = hull([s for at in scores for s in at.values()])
     if not upper(2 * everything.rad()) < MOST_SPREAD:
         return None
@@ -195,6 +205,11 @@ def _weights(
     for (j, t), eta in etas.items():
         spread[j, t] = above(upper((eta + largest) / (1 - largest)))
     return largest
+
+
+def _far(arithmetic: Arithmetic, keys: int) -> Ball:
+    """What a key that is left out weighs at most, as computed, beside underflow."""
+    return upper((-FAR * (1 - arithmetic.growth(1))).exp() * (1 + arithmetic.growth(2 * EXP_ULPS + keys + 3)))
 
 
 def _dot(x: list[Ball], y: list[Ball]) -> Ball:
@@ -239,3 +254,53 @@ def _basis(adder: OneLayerAdder, n_tokens: int) -> tuple[Float[np.ndarray, "r d"
 def above(x: Ball) -> float:
     """A float that is at least an exact ball; NaN stays NaN."""
     return math.nextafter(float(x), math.inf)
+
+
+# ---- parts, each as models/parts computes it
+
+
+def stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
+    """``W_E[token] + W_pos[position]``: exact, or the float that it is stored as."""
+    if arithmetic.unit:
+        return [arb(value) for value in adder.stream(token, position).tolist()]
+    both = zip(adder.W_E[token].tolist(), adder.W_pos[position].tolist(), strict=True)
+    return [arb(a) + arb(b) for a, b in both]
+
+
+def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
+    """``ln1`` of a token at a position, d balls: ``x / scale * w (+ b)``, after subtracting the mean for LayerNorm.
+
+    Rounding: the quotient is off by a unit in the last place (2 u), the product by one rounding, the bias's sum by one.
+    """
+    x = stream(adder, arithmetic, token, position)
+    if adder.centred:
+        x = arithmetic.centred(x)
+    scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
+    normed = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, adder.ln1.tolist(), strict=True)]
+    biased = zip(normed, adder.ln1_b.tolist(), strict=True)
+    return [arithmetic.rounded(v + b) if b else v for v, b in biased]
+
+
+def matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
+    return [[[arb(x) for x in row] for row in matrix] for matrix in w.tolist()]
+
+
+def project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:
+    found = []
+    for e, bias in enumerate(b.tolist()):
+        y = arithmetic.dot([value * row[e] for value, row in zip(x, w, strict=True)])
+        found.append(arithmetic.rounded(y + bias) if bias else y)
+    return found
+
+
+def attention_rounding(arithmetic: Arithmetic, size: list[Ball], w_o: list[list[Ball]], i: int, keys: int) -> Ball:
+    """What rounding adds to component i of ``(pattern @ values) W_O``, ``size`` bounding ``sum_j |a_j v_j|``.
+
+    Masked keys weigh exactly zero: they add zeros, and no rounding.
+    """
+    if not arithmetic.unit:
+        return arb(0)
+    own = [arithmetic.growth(keys) * z + UNDERFLOW_OF_WEIGHTS for z in size]
+    carried = sum((upper(e * row[i]) for e, row in zip(own, w_o, strict=True)), arb(0))
+    written = sum((upper((z + e) * row[i]) for z, e, row in zip(size, own, w_o, strict=True)), arb(0))
+    return carried + arithmetic.growth(len(size)) * written + UNDERFLOW_OF_WEIGHTS

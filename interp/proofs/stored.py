@@ -1,23 +1,34 @@
-"""Certificates of the zoo's entries: beside the weights, and a line on the card."""
+"""Verdicts of registered models: beside a trained one's weights with a line on its card, or in one file.
+
+Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored`` makes
+again (some minutes). :class:`Certifier` is the judge that ``interp train NAME --certify`` hands to the loop.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from interp.proofs.certificate import IN_WORDS, Certificate, parse_certificate
-from interp.proofs.certify import check_certificate
-from interp.proofs.constant_attention import BITS
-from interp.proofs.verdict import Verdict
+import models
+from interp.core.stored_data import DATA
+from interp.proofs.certificate import Certificate
+from interp.proofs.certify import certify_one_layer, check_one_layer
+from interp.proofs.methods import certified_at_best, certify, parse_certificate
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
 from models import zoo
 from models.errors import UserError
+from models.registry import build, constructed
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.multi_addition import MultiOperandAddition
+from models.training import judging
+from models.transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
-#: What a stored certificate gives away of its bounds and adds to its ranges (2^-34 at either end), see :func:`durable`.
-SLACK, WIDER = 0.1, 2 ** (BITS - 34)
+SLACK = 0.1  # what a stored certificate gives away of its bounds, see :func:`durable`
+ALL_PAIRS = "all pairs of ten-digit numbers"
+CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
 def card_line(certificate: Certificate, name: str) -> str:
@@ -32,15 +43,13 @@ def card_line(certificate: Certificate, name: str) -> str:
 
 
 def durable(certificate: Certificate) -> Certificate:
-    """The same certificate with a little less in its claims: lower bounds, wider ranges.
+    """The same certificate with a little less in its claims.
 
-    A proof claims the very bounds and ranges that it came out with. Where another machine or a later version rounds an
-    enclosure differently, by far less than this, it would no longer hold to the last digit.
+    A proof claims the very bounds that it came out with. Where another machine or a later version rounds an enclosure
+    differently, by far less than this, it would no longer hold to the last digit.
     """
     classes = certificate.classes.copy(deep=True)
     classes["proved"] = classes.proved.copy(data=[float(f"{(1 - SLACK) * x:.5g}") for x in classes.proved.values])
-    if "reach" in classes:
-        classes["reach"] = classes.reach + np.array([-WIDER, WIDER])
     return replace(certificate, classes=classes)
 
 
@@ -59,7 +68,7 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
             f"{certificate.status} ({certificate.targets})."
         )
     certificate = durable(certificate)
-    check_certificate(certificate, zoo.load(entry))
+    check_one_layer(certificate, zoo.load(entry))
     name = zoo.read_entry(entry)["model"]
     return zoo.set_card_bullet(entry, card_line(certificate, name), {FILE: certificate.to_bytes()})
 
@@ -79,3 +88,98 @@ def all_pairs(entry: Any) -> str:
     """The rung that an entry reached on all pairs; empty without one."""
     certificate = stored_certificate(entry)
     return "" if certificate is None else certificate.provenance.rung
+
+
+def on_all_inputs(name: str) -> str:
+    """The strength of evidence on all inputs in a few words, with the domain where it is not all pairs; or nothing."""
+    if name not in zoo.zoo_names():  # not trained yet, or constructed
+        found = json.loads(CONSTRUCTED.read_text()).get(name)
+        if found is None:
+            return ""
+        return found["evidence"] if found["domain"] == ALL_PAIRS else f"{found['evidence']}, {found['domain']}"
+    whole = zoo.read_entry(name)["score"].get("all")
+    if whole is not None:
+        return f"exhaustive: {whole['correct']:,} of {whole['n']:,}"
+    return all_pairs(name)
+
+
+def judge_constructed(name: str) -> dict[str, Any]:
+    """The strongest verdict that there is of a constructed model, at its own size.
+
+    Raises:
+        UserError: no method judges it.
+    """
+    from interp.proofs.coupled_grid import load_certified_grids
+
+    model = models.build(name)
+    if isinstance(model.task, MultiOperandAddition):  # every size has a proof of its own, made by coupled_grid
+        grid = load_certified_grids()["float32"]
+        operands, digits = grid.margins.shape
+        sizes = f"all sizes to {operands} operands of {digits} digits"
+        return {"evidence": "certified with rounding", "domain": sizes, "smallest_margin": float(grid.margins.min())}
+    found = certified_at_best(model) if isinstance(model.task, FixedWidthAddition) else certify(model)
+    evidence = found.provenance.rung if found.status == "certified" else found.status
+    domain = ALL_PAIRS if isinstance(model.task, FixedWidthAddition) else found.provenance.source
+    return {
+        "evidence": evidence,
+        "domain": domain.removeprefix("parts of a proof for "),
+        "smallest_margin": float(found.smallest_margin),
+    }
+
+
+# ---- while a model trains
+
+
+@dataclass(frozen=True)
+class Certifier:
+    """Accepts what is certified in ``arithmetic``; what is refuted in floats is not tried in more than that.
+
+    Cost of a candidate: that of :func:`certify` in floats, and for the few that pass once more in ``arithmetic``.
+    """
+
+    arithmetic: ArithmeticName
+
+    @property
+    def option(self) -> str:
+        return f"--certify {self.arithmetic}"
+
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> judging.Verdict:
+        try:
+            certificate = certify_one_layer(model, "float", width=None)
+            if certificate.status != "refuted" and self.arithmetic != "float":
+                certificate = certify_one_layer(model, self.arithmetic, width=None)
+        except UserError as error:  # these weights are beyond every method; later ones may not be
+            return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
+        if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
+            return judging.Verdict(False, _turned_down(certificate))
+        statement = certificate.finding()
+        card = card_line(certificate, str(model.name_or_path))
+        return judging.Verdict(True, statement, card, {FILE: durable(certificate).to_bytes()})
+
+
+def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
+    """The judge for runs of a registered model, tried on untrained weights: what cannot be certified is refused now.
+
+    Raises:
+        UserError: no method judges models of that name.
+    """
+    certify_one_layer(build(name), "float", width=None)
+    return Certifier(arithmetic)
+
+
+def _turned_down(certificate: Certificate) -> str:
+    if certificate.counterexample is not None:
+        a, b, answer = certificate.counterexample
+        return f"validated at 100% and yet wrong: {a} + {b} -> {'no number' if answer is None else answer}"
+    why = certificate.obstacle or f"{certificate.open:,} of {len(certificate.cuts):,} classes could not be proved"
+    return f"validated at 100% and undecided {IN_WORDS[certificate.arithmetic]}: {why}"
+
+
+def main() -> None:
+    """Judge every constructed model and store the verdicts."""
+    found = {name: judge_constructed(name) for name in constructed()}
+    CONSTRUCTED.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

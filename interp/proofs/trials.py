@@ -24,7 +24,7 @@ from torch import Tensor
 
 from interp.core.problems import carry_rich
 from interp.proofs.certify import certify_one_layer
-from interp.proofs.rungs import ArithmeticName
+from interp.proofs.verdict import ArithmeticName
 from models.errors import UserError
 from models.evaluation import predict
 from models.partial_forward import logits_from

@@ -1,4 +1,7 @@
-"""What all certificates share, however a model was judged: a status, what they are about, a sentence, a file."""
+"""What all verdicts share, however a model was judged.
+
+A status, what they are about, a sentence, a file; the arithmetics that a proof can be in; and the problem that refutes.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,45 @@ import platform
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from interp.core.results import Result
-from models.checkpoint import parse_json, read_bytes, write_bytes_atomic, write_json_atomic
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.results import Result, Rung
+from interp.core.sites import model_name
+from interp.proofs.one_layer import fingerprint, require_plain
+from models.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
+from models.evaluation import predict
+from models.importers.stock import from_transformer_lens
+from models.tasks.base import Task
+from models.tasks.problem_space import problem_text
+from models.tasks.sequences import SequenceTask
+from models.transformer import ArithmeticTransformer
 
 Loaded = TypeVar("Loaded")
 
 FORMAT = 1
+#: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
+ArithmeticName = Literal["float", "interval", "float32"]
+ARITHMETICS = get_args(ArithmeticName)
+#: How strong a claim each supports.
+RUNGS: dict[str, Rung] = {
+    "float": "certified in floats",
+    "interval": "certified in intervals",
+    "float32": "certified with rounding",
+}
+IN_WORDS = {
+    "float": "in floats",
+    "interval": "in interval arithmetic",
+    "float32": "in interval arithmetic incl. float32 rounding",
+}
 #: "sampled": nothing is wrong among the inputs that were looked at, and nothing is proved.
 Status = Literal["certified", "refuted", "undecided", "sampled"]
 STATUSES = get_args(Status)
@@ -73,14 +104,6 @@ class Verdict(Result):
         return self.sentence()
 
 
-def read_verdict(path: str | Path) -> dict[str, Any]:
-    """What :meth:`Verdict.to_dict` gave, from its file. Raises UserError: no file, too large a one, no JSON object."""
-    path = Path(path)
-    if path.is_file() and path.stat().st_size > LARGEST_FILE:
-        raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
-    return parse_verdict(read_bytes(path), path)
-
-
 def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
     """What :meth:`Verdict.to_dict` gave, from a file's bytes, JSON or gzipped JSON.
 
@@ -108,17 +131,16 @@ def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
     return value
 
 
-def loaded(path: str | Path, method: str, make: Callable[[dict[str, Any]], Loaded]) -> Loaded:
-    """The certificate of this method that a file holds, as ``make`` builds it of the file's fields.
+def verdict_of(value: dict[str, Any], path: object, make: Callable[[dict[str, Any]], Loaded]) -> Loaded:
+    """The verdict that a file's fields are, as ``make`` builds it.
 
     Raises:
-        UserError: as :func:`read_verdict`; another format, method or status; a refutation without a counterexample or
-            the reverse; fields that are missing, or that ``make`` finds wrong.
+        UserError: another format or status; a refutation without a counterexample or the reverse; fields that are
+            missing, or that ``make`` finds wrong.
     """
-    value = read_verdict(path)
     try:
-        if value["format"] != FORMAT or value["method"] != method or value["status"] not in STATUSES:
-            raise ValueError("another format, method or status")
+        if value["format"] != FORMAT or value["status"] not in STATUSES:
+            raise ValueError("another format or status")
         if (value["status"] == "refuted") != (value["counterexample"] is not None):
             raise ValueError("a refutation and its counterexample belong together")
         return make(value)
@@ -162,3 +184,59 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a checkout
             found[package] = "not installed"
     return found
+
+
+# ---- counterexamples
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A problem, what the model writes when it decodes it alone, what is right, the first token that is not, and the
+    shape in which the problem was written (leading zeros count), where the task has several."""
+
+    problem: str
+    predicted: str
+    expected: str
+    target: str
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
+        """What ``asdict`` gave, back from JSON."""
+        names = ("problem", "predicted", "expected", "target")
+        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
+
+
+def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
+    """How the model gets one problem wrong when it decodes it alone, or None."""
+    predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
+    if torch.equal(predicted, expected):
+        return None
+    first = int((predicted != expected)[0].long().argmax())
+    text = problem_text(task, task.numbers(problem)[0])
+    label = task.target_roles[first].label
+    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, shape_of(task))
+
+
+def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
+    """What the tokens spell: a number, or with a scratchpad the whole response."""
+    said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
+    if isinstance(task, SequenceTask):
+        return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
+    number = task.decode(tokens[None])[0] if len(said) == len(tokens) else -1
+    return "no number" if number < 0 else str(number)
+
+
+def shape_of(task: Task) -> tuple[int, ...]:
+    """The shape of a task that has several, else ()."""
+    return task.shape if isinstance(task, SequenceTask) else ()
+
+
+def identify(model: HookedModel, task: Task) -> str:
+    """The fingerprint of a model that computes what its weights say. Raises UserError for others."""
+    if not isinstance(model, ArithmeticTransformer):
+        return fingerprint(from_transformer_lens(model, task))
+    require_plain(model)
+    if model.task.name != task.name:
+        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
+    return fingerprint(model)

@@ -12,7 +12,7 @@ from interp.core.sections import Page, Section, records
 from interp.papers.microadder.hand_set import compare_numbers, digits_kept, discoverability_gap
 from interp.papers.studies import Settings, study
 from interp.proofs import certify
-from interp.proofs.ways import certified_at_best
+from interp.proofs.methods import certified_at_best
 
 TARGET, TITLE = "microadder:gap", "How many numbers by hand, how many by training"
 PAIRS = (("microadder-57", "microadder-57-by-hand"), ("microadder-67", "microadder-67-by-hand"))

@@ -24,8 +24,8 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result, Rung
 from interp.core.sites import model_name
 from interp.proofs import Certificate, certify
+from interp.proofs.methods import certified_at_best
 from interp.proofs.stored import stored_certificate
-from interp.proofs.ways import certified_at_best
 from models import zoo
 from models.errors import UserError
 from models.microadder import MicroAdderWeights

@@ -213,7 +213,7 @@ def show_hand_built(data: Any) -> list[Section]:
     large = pd.DataFrame(data["sizes"])
     sentences = [grid.sentence() for grid in grids.values()] + [HandBuiltGrid.of(data).sentence()]
     return [
-        Section("The proof, shape by shape", "\n\n".join(sentences), (), (certified_margins(grids["rounded"]),), 3),
+        Section("The proof, shape by shape", "\n\n".join(sentences), (), (certified_margins(grids["float32"]),), 3),
         Section("Far larger problems", "Run, not proved: three problems a size.", (large,), level=3),
     ]
 

@@ -14,8 +14,8 @@ from interp.probes.curves import learning_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate
 from interp.proofs.coupled_grid import load_certified_grids
-from interp.proofs.stored import FILE
-from interp.proofs.ways import certified_at_best, certify
+from interp.proofs.methods import certified_at_best, certify
+from interp.proofs.stored import FILE, stored_certificate
 from interp.site.gallery import facts as say
 from interp.site.gallery.papers import PAPERS as PAGES
 from interp.site.gallery.pictures import attention_pattern, attention_svg
@@ -102,7 +102,7 @@ Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 
 def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Found:
-    certificate = storedcertificate_part(name)
+    certificate = stored_certificate(name)
     rung = certificate.provenance.rung if certificate is not None else ""
     fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
     row = replace(row, **(fields | ({"rung": rung} if rung else {})))
@@ -199,7 +199,7 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
     if name == HAND_BUILT:
         from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
 
-        grid, proof = load_grid(), load_certified_grids()["rounded"]
+        grid, proof = load_grid(), load_certified_grids()["float32"]
         right, tried = (int(grid.cells[column].sum()) for column in ("correct", "problems"))
         row = replace(row, score=f"{right:,} of {tried:,}", share=right / tried)
         row = replace(row, rung="certified with rounding")

@@ -1,4 +1,4 @@
-"""Branch and bound: verdicts against the models themselves, the same by both methods, and bounds that were broken."""
+"""Branch and bound: verdicts against the models themselves, and bounds that were broken."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import interp
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
+from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.columns import all_classes, numbers_of_problems
-from interp.proofs.hunting import hunt
 from interp.proofs.leaves import Query
-from interp.proofs.methods import _Branches
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
 from interp.proofs.windows import table_of, window_verdicts
@@ -67,21 +66,6 @@ def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic:
     search = search_of(name, arithmetic)
     total = sum(shares(prove(search, query)) for query in search.queries(target))
     assert total.tolist() == [10**20, 0, 0]
-
-
-def test_both_methods_say_the_same():
-    """Ranges of a scalar, and windows: margins above 0 in each class, and both bounds below the same found margins."""
-    certificate = interp.certify(zoo("microadder-57"), arithmetic="interval").classes
-    search = search_of("microadder-57")
-    for query in (search.query(1, 9), search.query(9, 0), search.query(10, 3), search.query(11, 1)):
-        own = (certificate.target.values == query.target) & (certificate.token.values == query.token)
-        found = prove(search, query)
-        keys = zip(certificate.carry.values[own].tolist(), certificate.total.values[own].tolist(), strict=True)
-        assert sorted(keys) == sorted(found)
-        for row in np.flatnonzero(own):
-            one = found[int(certificate.carry[row]), int(certificate.total[row])]
-            # Method 1 leaves what is written off its direction out of the margins that it tries.
-            assert one.open == one.refuted == 0 and 0 < one.lowest <= float(certificate.hunted[row]) + 1e-3
 
 
 @pytest.mark.parametrize(
@@ -176,14 +160,11 @@ def test_no_window_is_split_beyond_the_last_column(target: int, token: int, up: 
 
 def test_windows_that_are_lost_are_not_certified(monkeypatch):
     """Should a leaf ever be dropped, its class's problems no longer add up: no proof."""
-    adder, search = read_adder(zoo("adder-456")), search_of("adder-456")
-    classes = hunt(adder, search.attention).classes
-    rows = np.flatnonzero((classes.target == 3) & (classes.token == 4))
-    whole = _Branches(search, classes)
+    whole, parts = (BranchAndBound(read_adder(zoo("adder-456")), REAL) for _ in range(2))
+    rows = np.flatnonzero((whole.classes.target == 3) & (whole.classes.token == 4))
     assert all(whole.prove(int(row), 0.0).proved for row in rows)
     roots = Query.roots
     monkeypatch.setattr(Query, "roots", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
-    parts = _Branches(search, classes)
     assert sum(not parts.prove(int(row), 0.0).proved for row in rows) == 1
 
 

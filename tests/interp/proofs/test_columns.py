@@ -119,8 +119,7 @@ def test_a_flipped_sign_or_a_dropped_column_is_noticed():
 def test_the_whole_certifier_passes_the_shape_checks():
     """Other tests switch them off, for speed."""
     import interp
-    from interp.proofs import check_certificate
-    from interp.proofs.curves import decision_curves
+    from interp.proofs import check_certificate, decision_curves
     from tests.interp.proofs.conftest import zoo
 
     found = interp.certify(zoo("microadder-74"), arithmetic="interval")

@@ -8,20 +8,20 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+import interp
 import models
 from interp.core.operand_problems import grid_problems
 from interp.papers.position_coupling.hand_built import run_cell
 from interp.proofs.coupled_addition import (
-    CoupledAdditionCertificate,
     attended,
-    certify_shape,
-    find_counterexample,
+    prove_shape,
     read_heads,
     required_keys,
 )
 from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
 from interp.proofs.coupled_values import Perturbation, digit_values, read_units
 from models.errors import UserError
+from models.evaluation import predict
 from models.hand_built.temperature import eta_window
 from tests.shape_checks import unchecked_shapes
 
@@ -41,44 +41,43 @@ def broken(key: str, index, value: float, **options):
     return model
 
 
-def gives_the_counterexample(model, certificate: CoupledAdditionCertificate) -> bool:
-    """Whether the model really writes the wrong token on the certificate's problem, in its ordinary forward pass."""
-    found = certificate.counterexample
-    assert found is not None
-    task = model.task.at(certificate.operands, certificate.digits)
-    logits = model(task.encode([found.problem]))
-    labels = [role.label for role in task.target_roles]
-    wrong = logits.argmax(-1)[0, list(task.query_positions)] != task.targets([found.problem])[0]
-    at = int(wrong.long().argmax())
-    said = task.token_text(logits[0, task.query_positions[at]].argmax())
-    return bool(wrong.any()) and labels[at] == found.target and said == found.predicted != found.expected
+def refuted(model, operands: int, digits: int) -> bool:
+    """Whether the model is refuted on a shape, by a problem that it really gets wrong when it decodes it alone."""
+    task = model.task.at(operands, digits)
+    found = interp.certify(model, arithmetic="interval", task=task)
+    if found.status != "refuted":
+        return False
+    one = found.counterexample
+    problem = task.as_problems([one.problem])
+    wrong = predict(model, problem, "greedy", 1, task)[0] != task.targets(problem)[0]
+    first = [role.label for role in task.target_roles][int(wrong.long().argmax())]
+    return bool(wrong.any()) and first == one.target and one.predicted != one.expected
 
 
 # ---- what is proved
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 1), (3, 2), (9, 9), (10, 10), (30, 1), (7, 23), (26, 11)])
-@pytest.mark.parametrize("arithmetic", ["real", "rounded"])
+@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
 def test_shapes_of_the_grid_are_certified(model, shape, arithmetic):
-    certificate = certify_shape(model, *shape, arithmetic)
-    assert certificate.rung == "certified" and certificate.counterexample is None
-    assert certificate.margin > (0.99 if arithmetic == "real" else 0.8)
-    assert f"all 10^{shape[0] * shape[1]} problems" in certificate.sentence()
+    proof = prove_shape(model, *shape, arithmetic)
+    assert proof.obstacle is None and (proof.operands, proof.digits) == shape
+    assert proof.margin > (0.99 if arithmetic == "interval" else 0.8)
 
 
 @hypothesis.settings(max_examples=15)
 @hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([3.6, 5.0, 16.0, 30.7]))
 def test_a_certified_margin_is_a_lower_bound_of_every_measured_one(operands: int, digits: int, eta: float):
     model = models.build(NAME, max_operands=9, max_digits=9, eta=eta)
-    certificate = certify_shape(model, operands, digits, "rounded")
-    assert certificate.rung == "certified"
+    proof = prove_shape(model, operands, digits, "float32")
+    assert proof.obstacle is None
     measured = run_cell(model, grid_problems(operands, digits, 12, seed=1)).min_margin
-    assert certificate.margin <= measured
+    assert proof.margin <= measured
 
 
 def test_exact_arithmetic_and_the_certificate_agree_on_the_margin():
     model = models.build(NAME, max_operands=2, max_digits=2, dtype="float64")
-    assert certify_shape(model, 2, 2).margin == pytest.approx(1.0, abs=1e-6)
+    assert prove_shape(model, 2, 2).margin == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +85,17 @@ def test_exact_arithmetic_and_the_certificate_agree_on_the_margin():
 )
 def test_variants_of_the_construction_are_certified(variant):
     model = models.build(NAME, max_operands=5, max_digits=6, **variant)
-    for arithmetic in ("real", "rounded"):
-        assert certify_shape(model, 5, 6, arithmetic).rung == "certified"
+    for arithmetic in ("interval", "float32"):
+        assert prove_shape(model, 5, 6, arithmetic).obstacle is None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_certified_as_a_real_function_and_left_open_with_rounding(dtype: str):
+def test_half_precision_is_certified_as_a_real_function_and_undecided_with_rounding(dtype: str):
     model = models.build(NAME, max_operands=4, max_digits=4, dtype=dtype)
-    assert certify_shape(model, 4, 4, "real").rung == "certified"
-    open_case = certify_shape(model, 4, 4, "rounded")
-    assert open_case.rung == "open" and "no problem that was tried came out wrong" in open_case.sentence()
+    task = model.task.at(4, 4)
+    assert interp.certify(model, arithmetic="interval", task=task).status == "certified"
+    found = interp.certify(model, arithmetic="float32", task=task)
+    assert (found.status, found.open, found.counterexample) == ("undecided", 1, None)
 
 
 def test_the_grid_is_certified_cell_by_cell(model):
@@ -104,12 +104,12 @@ def test_the_grid_is_certified_cell_by_cell(model):
     assert "12 shapes" in grid.sentence()
 
 
-@pytest.mark.parametrize("arithmetic", ["real", "rounded"])
+@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
 def test_the_stored_certificates_cover_the_grid_and_are_reproduced(model, arithmetic: str):
     stored = load_certified_grids()[arithmetic]
     assert stored.margins.shape == (30, 30) and (stored.margins > 0.8).all()
     for shape in ((3, 2), (14, 6)):
-        assert 0 <= certify_shape(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
+        assert 0 <= prove_shape(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
 
 
 # ---- what the steps say
@@ -180,10 +180,8 @@ def test_the_finite_set_has_every_digit_and_both_carries(model):
 @pytest.mark.parametrize(("operands", "digits"), [(3, 2), (3, 6), (1, 14)])
 def test_the_papers_bound_on_p1_is_refuted_by_a_problem_that_the_model_gets_wrong(operands: int, digits: int):
     model = models.build(NAME, max_operands=operands, max_digits=digits, last_next="paper")
-    certificate = certify_shape(model, operands, digits)
-    assert certificate.rung == "refuted" and "attends to keys it should not" in certificate.obstacle
-    assert certificate.counterexample.expected in ">$" and gives_the_counterexample(model, certificate)
-    assert "Refuted" in certificate.sentence() and "the model writes" in certificate.sentence()
+    assert "attends to keys it should not" in prove_shape(model, operands, digits).obstacle
+    assert refuted(model, operands, digits)
 
 
 @pytest.mark.parametrize(("eta", "shape"), [(1.0, (3, 2)), (2.5, (12, 12)), (2.5, (30, 4)), (1e5, (12, 12))])
@@ -191,18 +189,17 @@ def test_temperatures_outside_the_window_are_refuted(eta: float, shape):
     low, high = eta_window(*shape)
     assert not low <= eta <= high
     model = models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta)
-    certificate = certify_shape(model, *shape)
-    assert certificate.rung == "refuted" and gives_the_counterexample(model, certificate)
+    assert refuted(model, *shape)
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (12, 12), (30, 30)])
 def test_the_lower_end_of_the_window_is_where_certificates_begin(shape):
     low, _ = eta_window(*shape)
-    certified = [
-        certify_shape(models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta), *shape, search=0).rung
+    proved = [
+        prove_shape(models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta), *shape).obstacle is None
         for eta in (1.01 * low, 0.9 * low)
     ]
-    assert certified == ["certified", "open"]
+    assert proved == [True, False]
 
 
 BROKEN = {
@@ -220,28 +217,19 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_weight_that_breaks_the_argument_is_named(name: str):
     key, index, value, sentence = BROKEN[name]
-    certificate = certify_shape(broken(key, index, value), 3, 3)
-    assert certificate.rung in ("refuted", "open") and sentence in certificate.obstacle
-    assert certificate.margin == float("-inf")
-    if certificate.counterexample:
-        assert certificate.counterexample.problem
+    proof = prove_shape(broken(key, index, value), 3, 3)
+    assert sentence in proof.obstacle and proof.margin == float("-inf")
 
 
 def test_a_wrong_knot_is_refuted_in_the_last_step():
     model = broken("blocks.0.mlp.W_out", (30, slice(7, 17)), 0.0)
-    certificate = certify_shape(model, 2, 3)
-    assert certificate.rung == "refuted" and "margin" in certificate.obstacle
-    assert gives_the_counterexample(model, certificate)
-
-
-def test_there_is_no_counterexample_to_a_right_model(model):
-    assert find_counterexample(model, 4, 4, n=20) is None
+    assert "margin" in prove_shape(model, 2, 3).obstacle and refuted(model, 2, 3)
 
 
 def test_other_models_and_shapes_are_refused(model):
     with pytest.raises(UserError, match="hand-built Position Coupling transformer alone"):
-        certify_shape(models.build("microadder-57"), 2, 2)
+        prove_shape(models.build("microadder-57"), 2, 2)
     with pytest.raises(UserError, match="at most 30 operands, not 31"):
-        certify_shape(model, 31, 2)
-    with unchecked_shapes(), pytest.raises(UserError, match="'real' or 'rounded'"):
-        certify_shape(model, 2, 2, "exact")  # type: ignore[arg-type]
+        prove_shape(model, 31, 2)
+    with unchecked_shapes(), pytest.raises(UserError, match="'interval' or 'float32'"):
+        prove_shape(model, 2, 2, "exact")  # type: ignore[arg-type]

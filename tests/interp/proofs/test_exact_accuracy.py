@@ -19,14 +19,12 @@ from interp.cli import main
 from interp.core.numerals import shown
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
-from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.constant_attention import read_attention
-from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Counts, Diagram, count, symbols
+from interp.proofs.counting import NODES, RIGHT, WRONG, Counts, Diagram, count, symbols
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
-from interp.proofs.scalar_verdicts import Answers, ScalarVerdicts
 from interp.proofs.trials import perturb, random_pairs
 from models.errors import UserError
 from models.evaluation import predict
@@ -51,13 +49,6 @@ def broken(name: str) -> ArithmeticTransformer:
 
 
 @cache
-def verdicts_of(name: str, rung: str) -> ScalarVerdicts:
-    adder = read_adder(broken(name))
-    arithmetic = REAL if rung == "interval" else FLOAT32
-    return ScalarVerdicts(adder, read_attention(adder, arithmetic), arithmetic)
-
-
-@cache
 def bounds_of_few() -> AccuracyBounds:
     return interp.accuracy_bounds(broken("few"))
 
@@ -79,75 +70,14 @@ def walk(diagram: Diagram, pairs: torch.Tensor) -> np.ndarray:
     return state
 
 
-def telling_pairs(verdicts: ScalarVerdicts, n: int, seed: int) -> torch.Tensor:
-    """Random pairs, half of them with the digits of failing extreme pairs in two columns and the one below."""
-    rng = np.random.default_rng(seed)
-    pairs = random_pairs(n, seed).numpy()
-    failing = np.flatnonzero(~verdicts.proved)
-    chosen = rng.choice(failing, size=n)
-    top = np.minimum(verdicts.classes.target[chosen], 9)
-    low = 10 ** np.maximum(top - 1, 0)
-    high = 10 ** (top + 1)
-    own = verdicts.classes.witnesses[chosen, rng.integers(2, size=n)]
-    mixed = pairs - pairs % high[:, None] + own % high[:, None] - own % low[:, None] + pairs % low[:, None]
-    return torch.from_numpy(np.where(rng.random((n, 1)) < 0.5, mixed, pairs))
-
-
-# ---- pair by pair
-
-
-@pytest.mark.parametrize(
-    ("name", "rung"),
-    [
-        ("few", "interval"),
-        ("last digit", "interval"),
-        ("few", "float32"),
-        pytest.param("last digit", "float32", marks=pytest.mark.slow),
-    ],
-)
-def test_no_pair_is_answered_otherwise_than_its_verdict(name, rung):
-    model, verdicts = broken(name), verdicts_of(name, rung)
-    pairs = telling_pairs(verdicts, 20_000, 0)
-    right = (predict(model, pairs, method="teacher_forced") == model.task.targets(pairs)).numpy().T
-    wrongs = 0
-    for target, diagram in enumerate(verdicts.diagrams(2.0**-12)):
-        found = walk(diagram, pairs)
-        wrongs += int((found == WRONG).sum())
-        assert set(np.unique(found)) <= {RIGHT, OPEN, WRONG}
-        assert right[target][found == RIGHT].all() and not right[target][found == WRONG].any()
-        assert (found == OPEN).mean() < 0.1
-    assert wrongs > 100
-
-
-def test_finer_verdicts_never_contradict_coarser_ones():
-    verdicts = verdicts_of("last digit", "interval")
-    pairs = telling_pairs(verdicts, 20_000, 1)
-    for coarse, fine in zip(verdicts.diagrams(2.0**-3), verdicts.diagrams(2.0**-12), strict=True):
-        before, after = walk(coarse, pairs), walk(fine, pairs)
-        assert ((after == before) | (before == OPEN)).all()
-
-
-def test_a_broken_bound_of_the_scalar_is_noticed(monkeypatch):
-    """With one column's terms dropped, some verdict contradicts the model."""
-    verdicts, model = verdicts_of("few", "interval"), broken("few")
-    target = int(verdicts.classes.target[~verdicts.proved][0])
-    terms = verdicts.attention.terms.copy()
-    terms[target, verdicts.adder.layout.operands[0, min(target, 9)]] = 0
-    monkeypatch.setattr(verdicts, "attention", replace(verdicts.attention, terms=terms))
-    pairs = telling_pairs(verdicts, 20_000, 2)
-    right = (predict(model, pairs, method="teacher_forced") == model.task.targets(pairs)).numpy()[:, target]
-    found = walk(verdicts.diagrams(2.0**-12)[target], pairs)
-    assert not right[found == RIGHT].all() or right[found == WRONG].any()
-
-
 # ---- half-spaces of attention, where it depends on tokens
 
 
 def seen(model: ArithmeticTransformer, search: Search, target: int) -> tuple[torch.Tensor, np.ndarray]:
     """Pairs, half of which share some digits with hunted ones of small margin, and their margins over the reals."""
-    found = hunt(search.adder, search.attention)
-    rows = np.flatnonzero(found.classes.target == target)
-    worst = found.classes.witnesses[rows[found.margins[rows].argsort()[:20]], 0]
+    classes, smallest = hunt(search.adder, search.attention)
+    rows = np.flatnonzero(classes.target == target)
+    worst = classes.witnesses[rows[smallest[rows].argsort()[:20]], 0]
     rng, n = np.random.default_rng(0), 6000
     own, other = worst[rng.integers(len(worst), size=n)], random_pairs(n, 1).numpy()
     place, keep = 10 ** np.arange(10), rng.random((n, 1, 10)) < rng.random((n, 1, 1))
@@ -319,15 +249,6 @@ def test_the_sentence_says_as_much_as_is_known(open_, wrong, words):
 
 
 # ---- pieces
-
-
-def test_answers_judge_intervals_by_all_pieces_that_they_touch():
-    answers = Answers(np.array([0, 10, 20, 25, 40]), np.array([3, 3, -1, 5]))
-    low, high = np.array([0, 5, 5, 12, 26, 26, 40, 0, -1]), np.array([10, 20, 21, 15, 30, 30, 40, 40, 5])
-    answer = np.array([3, 3, 3, 4, 5, 3, 5, 3, 3])
-    assert answers.verdicts(low, high, answer).tolist() == [
-        RIGHT, RIGHT, OPEN, WRONG, RIGHT, WRONG, RIGHT, OPEN, OPEN,
-    ]  # fmt: skip
 
 
 def test_symbols_of_a_window_are_read_as_the_diagram_says():

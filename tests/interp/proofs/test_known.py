@@ -4,19 +4,19 @@ import json
 
 import pytest
 
-from interp.proofs.known import STORED, judge_constructed, on_all_inputs
+from interp.proofs.stored import CONSTRUCTED, judge_constructed, on_all_inputs
 from models import zoo
 from models.registry import constructed
 
 
 def test_every_constructed_model_has_a_stored_verdict_and_no_other():
-    assert json.loads(STORED.read_text()).keys() == set(constructed())
+    assert json.loads(CONSTRUCTED.read_text()).keys() == set(constructed())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["parity-hand-built", "adder-4-by-hand"])
 def test_a_stored_verdict_is_what_the_certifier_says(name):
-    assert judge_constructed(name) == json.loads(STORED.read_text())[name]
+    assert judge_constructed(name) == json.loads(CONSTRUCTED.read_text())[name]
 
 
 def test_trained_models_show_their_proof_or_their_exhaustive_count():

@@ -9,8 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from flint import arb
 
 import interp
+from interp.proofs import ratio_attention
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.hunting import attention_of, hunt, least_problems
@@ -24,7 +26,7 @@ from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import dense, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # some 10^6 calls
-NAMES = ("adder-456", "microadder-133", "adder-582", "two heads")
+NAMES = ("adder-456", "microadder-133", "adder-582", "two heads", "microadder-57", "microadder-74")
 TARGETS = (0, 1, 2, 6, 9, 10, 11)
 
 
@@ -120,6 +122,30 @@ def test_the_models_attention_is_the_ratio_up_to_its_error(name: str, arithmetic
         weights = {key: value.double() for key, value in weights.items()}
     share = largest_share(adder.model, attention, adder, weights)
     assert share <= 1 and (arithmetic is REAL or share > 1e-3)
+
+
+@pytest.mark.parametrize("far", [4.0, 12.0])
+def test_keys_that_are_left_out_are_within_the_error(far: float, monkeypatch):
+    """Far ones weigh little in every problem, not nothing: with no error for them, attention escapes."""
+    adder = read_adder(zoo("microadder-133"))
+    weights = {key: value.detach().double() for key, value in adder.model.effective_weights().items()}
+    whole = read_ratio_attention(adder, REAL)
+    monkeypatch.setattr(ratio_attention, "FAR", far)
+    fewer = read_ratio_attention(adder, REAL)
+    kept = [(terms.weights > 0).sum() for terms in fewer.queries.values()]
+    assert sum(kept) < sum((terms.weights > 0).sum() for terms in whole.queries.values())
+    assert largest_share(adder.model, fewer, adder, weights) <= 1
+    monkeypatch.setattr(ratio_attention, "_far", lambda *_: arb(0))
+    assert largest_share(adder.model, read_ratio_attention(adder, REAL), adder, weights) > 1
+
+
+def test_scores_far_apart_are_read(monkeypatch):
+    """One query of this model has scores that differ by 1,500: what weighs nothing is left out."""
+    adder = read_adder(zoo("microadder-74"))
+    last = read_ratio_attention(adder, REAL).queries[11, 0]
+    assert (last.weights > 0).any() and (last.weights > 0).sum() < 20
+    monkeypatch.setattr(ratio_attention, "FAR", 1e9)
+    assert read_ratio_attention(adder, REAL).obstacle == "attention scores are too far apart"
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "published 75"])
@@ -316,22 +342,22 @@ def test_ends_of_boxes_are_attained_up_to_a_percent(name: str):
 
 def test_hunted_problems_belong_to_their_classes_and_have_the_margins_that_are_said():
     adder, attention = read("adder-456")
-    found = hunt(adder, attention)
-    pairs = torch.from_numpy(found.classes.witnesses[:, 0])
+    classes, margins = hunt(adder, attention)
+    pairs = torch.from_numpy(classes.witnesses[:, 0])
     targets = adder.model.task.targets(pairs).numpy()
     rows = np.arange(len(pairs))
-    assert np.array_equal(targets[rows, found.classes.target], found.classes.answer)
+    assert np.array_equal(targets[rows, classes.target], classes.answer)
     tokens = adder.model.task.encode(pairs)
-    queries = np.array(adder.layout.queries)[found.classes.target]
-    assert np.array_equal(tokens.numpy()[rows, queries], found.classes.token)
+    queries = np.array(adder.layout.queries)[classes.target]
+    assert np.array_equal(tokens.numpy()[rows, queries], classes.token)
     with torch.no_grad():
         logits = adder.model(tokens)[rows, queries].double().numpy()
-    right = logits[rows, found.classes.answer]
-    logits[rows, found.classes.answer] = -np.inf
-    assert np.allclose(right - logits.max(1), found.margins, atol=1e-2)
+    right = logits[rows, classes.answer]
+    logits[rows, classes.answer] = -np.inf
+    assert np.allclose(right - logits.max(1), margins, atol=1e-2)
     tried = random_pairs(2000, seed=7)
     with torch.no_grad():
         lead = adder.model(adder.model.task.encode(tried))[:, list(adder.layout.queries)]
     wanted = adder.model.task.targets(tried)[..., None]
     others = lead.scatter(-1, wanted, -torch.inf).amax(-1)
-    assert found.margins.min() < float((lead.gather(-1, wanted)[..., 0] - others).min())
+    assert margins.min() < float((lead.gather(-1, wanted)[..., 0] - others).min())

@@ -23,12 +23,11 @@ import models
 from interp.cli import main
 from interp.core.numerals import percent, shown
 from interp.proofs import Certificate, check_certificate, load_certificate, watch
-from interp.proofs.balls import FLOAT32
-from interp.proofs.candidates import Certifier
+from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate, Part
-from interp.proofs.methods import choose
 from interp.proofs.one_layer import read_adder
+from interp.proofs.stored import Certifier
 from interp.proofs.verdict import LARGEST_FILE, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
@@ -81,7 +80,7 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
     one = replace(certified(), classes=certified().classes.copy(deep=True))
     one.classes.proved.values[:] = 0.0059897
     assert one.finding().endswith(" 0.0059")
-    grid = CertifiedGrid("rounded", np.full((2, 2), 0.99996))
+    grid = CertifiedGrid("float32", np.full((2, 2), 0.99996))
     assert grid.sentence().endswith("at least 0.999.")
     part = Part("a step", 0.94599)
     built = HandBuiltCertificate("m", "f", "t", "all", (), "interval", "certified", (part,), 1.0, {})
@@ -241,14 +240,13 @@ def test_lower_precision_is_refused_and_autocast_does_not_reach_a_proof():
 
 def test_a_margin_below_what_was_proved_of_its_class_is_an_error(monkeypatch):
     """Whatever the guard does not know of: what runs must reach what was proved."""
-    adder = read_adder(zoo(FAST))
-    _, case = choose(adder, FLOAT32)
+    prove = BranchAndBound.prove
 
-    def high(index, level):
-        proof = case.prove(index, level)
+    def high(self, index, aim):
+        proof = prove(self, index, aim)
         return replace(proof, lowest=proof.lowest + 1e3)
 
-    monkeypatch.setattr(sys.modules["interp.proofs.certify"], "choose", lambda *_: ("any", replace(case, prove=high)))
+    monkeypatch.setattr(BranchAndBound, "prove", high)
     with pytest.raises(UserError):
         interp.certify(zoo(FAST), width=None)
 
@@ -258,9 +256,9 @@ def test_margins_over_the_reals_are_those_of_the_reals():
     model = models.load("adder-456").to(torch.float16)
     found = interp.certify(model, arithmetic="interval", width=None)
     assert found.status == "certified" and found.lower_bound <= found.smallest_margin
-    assert (found.classes.margin.values >= found.classes.proved.values[:, None] - 1e-6).all()
-    at = np.unravel_index(found.classes.margin.values.argmin(), found.classes.margin.shape)
-    target, right = int(found.classes.target[at[0]]), int(found.classes.answer[at[0]])
+    assert (found.classes.margin.values >= found.classes.proved.values - 1e-6).all()
+    at = int(found.classes.margin.values.argmin())
+    target, right = int(found.classes.target[at]), int(found.classes.answer[at])
     weights = {name: value.detach() for name, value in model.effective_weights().items()}
     leads = []
     for dtype in (torch.float64, torch.float16):
@@ -293,7 +291,7 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     one = certified()
     classes = one.classes.copy(deep=True)
     # The smallest margin is taken from another class's witness, which is no problem of this class.
-    row, other = int(classes.margin.values.min(1).argmin()), int(classes.margin.values.max(1).argmax())
+    row, other = int(classes.margin.values.argmin()), int(classes.margin.values.argmax())
     for name in ("a", "b", "margin"):
         classes[name].values[row] = classes[name].values[other]
     with pytest.raises(UserError):
@@ -301,7 +299,7 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     model = zoo("adder-456")
     hunted = interp.certify(model, arithmetic="float")
     row = int(hunted.classes.margin.values.argmin())
-    a, b = int(hunted.classes.a[row, 0]), int(hunted.classes.b[row, 0])
+    a, b = int(hunted.classes.a[row]), int(hunted.classes.b[row])
     # Others of the same class: four low digits that carry nothing.
     low = torch.randint(5000, (300, 2), generator=torch.Generator().manual_seed(0))
     pairs = torch.tensor([[a, b]]) - torch.tensor([[a % 10**4, b % 10**4]]) + low
@@ -311,8 +309,8 @@ def test_a_witness_of_a_larger_margin_does_not_hold():
     margins = logits[:, answer] - torch.cat((logits[:, :answer], logits[:, answer + 1 :]), 1).amax(1)
     best = int(margins.argmax())
     other = hunted.classes.copy(deep=True)
-    other.a.values[row, 0], other.b.values[row, 0] = pairs[best].tolist()
-    other.margin.values[row, 0] = float(margins[best])
+    other.a.values[row], other.b.values[row] = pairs[best].tolist()
+    other.margin.values[row] = float(margins[best])
     assert float(other.margin.min()) > hunted.smallest_margin + 0.1
     with pytest.raises(UserError):
         check_certificate(replace(hunted, classes=other), model)

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 import models
-from interp.proofs.attacks.moves import changed_digits, crossed, moved_digits, runs_of_nines
 from interp.proofs.attacks.programme import programme
 from interp.proofs.attacks.runs import Runner, estimates, margin_of
-from interp.proofs.attacks.space import ProblemSpace, problem_space, unseen
+from interp.proofs.attacks.space import (
+    ProblemSpace,
+    changed_digits,
+    crossed,
+    moved_digits,
+    problem_space,
+    runs_of_nines,
+    unseen,
+)
 from models.tasks import MultiOperandAddition, Multiplication, Parity, TenDigitAddition, TwoDigitAddition
 from models.tasks.base import Task
 from models.tasks.padded_addition import PaddedAddition

@@ -16,18 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf
 
-import models
 from interp.proofs import forms
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
-from interp.proofs.behind import Behind, Regions
-from interp.proofs.columns import all_classes
-from interp.proofs.constant_attention import BITS, read_attention
-from interp.proofs.curves import decision_curves
-from interp.proofs.decision import Decision, between
+from interp.proofs.downstream import Downstream, Regions
 from interp.proofs.forms import Forms
-from interp.proofs.methods import choose
-from interp.proofs.normed_stream import normed_stream
 from interp.proofs.one_layer import read_adder
+from interp.proofs.ratio_attention import normed_stream
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -131,23 +125,23 @@ def contained(name: str, arithmetic: Arithmetic, bounds: tuple, regions: Regions
 @ARITHMETICS
 @pytest.mark.parametrize("name", NAMES)
 def test_margins_of_points_of_a_region_lie_within_its_bounds(name, arithmetic):
-    behind = Behind(read_adder(model_of(name)), arithmetic)
+    bounds = Downstream(read_adder(model_of(name)), arithmetic)
     for share in (0.0, 1e-3, 0.03, 0.3, 3.0):
         regions = regions_of(name, 60, share, seed=int(share * 1000))
-        assert contained(name, arithmetic, behind.margins(regions), regions), share
+        assert contained(name, arithmetic, bounds.margins(regions), regions), share
 
 
 @ARITHMETICS
 def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
     regions = regions_of("adder-456", 40, 0.05)
-    behind = Behind(read_adder(model_of("adder-456")), arithmetic)
+    bounds = Downstream(read_adder(model_of("adder-456")), arithmetic)
     turned = np.random.default_rng(0).permuted(np.broadcast_to(regions.basis, (40, *regions.basis.shape)), axis=2)
     own = replace(regions, basis=turned)
     own = replace(own, error=own.error + 2.0**-23 * np.einsum("nr,nrd->nd", regions.radius, np.abs(turned)))
-    lower, upper = behind.margins(own)
+    lower, upper = bounds.margins(own)
     for row in range(40):
         one = replace(own.take(np.array([row])), basis=turned[row])
-        assert behind.margins(one) == (pytest.approx(lower[row : row + 1]), pytest.approx(upper[row : row + 1]))
+        assert bounds.margins(one) == (pytest.approx(lower[row : row + 1]), pytest.approx(upper[row : row + 1]))
         assert contained("adder-456", arithmetic, (lower[row : row + 1], upper[row : row + 1]), one, 60)
 
 
@@ -155,12 +149,12 @@ def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
 def test_a_wrong_bound_is_noticed(name, monkeypatch):
     """A radius, a sign or a remainder that is lost: some point's margin escapes."""
     adder = read_adder(model_of(name))
-    behind, regions = Behind(adder, REAL), regions_of(name, 60, 0.05)
-    assert contained(name, REAL, behind.margins(regions), regions)
+    bounds, regions = Downstream(adder, REAL), regions_of(name, 60, 0.05)
+    assert contained(name, REAL, bounds.margins(regions), regions)
     small = replace(regions, radius=regions.radius * 0.9)
-    assert not contained(name, REAL, behind.margins(small), regions)
-    assert not contained(name, REAL, behind.margins(replace(regions, error=regions.error * 0)), regions)
-    flipped = Behind(replace(adder, W_out=-adder.W_out), REAL)
+    assert not contained(name, REAL, bounds.margins(small), regions)
+    assert not contained(name, REAL, bounds.margins(replace(regions, error=regions.error * 0)), regions)
+    flipped = Downstream(replace(adder, W_out=-adder.W_out), REAL)
     assert not contained(name, REAL, flipped.margins(regions), regions)
     wide = regions_of(name, 60, 0.2)
     on_line = forms._on_line
@@ -168,7 +162,7 @@ def test_a_wrong_bound_is_noticed(name, monkeypatch):
         patch.setattr(
             forms, "_on_line", lambda x, slope, low, high: on_line(x, slope, (low + high) / 2, (low + high) / 2)
         )
-        assert not contained(name, REAL, behind.margins(wide), wide)
+        assert not contained(name, REAL, bounds.margins(wide), wide)
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-57", "adder-582"])
@@ -178,42 +172,15 @@ def test_float32_is_not_within_bounds_for_less_rounding(name):
     regions = replace(regions, center=points_of(regions, 1)[:, 0], error=regions.error * 0)
     adder = read_adder(model_of(name))
     found = margins_of(model_of(name), regions, regions.center[:, None], torch.float32)[:, 0]
-    lower, upper = Behind(adder, FLOAT32).margins(regions)
+    lower, upper = Downstream(adder, FLOAT32).margins(regions)
     assert ((lower <= found) & (found <= upper)).all()
-    lower, upper = Behind(adder, Arithmetic(FLOAT32.unit / 100)).margins(regions)
+    lower, upper = Downstream(adder, Arithmetic(FLOAT32.unit / 100)).margins(regions)
     assert not ((lower <= found) & (found <= upper)).all()
-
-
-@ARITHMETICS
-@pytest.mark.usefixtures("without_shape_checks")  # balls, one by one
-@pytest.mark.parametrize("known", [True, False], ids=["exactly known", "with its error"])
-@pytest.mark.parametrize("name", ["microadder-57", "microadder-67"])
-def test_bounds_at_a_point_agree_with_ball_arithmetic(name, known, arithmetic):
-    """Method 1's :class:`Decision`, one s at a time."""
-    adder = read_adder(model_of(name))
-    attention = read_attention(adder, REAL)
-    if known:
-        attention = replace(attention, error=[[arb(0)] * len(row) for row in attention.error])
-    classes = all_classes(adder.layout, attention.terms)
-    rows = np.arange(0, len(classes), 120)
-    decision, s = Decision(adder, attention, arithmetic), classes.ends[rows, 0]
-    center = (s * 2.0**-BITS)[:, None] * attention.direction
-    error = np.array([[float(e) for e in row] for row in attention.error])[classes.target[rows]]
-    asked = (classes.target[rows], classes.token[rows], classes.answer[rows])
-    regions = Regions(asked[0], asked[1], asked[2], center, attention.direction[None], np.zeros((len(rows), 1)), error)
-    lower, upper = Behind(adder, arithmetic).margins(regions)
-    each = zip(*(x.tolist() for x in (*asked, s)), strict=True)
-    balls = [float(decision.margin(target, token, answer, between(at, at))) for target, token, answer, at in each]
-    if known and arithmetic is REAL:
-        assert np.allclose(lower, balls, rtol=0, atol=1e-8)
-    # forms know in which directions errors work together, and balls do not
-    assert (lower >= np.array(balls) - 1e-8 - 0.05 * (upper - lower)).all()
-    assert not known or (lower <= np.array(balls) + 1e-8 + 0.5 * (upper - lower)).all()
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "adder-582", "biases", "eps outside"])
 def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
-    behind, given_away = Behind(read_adder(model_of(name)), REAL), []
+    bounds, given_away = Downstream(read_adder(model_of(name)), REAL), []
     for share in (0.02, 0.002):
         regions = regions_of(name, 200, share)
         regions = replace(regions, error=regions.error * 0)
@@ -222,7 +189,7 @@ def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
         )
         points = regions.center[:, None] + (corners * regions.radius[:, None]) @ regions.basis
         found = margins_of(model_of(name), regions, points, torch.float64)
-        lower, upper = behind.margins(regions)
+        lower, upper = bounds.margins(regions)
         given_away.append([np.median(found.min(1) - lower), np.median(upper - found.max(1))])
     assert (np.array(given_away[0]) > 60 * np.array(given_away[1])).all()
 
@@ -233,20 +200,20 @@ def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
 @ARITHMETICS
 def test_numbers_that_are_not_finite_or_too_large_have_no_bound(arithmetic):
     name = "adder-456"
-    behind, regions = Behind(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
-    whole = behind.margins(regions)
+    bounds, regions = Downstream(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
+    whole = bounds.margins(regions)
     for field in ("center", "radius", "error"):
         for value in (np.nan, np.inf, -np.inf, 1e300, 2.0**210):
             array = getattr(regions, field).copy()
             array[3, 0] = value
-            lower, upper = behind.margins(replace(regions, **{field: array}))
+            lower, upper = bounds.margins(replace(regions, **{field: array}))
             assert np.isnan(lower[3]) and np.isnan(upper[3]), (field, value)
             keep = np.arange(8) != 3
             assert np.array_equal(lower[keep], whole[0][keep]) and np.array_equal(upper[keep], whole[1][keep])
     negative = replace(regions, error=-regions.error)
-    assert np.isnan(behind.margins(negative)[0]).all()
+    assert np.isnan(bounds.margins(negative)[0]).all()
     large = replace(regions, center=regions.center * 2.0**62)
-    assert np.isnan(behind.margins(large)[0]).all() == (arithmetic is FLOAT32)
+    assert np.isnan(bounds.margins(large)[0]).all() == (arithmetic is FLOAT32)
 
 
 def test_weights_beyond_the_bounds_on_rounding_have_no_bound():
@@ -254,49 +221,49 @@ def test_weights_beyond_the_bounds_on_rounding_have_no_bound():
         weights["blocks.0.mlp.W_in"] *= 2.0**14
 
     adder, regions = read_adder(dense("microadder-67", inflate)), regions_of("microadder-67", 5, 0.01)
-    assert np.isnan(Behind(adder, FLOAT32).margins(regions)).all()
-    assert not np.isnan(Behind(adder, REAL).margins(regions)).any()
+    assert np.isnan(Downstream(adder, FLOAT32).margins(regions)).all()
+    assert not np.isnan(Downstream(adder, REAL).margins(regions)).any()
 
 
 def test_a_stream_that_may_be_zero_has_bounds_only_if_eps_holds_it():
     name = "eps outside"
     model = model_of(name)
     regions = regions_of(name, 20, 5.0)
-    assert contained(name, REAL, Behind(read_adder(model), REAL).margins(regions), regions)
+    assert contained(name, REAL, Downstream(read_adder(model), REAL).margins(regions), regions)
     bare = replace(read_adder(model), W_E=np.zeros((14, 6)), W_pos=np.zeros((34, 6)), b_O=np.zeros(6))
     zero = replace(regions, center=np.zeros((20, 6)), radius=np.zeros((20, 2)), error=np.zeros((20, 6)))
-    lower, upper = Behind(bare, REAL).margins(zero)
+    lower, upper = Downstream(bare, REAL).margins(zero)
     assert not (lower > upper).any()
 
 
 def test_regions_that_do_not_fit_the_model_are_refused(without_shape_checks):
-    behind, regions = Behind(read_adder(model_of("adder-456")), REAL), regions_of("adder-456", 5, 0.1)
+    bounds, regions = Downstream(read_adder(model_of("adder-456")), REAL), regions_of("adder-456", 5, 0.1)
     with pytest.raises(UserError, match="answer is from 0 to 13"):
-        behind.margins(replace(regions, answer=regions.answer + 14))
+        bounds.margins(replace(regions, answer=regions.answer + 14))
     with pytest.raises(UserError, match="d_model 7"):
-        behind.margins(replace(regions, center=regions.center[:, :5]))
+        bounds.margins(replace(regions, center=regions.center[:, :5]))
     none = regions.take(np.zeros(0, dtype=np.int64))
-    assert [len(bound) for bound in behind.margins(none)] == [0, 0]
+    assert [len(bound) for bound in bounds.margins(none)] == [0, 0]
 
 
 def test_float32_rounding_is_for_float32_models():
     config = replace(zoo("adder-456").config, dtype="float64")
     adder = read_adder(ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task))
-    Behind(adder, REAL)
+    Downstream(adder, REAL)
     with pytest.raises(UserError, match="is in float64"):
-        Behind(adder, FLOAT32)
+        Downstream(adder, FLOAT32)
 
 
 def test_many_regions_take_the_memory_of_a_few():
     few = regions_of("adder-456", 1000, 0.05)
-    behind, many = Behind(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
+    bounds, many = Downstream(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
     tracemalloc.start()
     try:
-        lower, upper = behind.margins(many)
+        lower, upper = bounds.margins(many)
         assert tracemalloc.get_traced_memory()[1] < 20e6
     finally:
         tracemalloc.stop()
-    assert all(np.allclose(a.reshape(30, 1000), b) for a, b in zip((lower, upper), behind.margins(few), strict=True))
+    assert all(np.allclose(a.reshape(30, 1000), b) for a, b in zip((lower, upper), bounds.margins(few), strict=True))
 
 
 # ---- functions and what is assumed of them
@@ -388,10 +355,3 @@ def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
             slack = arb(0, 1e-13 if arithmetic is REAL else 0)
             assert (ball + slack).contains(arb(value))
             assert float(ball.rad()) < (1e-12 if arithmetic is REAL else 1e-4) * (1 + abs(value))
-
-
-def test_method_1_leaves_layer_norms_to_branch_and_bound():
-    name, _ = choose(read_adder(models.load("adder-582")), REAL)
-    assert name == "branch and bound over columns"
-    with pytest.raises(UserError, match="drawn for RMS norms"):
-        decision_curves(models.load("adder-582"), 3, 1)

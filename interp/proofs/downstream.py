@@ -1,10 +1,10 @@
 """From what attention writes to the answer, for many regions at once: bounds of the right token's lead.
 
-Behind the attention, a query's stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a region of
-attention outputs (a box in some directions, and an error) :meth:`Behind.margins` bounds the margin ``min over others of
-(logit_answer - logit_other)`` from below and above over the whole region, in first-order forms (:mod:`forms`): what the
-bounds give away falls with the square of the region's radius. Both arithmetics of :mod:`balls` are enclosed, with the
-roundings of each operation as :class:`interp.proofs.decision.Decision` counts them.
+Downstream of the attention, a query's stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a
+region of attention outputs (a box in some directions, and an error) :meth:`Downstream.margins` bounds the margin ``min
+over others of (logit_answer - logit_other)`` from below and above over the whole region, in first-order forms
+(:mod:`forms`): what the bounds give away falls with the square of the region's radius. Both arithmetics of
+:mod:`balls` are enclosed, with the roundings of each operation of :mod:`models.parts`.
 
 Steps, for d-vectors y: the MLP reads ``y C diag(w2) W_in`` (C subtracts the mean, or is the identity) times one number
 ``1 / scale``; its units' activations and y itself go through ``C diag(w) (U_answer - U_other)``, each with one matrix,
@@ -86,8 +86,8 @@ class _Leads:
     biases: Float[np.ndarray, " other"]
 
 
-class Behind:
-    """Bounds of margins behind the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
+class Downstream:
+    """Bounds of margins downstream of the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
 
     Raises:
         UserError: roundings of float32 are asked for, and the model is in another dtype.

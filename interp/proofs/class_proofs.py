@@ -1,0 +1,116 @@
+"""A one-layer adder as the certifier sees it: every class of inputs with a hunted problem, and a proof of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from interp.core.model import HookedModel
+from interp.core.sites import model_name
+from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
+from interp.proofs.branching import ClassProof, Search, prove
+from interp.proofs.columns import numbers_of_problems
+from interp.proofs.hunting import hunt
+from interp.proofs.one_layer import OneLayerAdder
+from interp.proofs.ratio_attention import read_ratio_attention
+from interp.proofs.verdict import ARITHMETICS, ArithmeticName
+from interp.proofs.watch import watched
+from models.errors import UserError, unknown_name
+
+METHOD = "branch and bound over columns"
+STORED = 1 - 1e-9  # of a lower bound in float64: another order of summation may find it that much lower
+UNPROVED = ClassProof(float("nan"), 0, 0, 0, ())
+
+
+class BranchAndBound:
+    """Proofs of classes, query by query: all of a query's classes at once.
+
+    Attributes:
+        classes: with one problem each that was hunted for a small margin.
+        hunted: its margin in float64, which is no bound.
+        obstacle: why no class can be proved in this arithmetic (None: they can).
+
+    Raises:
+        UserError: attention that cannot be read even over the reals.
+    """
+
+    def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
+        real = read_ratio_attention(adder, REAL)
+        if real.obstacle is not None:
+            raise UserError(f"The certifier cannot judge {model_name(adder.model)}: {real.obstacle}.")
+        enclosed = read_ratio_attention(adder, arithmetic) if arithmetic.unit else real
+        self.obstacle = (weights_out_of_range(adder) or enclosed.obstacle) if arithmetic.unit else None
+        self.classes, self.hunted = hunt(adder, real)
+        self.numbers = numbers_of_problems(self.classes)
+        self.search = Search(adder, arithmetic, enclosed)
+        self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
+
+    def _keys(self, index: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Target and token, carry and total."""
+        c = self.classes
+        return (int(c.target[index]), int(c.token[index])), (int(c.carry[index]), int(c.total[index]))
+
+    def prove(self, index: int, aim: float) -> ClassProof:
+        """A proof of one class. The first ``aim`` asked for is what all classes of its query are aimed at."""
+        query, own = self._keys(index)
+        if query not in self._proofs:
+            self._proofs[query] = prove(self.search, self.search.query(*query), aim=aim)
+        return self._of_class(self._proofs[query][own], index, STORED)
+
+    def verify(
+        self, cuts: Sequence[tuple[int, ...]], levels: Sequence[float], chosen: Bool[np.ndarray, " n"]
+    ) -> list[ClassProof]:
+        """Proofs of the chosen classes by the windows that ``cuts`` says were split, without search.
+
+        ``levels`` are the bounds to reach; one may be NaN, for a class of which only problems are counted.
+        """
+        by_query: dict[tuple[int, int], list[int]] = {}
+        for index in np.flatnonzero(chosen).tolist():
+            by_query.setdefault(self._keys(index)[0], []).append(index)
+        proofs = [UNPROVED] * len(self.classes)
+        for query, indices in watched(by_query.items(), "checking", "query", len(by_query)):
+            splits = np.array([code for index in indices for code in cuts[index]], dtype=np.int64)
+            aims = {self._keys(index)[1]: max(0.0, np.nan_to_num(levels[index])) for index in indices}
+            found = prove(self.search, self.search.query(*query), splits, aims)
+            for index in indices:
+                if (own := found.get(self._keys(index)[1])) is not None:
+                    proofs[index] = self._of_class(own, index, 1.0)
+        return proofs
+
+    def _of_class(self, found: ClassProof, index: int, share: float) -> ClassProof:
+        """With a bound only where every problem of the class was certified."""
+        return replace(found, lowest=found.lowest * share if found.certified == self.numbers[index] else float("nan"))
+
+
+def weights_out_of_range(adder: OneLayerAdder) -> str | None:
+    """The bounds on float32's operations are for weights of moderate size; see :mod:`interp.proofs.balls`."""
+    weights = [getattr(adder, name) for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out", "W_U")]
+    weights += [adder.ln1, adder.ln2, adder.ln_final, adder.ln1_b, adder.ln2_b, adder.ln_final_b]
+    weights += [getattr(adder, name) for name in ("b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")]
+    if max(float(np.abs(w).max()) for w in weights) >= LARGEST_WEIGHT:
+        return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
+    return None
+
+
+def rung_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Arithmetic:
+    """The arithmetic of a name, if ``model``, read as ``adder``, can be judged in it.
+
+    Raises:
+        UserError: no such arithmetic, or float32 for a model that is not this project's or not in float32.
+    """
+    if name not in ARITHMETICS:
+        raise unknown_name("arithmetic", name, ARITHMETICS)
+    if name != "float32":
+        return REAL
+    if adder.model is not model:
+        raise UserError(
+            f"float32 rounding is bounded for this project's own forward pass; a {type(model).__name__} can be "
+            "judged in 'interval' arithmetic."
+        )
+    if adder.model.config.dtype != "float32" or adder.model.dtype != torch.float32:
+        raise UserError(f"float32 rounding is bounded for float32 models, and this one is in {adder.model.dtype}.")
+    return FLOAT32
