@@ -32,6 +32,7 @@ from interp.core.problems import draw
 from interp.core.results import Rung
 from interp.core.sites import require_hook, with_writable_stream
 from interp.core.stats import mean_interval
+from interp.core.thresholds import NEEDED
 from interp.probes.embeddings import circle_fit
 from interp.proofs.methods import certified_at_best
 from models.errors import UserError
@@ -44,7 +45,6 @@ from models.tasks.two_digit import TwoDigitAddition, all_problems
 from models.unaltered import alterations
 
 UNTRAINED = "an untrained twin"
-NEEDED = 0.1  # loss of right digits from which a head is said to be needed
 PAIRS, EXAMPLES, HEAD_PROBLEMS, CHOOSING = 150, 300, 256, 80
 _CHAIN_DRAWS = 8  # draws of n problems in which problems of every chain length are looked for
 

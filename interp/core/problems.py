@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from interp.core.model import HookedModel
 from interp.core.results import Provenance
+from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.tasks.base import Task
 from models.tasks.domain import NoDomain, base_of, domain_of
@@ -69,10 +70,6 @@ def resolve_task(model: HookedModel, task: Any) -> Task:
     if model.training and (dropout or getattr(model.cfg, "dropout", 0)):
         raise UserError("The model is in training mode and has dropout; call model.eval() first.")
     return task
-
-
-#: Share of right answers above which a model does a task: more often right than not.
-ABLE = 0.5
 
 
 def require_able(name: str, right: float, what: str) -> None:

@@ -11,13 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from interp.core.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
+from interp.core.thresholds import EMPTY, FLAT, SQUASHED
 from models.errors import unknown_name
 
-CAUSAL = 0.1  # effect_apart from which a detector is called causal
-#: What earns a unit the name of a switch, besides ranges of its input that do not overlap. Its two states can be read
-#: off its output to a tenth of the output's range: one state moves by no more, no less lies empty between the two. And
-#: it is the unit that holds still, not its input: there it passes on at most half of what it does over its whole range.
-FLAT, EMPTY, SQUASHED = 0.1, 0.1, 0.5
 RIVALS = ("carry_in", "carry_out", "generate", "propagate")  # confounded with one another: each is held fixed in turn
 NAMES = {
     "carry_in": "carry in",

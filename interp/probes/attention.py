@@ -37,11 +37,11 @@ from interp.core.probe import OnPage, probe
 from interp.core.problems import digit_tokens, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
+from interp.core.thresholds import POSITION_ONLY
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError
 
-POSITION_ONLY = 1e-5  # largest standard deviation over inputs that float32 rounding of the norms can cause
 ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
 OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
 BELOW, OUTPUT = "previous operands", "previous output"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# One number for several keys misleads if it is far off for one of them: it may be a quarter off. Below 1/200 of a row a
-# difference is left unsaid: it is small next to the weights of 0.04 to 0.4 that addition in base 10 asks for.
-ALIKE, FAINT = 1.25, 0.005
+from interp.core.thresholds import ALIKE, FAINT
 
 
 @dataclass(frozen=True)

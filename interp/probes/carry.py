@@ -42,12 +42,10 @@ from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.signal_measures import CAUSAL
 from interp.core.strata import answer_columns, column_variables
+from interp.core.thresholds import CAUSAL, SEPARATES
 from models.errors import UserError
 from models.tasks.domain import base_of
-
-SEPARATES = 0.95  # auroc_apart from which a unit is called a detector
 
 
 @dataclass(frozen=True, eq=False)

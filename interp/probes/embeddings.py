@@ -32,6 +32,7 @@ from jaxtyping import Float, Int
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import permutation_p
+from interp.core.thresholds import POOR, STRONG
 from interp.probes.geometry import (
     FLAT,
     as_labels,
@@ -46,8 +47,6 @@ from interp.probes.geometry import (
 from models.errors import UserError
 
 PERMUTATIONS = 2000
-POOR = 0.05  # distance from the circle, in radii, from which it is not called one
-STRONG = 6.0  # difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773)
 LOOKS = 2  # order and evenness are two looks at one question: each p is held against 0.05 / 2
 
 

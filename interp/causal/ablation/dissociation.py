@@ -42,10 +42,10 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import permutation_p
 from interp.core.strata import answer_columns, column_variables
+from interp.core.thresholds import CAUSAL, SIGNIFICANT
 from models.errors import UserError, unknown_name
 from models.tasks.domain import base_of
 
-SIGNIFICANT = 0.05
 #: Signals of a table unless others are asked for: the four about carries, and two controls.
 SIGNALS = (*measures.RIVALS, "odd", "shuffled")
 NEEDED = ("carry_in", "carry_out", "digit_sum", "s")
@@ -80,7 +80,7 @@ class DoubleDissociation(Result):
         table, units = self.table, self.table.unit.values.tolist()
         effect, p_value, apart = (table[name].values for name in ("effect", "p_value", "effect_apart"))
         contrast = np.stack([self.contrast[name].values for name in ("value", "low", "high")], -1)
-        strong = (p_value <= SIGNIFICANT) & (apart >= measures.CAUSAL)
+        strong = (p_value <= SIGNIFICANT) & (apart >= CAUSAL)
         for s, signal in enumerate(table.signal.values.tolist()):
             if signal == "shuffled":
                 continue
@@ -101,7 +101,7 @@ class DoubleDissociation(Result):
             units, signals = self.table.sizes["unit"], [s for s in self.table.signal.values if s != "shuffled"]
             return (
                 f"{self.model}: no double dissociation among {units} units, {VERB[self.replacement]}, on "
-                f"{len(signals)} signals (opposite effects of at least {measures.CAUSAL} with rivals held fixed)."
+                f"{len(signals)} signals (opposite effects of at least {CAUSAL} with rivals held fixed)."
             )
         row = found.iloc[0]
         a, b = (self.table.sel(unit=unit, signal=row.signal).ablated.values for unit in (row.unit, row.other))

@@ -41,10 +41,10 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval
 from interp.core.strata import answer_columns
+from interp.core.thresholds import HARMLESS
 from models.errors import UserError
 
 SCALES = ("accuracy", "loss", "logit")
-HARMLESS = 0.01  # drop up to which a parameter is said to cost nothing
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,7 @@ from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
 from interp.core.stats import bootstrap_interval
+from interp.core.thresholds import LEAST_SAID
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
@@ -53,7 +54,6 @@ from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
 DIRECTIONS = ("denoise", "noise")
-LEAST_SAID = 0.01  # share recovered below which no cell is named
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}
 _NO_SPAN = 1e-6  # means of the two runs that differ by less, relative to 1 or to them, have nothing to recover

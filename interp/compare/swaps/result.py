@@ -17,12 +17,12 @@ from interp.compare.swaps.parts import EVERYTHING
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson, permutation_p, widened
+from interp.core.thresholds import KEPT
 from models.errors import unknown_name
 from models.evaluation import margins
 
 CLEAN = "whole model"
 SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
-KEPT = 0.95  # of the whole model's answers, in sentence and title
 _RESAMPLES = 1000
 _TAILS = (0.025, 0.975)
 _NO_HARM = 1e-3  # nats: less than this lost by ablating, and there is nothing to recover

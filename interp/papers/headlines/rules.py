@@ -20,12 +20,11 @@ from scipy.special import gammaln, stdtrit
 
 from interp.core.results import Provenance, Rung
 from interp.core.stats import clopper_pearson
+from interp.core.thresholds import CONFIRMS, CONFIRMS_RATE
 from interp.papers.headlines.printed import Printed
 from models.errors import UserError
 
 Judgement = Literal["reproduced", "compatible", "differs"]
-CONFIRMS = 0.1  # largest half-width of a 95% interval that still confirms a number, as a share of the printed one
-CONFIRMS_RATE = 0.05  # and one that still confirms a counted rate, absolute, since a rate may be 0
 
 
 @dataclass(frozen=True)

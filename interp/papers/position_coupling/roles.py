@@ -38,14 +38,11 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_intervals, permutation_p
+from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.papers.position_coupling.keys import ROLE_NAMES, KeysOf, sample_of
 from interp.probes.key_sets import KeySets, read_patterns
 from models.errors import UserError
 from models.tasks.multi_addition import MultiOperandAddition
-
-MAJORITY = 0.5  # share from which a head plays a role
-LEVEL = 0.05
-RESTING = 0.9  # weight on BOS from which a head attends to nothing that matters
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +72,7 @@ class HeadRoles(Result):
         cell = self.table.sel(layer=layer, head=head)
         cell = cell.isel(role=int(np.argmax(cell.overlap.values)))
         beaten = not np.isnan(cell.untrained_max) and float(cell.overlap) <= float(cell.untrained_max)
-        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= LEVEL and float(cell.bos) < RESTING
+        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= SIGNIFICANT and float(cell.bos) < RESTING
         return str(cell.role.values) if plays and not beaten else None
 
     def roles(self) -> dict[tuple[int, int], str | None]:

@@ -10,10 +10,10 @@ from interp.causal.ablation import component_ablation, double_dissociation, para
 from interp.causal.ablation.sweep import ALL
 from interp.causal.patching import PatchingSweep, activation_patching
 from interp.core.sections import Section
+from interp.core.thresholds import RECOVERED
 from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, shown
 
 COLUMNS = 1024  # problems of a lesion, unless the settings say otherwise
-RECOVERED = 0.05  # cells of patching that recover less are left out of the table
 MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
 
 

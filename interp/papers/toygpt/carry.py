@@ -49,6 +49,7 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
+from interp.core.thresholds import LEAST_RISE
 from interp.papers.toygpt.problems import A0, B0, LABELS, S0, resolve_two_digit_task, teacher_forced_logits
 from models.errors import UserError, unknown_name
 from models.tasks.pairs import ProblemPairs
@@ -57,7 +58,6 @@ from models.tasks.two_digit import TwoDigitAddition, all_problems
 STREAM_POSITIONS = (A0, B0, S0)
 SUBLAYER_POSITIONS = (B0, S0)
 TENS = 1  # the target that is predicted at s0
-LEAST_RISE = 0.05  # of the share that follows, for a layer to be said to gather
 CONTROL_COLUMNS = ("control_changed", "control_share", "control_low", "control_high")
 
 
