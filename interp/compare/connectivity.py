@@ -34,7 +34,7 @@ from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import require_evaluation_mode
-from interp.core.stats import bootstrap_interval, clopper_pearson, widened
+from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval
 from models.errors import UserError
 from models.unaltered import require_unaltered
 
@@ -207,9 +207,8 @@ def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float
     t = np.linspace(0, 1, points)[:, None]
     above = losses - ((1 - t) * losses[:1] + t * losses[-1:])  # of every problem; the mean is linear in them
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
-    low, high = np.quantile((above @ drawn).max(0), [0.025, 0.975])
     mean = above.mean(1)
-    low, high = widened(mean.max(), low, high, n)
+    low, high = percentile_interval(mean.max(), (above @ drawn).max(0), n)
     low = max(0.0, float(low))  # a barrier is no less than its ends' height, which is zero
     return {"barrier": float(mean.max()), "low": low, "high": float(high), "at": float(t[mean.argmax(), 0])}
 

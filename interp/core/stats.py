@@ -11,6 +11,7 @@ from a long tail covers it as often as it says: see the coverages in the tests.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +131,23 @@ def widened(
     tail = (1 + confidence) / 2
     factor = float(stdtrit(n - 1, tail) / ndtri(tail)) * np.sqrt(n / (n - 1))
     return value + factor * (low - value), value + factor * (high - value)
+
+
+def percentile_interval(
+    value: Float[np.ndarray, "*cell"] | float,
+    drawn: Float[np.ndarray, "*cell resample"],
+    n: int,
+    confidence: float = 0.95,
+) -> tuple[Any, Any]:
+    """(low, high) of a statistic of ``n`` examples from its bootstrap draws (NaN apart): percentiles, :func:`widened`.
+
+    NaN where no draw is a number.
+    """
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of a cell without a number
+        low, high = np.nanquantile(drawn, tails, axis=-1)
+    return widened(value, low, high, n, confidence)
 
 
 #: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more

@@ -36,7 +36,7 @@ from interp.core.probe import OnPage, probe
 from interp.core.problems import Sample, chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from interp.core.stats import widened
+from interp.core.stats import percentile_interval
 from models.errors import UserError
 from models.tasks.algorithms import RIPPLE, column_layout
 
@@ -212,8 +212,7 @@ class _Fit:
         n = len(self.s)
         times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
         drawn = np.linalg.solve(np.einsum("rn,nxy->rxy", times, squares), (times @ products)[..., None])[..., 0]
-        low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
-        low, high = widened(self.ratio, low, high, n)
+        low, high = percentile_interval(self.ratio, drawn[:, 0] / drawn[:, 1], n)
         return float(low), float(high)
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.space import Space
-from interp.core.stats import widened
+from interp.core.stats import percentile_interval
 from models.errors import UserError
 
 RESAMPLES = 1000
@@ -34,7 +34,7 @@ def ratio_interval(
     resamples: int = RESAMPLES,
     confidence: float = 0.95,
 ) -> tuple[Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"]]:
-    """``mean(numerator) / mean(denominator)`` and the ends of its bootstrap interval over examples (:func:`widened`).
+    """``mean(numerator) / mean(denominator)`` and the ends of its bootstrap interval over examples.
 
     The resamples are the same for every variant. Where the denominator's own interval holds zero the ends are NaN: the
     examples do not tell how much there is to share. Cost: resamples x n counts and one product with the values.
@@ -56,11 +56,10 @@ def ratio_interval(
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.einsum("rn,...n->...r", counts, numerator, optimize=True) / below
     tail = (1 - confidence) / 2
-    low, high = np.nanquantile(drawn, (tail, 1 - tail), axis=-1)
+    value = np.asarray(numerator.mean(-1) / denominator.mean())
+    low, high = percentile_interval(value, drawn, n, confidence)
     if min((below > 0).mean(), (below < 0).mean()) > tail:  # the denominator may be zero, and the ratio anything
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    value = np.asarray(numerator.mean(-1) / denominator.mean())
-    low, high = widened(value, low, high, n, confidence)
     return value, np.asarray(low), np.asarray(high)
 
 

@@ -41,7 +41,7 @@ from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
-from interp.core.stats import widened
+from interp.core.stats import percentile_interval
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -137,10 +137,8 @@ def recovered_share(
     n = len(clean)
     share = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
     drawn = ratio(*(values @ share for values in losses))
-    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    low, high = np.nanquantile(drawn, tails) if np.isfinite(drawn).any() else (np.nan, np.nan)
     value = float(ratio(*(values.mean() for values in losses)))
-    low, high = widened(value, low, high, n, CONFIDENCE)
+    low, high = percentile_interval(value, drawn, n, CONFIDENCE)
     return value, float(low), float(high)
 
 

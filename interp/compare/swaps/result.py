@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.compare.swaps.parts import EVERYTHING
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.stats import clopper_pearson, permutation_p, widened
+from interp.core.stats import clopper_pearson, percentile_interval, permutation_p
 from interp.core.thresholds import KEPT
 from models.errors import unknown_name
 from models.evaluation import margins
@@ -24,7 +24,6 @@ from models.evaluation import margins
 CLEAN = "whole model"
 SOURCES = ("swapped", "stitched", "itself", "ablated", "shuffled", "untrained", "stitched untrained")
 _RESAMPLES = 1000
-_TAILS = (0.025, 0.975)
 _NO_HARM = 1e-3  # nats: less than this lost by ablating, and there is nothing to recover
 
 _COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
@@ -207,11 +206,10 @@ def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: 
     """(share of the lost loss that is back, low, high); NaN where none was lost."""
     harm, back = ablated - clean, ablated - here
     drawn = harm @ share
-    if not np.isfinite(harm).all() or np.quantile(drawn, _TAILS[0]) <= _NO_HARM:
+    if not np.isfinite(harm).all() or np.quantile(drawn, 0.025) <= _NO_HARM:
         return (float("nan"),) * 3
-    low, high = np.quantile((back @ share) / drawn, _TAILS)
     value = float(back.mean() / harm.mean())
-    low, high = widened(value, low, high, len(harm))
+    low, high = percentile_interval(value, (back @ share) / drawn, len(harm))
     return value, float(low), float(high)
 
 
