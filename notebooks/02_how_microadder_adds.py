@@ -45,7 +45,6 @@ COLUMNS = np.arange(1, 10)  # those with a column below and digits of their own
 queries = [task.query_positions[column] for column in COLUMNS]
 variables = {name: values.numpy() for name, values in task.variables(sample.problems).items()}
 digit_sum, carry, right = (variables[name][:, COLUMNS] for name in ("digit_sum", "carry_in", "s"))
-below, written = (variables[name][:, COLUMNS - 1] for name in ("digit_sum", "s"))
 total = digit_sum + carry
 print(sample.provenance)
 
@@ -99,36 +98,9 @@ theme.finish(
 # known on the spot.
 
 # %%
-out = cache["attn_out", 0][:, queries].double().numpy()
-direction = np.linalg.svd(out.reshape(-1, 5), full_matrices=False)[2][0]
-s = out @ direction
-design = np.stack((digit_sum, below + written, np.ones_like(below)), -1).reshape(-1, 3)
-(own_weight, below_weight, constant), *_ = np.linalg.lstsq(design, s.ravel(), rcond=None)
-explained = 1 - np.var(s.ravel() - design @ (own_weight, below_weight, constant)) / np.var(s)
-print(f"a digit of the own column counts {own_weight / below_weight:.2f} times one of the column below")
-print(f"share of the variance of s that this sum explains: {explained:.5f} ({s.size:,} columns; {sample.provenance})")
-
-# %%
-bracket = (s - constant - own_weight * digit_sum) / below_weight
-rng = np.random.default_rng(0)
-shown = rng.choice(bracket.size, 3000, replace=False)
-figure = go.Figure()
-for value, colour, symbol in ((0, theme.BLUE, "circle"), (1, theme.VERMILION, "diamond")):
-    rows = shown[carry.ravel()[shown] == value]
-    figure.add_scatter(
-        x=written.ravel()[rows] + rng.uniform(-0.25, 0.25, len(rows)),
-        y=bracket.ravel()[rows],
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 5, "opacity": 0.5},
-        name=f"carry {value}",
-    )
-figure.update_xaxes(title="digit written before (the query's own token)", dtick=1)
-figure.update_yaxes(title="s, less the own column's part<br>(digits of the column below)")
-ends = [(bracket[(written == d) & (carry == 1)].min(), bracket[(written == d) & (carry == 0)].max()) for d in range(10)]
-apart = min(with_carry - without for with_carry, without in ends)
-finding = f"After each digit the two carries lie {apart:.1f} or more apart, where exact sums lie 9 apart"
-figure.update_layout(legend_itemsizing="constant")
-theme.finish(figure, finding, sample.provenance, height=480, note="3,000 of the columns, spread sideways")
+number = interp.written_number(adder, n=4096)
+print(number)
+number.figure()
 
 # %% [markdown]
 # ## 3. The MLP: ten off
@@ -173,6 +145,7 @@ def angle_in_digits(stream: torch.Tensor) -> np.ndarray:
     return 4.5 + ((angle - middle + np.pi) % (2 * np.pi) - np.pi) / circle.stride
 
 
+rng = np.random.default_rng(0)
 stages = {
     "after attention": angle_in_digits(cache["resid_mid", 0][:, queries]),
     "after the MLP": angle_in_digits(cache["resid_post", 0][:, queries]),
