@@ -93,6 +93,13 @@ def get_spec(name: str) -> ModelSpec:
     return _registered()[name]
 
 
+def parameter_count(name: str) -> int:
+    """How many free numbers a registered model has; none of them is drawn. Raises UserError as :func:`get_spec`."""
+    spec = get_spec(name)
+    with torch.device("meta"):
+        return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
+
+
 @question
 def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.

@@ -57,7 +57,7 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
     """A row per model: what the zoo, its score and its certificate say."""
     import models
     from interp.proofs.stored import on_all_inputs
-    from models.registry import by_paper, get_spec
+    from models.registry import by_paper, get_spec, parameter_count
 
     stored = models.zoo_names()
     for name in by_paper(models.names(sweeps=True)):
@@ -67,7 +67,7 @@ def _rows(everything: bool) -> Iterator[dict[str, Any]]:
         row = {
             "paper": spec.paper or "others",
             "model": name,
-            "parameters": sum(p.numel() for p in models.build(name).parameters()),
+            "parameters": parameter_count(name),
             "right (sampled)": CONSTRUCTED if spec.recipe is None else NOT_TRAINED,
             "of": "",
             "all inputs": on_all_inputs(name),

@@ -183,6 +183,7 @@ DRAWN_IN = {
     "probes/lens/test_probes.py": "LinearProbes",
     "proofs/attacks/test_attack.py": "Attack",
     "proofs/test_certify.py": "Certificate DecisionCurves",
+    "probes/test_written_number.py": "WrittenNumber",
     "proofs/test_exact_accuracy.py": "AccuracyBounds",
     "proofs/test_exhaustive.py": "ExhaustiveCertificate",
     "proofs/test_hand_built_exact.py": "HandBuiltCertificate",

@@ -189,9 +189,7 @@ BAD = {
     "57 free parameters": lambda: parameter_ablation(load("microadder-57"), replacement=torch.zeros(3)),
     "cannot be negative": lambda: parameter_ablation(load("microadder-57"), controls=-1),
     "An interaction is taken on": lambda: small().interactions("nats"),
-    "There is no parameter 'W_qk[9,9]'; there is W_qk[0,0]": lambda: parameter_ablation(
-        load("microadder-57"), only="W_qk[9,9]"
-    ),
+    "There is no parameter 'W_qk[9,9]'": lambda: parameter_ablation(load("microadder-57"), only="W_qk[9,9]"),
     "the list of names is empty": lambda: parameter_ablation(load("microadder-57"), only=[]),
     "training mode": lambda: parameter_ablation(copy.deepcopy(load("microadder-57")).train()),
 }

@@ -243,4 +243,4 @@ def test_a_stock_transformer_lens_copy_gives_the_same_numbers():
     assert theirs.table.linear.values == pytest.approx(ours.table.linear.values, abs=1e-3)
     ours, theirs = (interp.pattern_substitution(m, task=task, n=12, heads=[(1, 0)]) for m in (model, stock))
     assert theirs.table.tokens.values == pytest.approx(ours.table.tokens.values, abs=0.02, nan_ok=True)
-    assert interp.first_errors(stock, task=task, n=12).wrong_problems == 12
+    assert interp.first_errors(stock, task=task, n=12).about["wrong_problems"] == 12

@@ -63,8 +63,8 @@ def test_from_nothing_to_a_page_with_its_data(tiny, tmp_path: Path):
     said: list[str] = []
     panels = panels_of(job(tmp_path, said))
     assert [panel.label for panel in panels.panels] == list(tiny)
-    assert panels.panels[0].grids[0].offsets == "ids start at 1"
-    assert panels.panels[1].grids[0].offsets == "no position ids"
+    assert panels.panels[0].grids[0].about["offsets"] == "ids start at 1"
+    assert panels.panels[1].grids[0].about["offsets"] == "no position ids"
     assert "2 of 2 runs left to train" in said[0] and "2 of 2 panels" in said[-1]
 
 

@@ -1,0 +1,78 @@
+"""The number that attention writes, against patterns that are planted and a sum that is written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from models.errors import UserError
+from models.tasks.algorithms import column_layout
+
+
+def looks(ratio: float) -> Any:
+    """The trained adder with a planted pattern: its own column, and the previous with the digit written there."""
+    model = models.load("microadder-57")
+    layout = column_layout(model.task)
+
+    def pattern(weights: torch.Tensor, hook: Any) -> torch.Tensor:
+        rows = weights.clone()
+        for column in range(1, 10):
+            query = layout.queries[column]
+            rows[:, :, query] = 0
+            rows[:, :, query, list(layout.operands[column])] = ratio / 100
+            rows[:, :, query, [*layout.operands[column - 1], query]] = 1 / 100
+        return rows
+
+    model.add_perma_hook("blocks.0.attn.hook_pattern", pattern)
+    return model
+
+
+def test_the_trained_adder_writes_ten_times_its_column_and_the_carry_can_be_read_off() -> None:
+    found = interp.written_number(models.load("microadder-57"), n=256)
+    assert found.low < 10 < found.high or abs(found.ratio - 10) < 0.1
+    assert found.explained > 0.999 and found.along > 0.9999 and found.apart > 2
+
+
+@pytest.mark.parametrize("ratio", [1.0, 4.0, 20.0])
+def test_a_planted_ratio_of_weights_is_found(ratio: float) -> None:
+    found = interp.written_number(looks(ratio), n=128)
+    assert found.ratio == pytest.approx(ratio, rel=0.03) and found.explained > 0.999
+
+
+def test_without_attention_there_is_no_number() -> None:
+    model = models.load("microadder-57")
+    model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.zeros_like(value))
+    with pytest.raises(UserError):
+        interp.written_number(model, n=32)
+
+
+def test_noise_in_place_of_attention_is_not_explained() -> None:
+    model = models.load("microadder-57")
+    generator = torch.Generator().manual_seed(0)
+    model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.randn(value.shape, generator=generator))
+    found = interp.written_number(model, n=128)
+    assert found.explained < 0.1 and not found.apart > 0
+
+
+def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_untrained_copy() -> None:
+    other = interp.written_number(models.load("adder-456"), n=128)
+    assert other.base == 10 and other.explained < 0.9
+    assert interp.written_number(models.load("adder-4-by-hand"), n=64).untrained is None
+
+
+def test_the_figure_shows_both_carries_and_the_table_every_quantity() -> None:
+    found = interp.written_number(models.load("microadder-57"), n=64)
+    names = [trace.name for trace in found.figure().data]
+    assert names == ["carry 0", "carry 1"]
+    assert found.to_dataframe().value.notna().all() and np.isin(found.points.carry_in.values, (0, 1)).all()
+
+
+@pytest.mark.parametrize("name", ["parity-hand-built", "addlm-0.8m"])
+def test_models_that_do_not_add_column_by_column_are_refused(name: str) -> None:
+    with pytest.raises(UserError):
+        interp.written_number(models.load(name))
