@@ -1,4 +1,4 @@
-"""The explorer in Jupyter: an anywidget that passes messages between :class:`Session` and ``view.js``."""
+"""The explorer in Jupyter: an anywidget that hands the models to the view and is not asked again."""
 
 from __future__ import annotations
 
@@ -8,23 +8,17 @@ from typing import Any
 import anywidget
 import traitlets
 
-from interp.site.explorer.session import Session
+from interp.site.explorer.static import bundle
 
 HERE = Path(__file__).parent
 
 
 class Explorer(anywidget.AnyWidget):
-    """The view of a session. ``start`` is what it draws first; questions and answers then go as messages."""
+    """The view of :func:`interp.site.explorer.pack.view_data`."""
 
-    _esm = HERE / "view.js"
+    _esm = bundle() + "\nexport default { render };\n"
     _css = HERE / "view.css"
     start = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, session: Session, **options: Any):
-        super().__init__(start=session.start, **options)
-        self.session = session
-        self.on_msg(self.answer)
-
-    def answer(self, widget: Any, content: Any, buffers: Any = None) -> None:
-        """Send the session's reply to a view's message."""
-        self.send(self.session.reply(content))
+    def __init__(self, start: dict[str, Any], **options: Any):
+        super().__init__(start=start, **options)

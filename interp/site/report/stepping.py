@@ -1,4 +1,4 @@
-"""The page's recorded explorers: which models are stepped through."""
+"""The page's explorers: which models are stepped through."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from interp.site.explorer import assets, static_view
-from interp.site.explorer.subject import METHODS
 from models.zoo import load
 
 #: What the page steps through where it has them: the first model beside its twin with parameters set by hand.
@@ -16,7 +15,7 @@ MOST = 2  # models of their own, on a page without any of those
 
 
 def step_views(names: Sequence[str]) -> list[tuple[str, Markup]]:
-    """(title, view) of each explorer, the script and style with the first. About ten seconds and half a megabyte each.
+    """(title, view) of each explorer, the script and style with the first. A second each, and 6 bytes a weight.
 
     Raises:
         UserError: a model that cannot be loaded.
@@ -24,7 +23,6 @@ def step_views(names: Sequence[str]) -> list[tuple[str, Markup]]:
     chosen = [pair for pair in CHOSEN if pair[0] in names] or [(name,) for name in names[:MOST]]
     views = []
     for models in chosen:
-        methods = METHODS if len(models) > 1 else METHODS[:1]  # many units: one ablation of each is weight enough
-        view = static_view([load(name) for name in models], methods=methods, with_assets=False)
+        view = static_view([load(name) for name in models], with_assets=False)
         views.append((" beside ".join(models), view if views else assets() + view))
     return views

@@ -25,7 +25,7 @@ SMALL = 1_000
 def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: int = 2048, seed: int = 0) -> None:
     """Probe the named models (the zoo's small ten-digit adders by default, smallest first) and write the page.
 
-    About ten seconds a model, three for its row of the comparison, and ten for each of up to two explorers. ``n``
+    About ten seconds a model, three for its row of the comparison, and one for each of up to two explorers. ``n``
     problems a probe, drawn with ``seed``.
 
     Raises:
