@@ -98,7 +98,7 @@ export function contributions(model, run, target, c) {
       const value = ofRows(W[`${block}.attn.W_O`], d, u, to.index * d * D);
       const read = ofRows(W[`${block}.attn.W_V`], D, value, to.index * D * d);
       const pattern = acts[`${block}.attn.hook_pattern`][position][to.index];
-      reads = [...pattern.keys()].filter((key) => pattern[key] > 1e-6).map((key) => [key, (cfg.has_pre_norm
+      reads = [...pattern.keys()].filter((key) => pattern[key] > 0).map((key) => [key, (cfg.has_pre_norm
         ? throughNorm(model, acts, `${block}.ln1`, key, read) : read).map((x) => x * pattern[key])]);
     } else {
       const units = to.kind === "unit" ? [to.index] : [...Array(cfg.d_mlp).keys()], M = cfg.d_mlp;

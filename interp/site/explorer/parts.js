@@ -138,8 +138,10 @@ export function heads(frame, state, target) {
 function shownUnits(frame, activations, writes) {
   const n = activations.length;
   if (n <= 16) return [...Array(n).keys()];
-  const size = writes ? writes.map(Math.abs) : activations.map(Math.abs);
-  const best = [...Array(n).keys()].sort((a, b) => size[b] - size[a]).slice(0, 16), M = frame.entry.cfg.d_mlp;
+  const { d_mlp: M, d_model: D } = frame.entry.cfg, W = frame.model.weights;
+  const length = (unit) => Math.hypot(...W[`blocks.${Math.floor(unit / M)}.mlp.W_out`].subarray((unit % M) * D, (unit % M + 1) * D));
+  const size = writes ? writes.map(Math.abs) : activations.map((x, unit) => Math.abs(x) * length(unit));
+  const best = [...Array(n).keys()].sort((a, b) => size[b] - size[a]).slice(0, 16);
   const edited = Object.keys(frame.edits).map((name) => /^L(\d+)U(\d+)$/.exec(name)).filter(Boolean).map(([, l, u]) => l * M + Number(u));
   return [...best, ...edited.filter((unit) => !best.includes(unit))];
 }
@@ -160,7 +162,7 @@ export function units(frame, state, target) {
       `<span>${name}</span><span class="cx-bar"><i class="${x < 0 ? "cx-negative" : "cx-positive"}" style="${
         x < 0 ? "right:50%" : "left:50%"};width:${width}%"></i></span><span class="cx-number">${number(x)}</span>${wrote}`);
   });
-  const which = values.length <= 16 ? "" : `the 16 of ${values.length.toLocaleString("en")} ${writes ? "that write most" : "most active"} here; `;
+  const which = values.length <= 16 ? "" : `the 16 of ${values.length.toLocaleString("en")} that write most here; `;
   return `<section><p class="cx-what">MLP units <small>${which}activation, zero in the middle${
     writes ? "; \u2192 direct write" : ""}</small></p><div class="cx-units">${rows.join("")}</div></section>`;
 }

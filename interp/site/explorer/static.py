@@ -15,7 +15,14 @@ from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 
 HERE = Path(__file__).parent
-SCRIPTS = ("forward.js", "tasks.js", "attribution.js", "parts.js", "drawings.js", "view.js")  # each needs only earlier ones
+SCRIPTS = (
+    "forward.js",
+    "tasks.js",
+    "attribution.js",
+    "parts.js",
+    "drawings.js",
+    "view.js",
+)  # each needs only earlier ones
 
 
 def bundle() -> str:

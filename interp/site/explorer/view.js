@@ -294,7 +294,7 @@ export function mount(root, start, host) {
     if (dataset.patch) slowly({ edits: editsWith(i, dataset.patch, { ...state.edits[i][dataset.patch], patch: target.checked && patchOf(i, state.click) }) });
   });
 
-  root.addEventListener("mouseover", ({ target }) => {
+  root.addEventListener("mousemove", ({ target }) => {
     const token = target.closest?.("article [data-at]"), card = target.closest?.(".cx-head");
     const article = (token ?? card)?.closest("article");
     if (!article) return;

@@ -85,7 +85,7 @@ def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_ablates_a_uni
     assert opened.locator("#steps + p + h3").inner_text() == "microadder-57 beside microadder-57-by-hand"
     views = opened.locator(".cx[data-mounted]")
     assert views.count() == 2
-    views.first.locator("[data-ablate='L0U1']").last.click()
+    views.first.locator("[data-edit='L0U1']").last.click()
     assert "microadder-57-by-hand, without L0U1" in views.first.inner_text() and "wrong" in views.first.inner_text()
     views.last.locator("[data-example]").select_option("9999989999+1")
     assert "9999990000, right" in views.last.inner_text()
