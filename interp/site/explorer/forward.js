@@ -6,14 +6,16 @@
 
 /** A model's weights from its pack {cfg, names, shapes, dtype, data: [base64 a snapshot]}. */
 export function unpack(pack, snapshot = 0) {
-  const text = atob(pack.data[snapshot]), bytes = new Uint8Array(text.length);
+  const text = atob(pack.data[snapshot]),
+    bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const Kind = pack.dtype === "float64" ? Float64Array : Float32Array, all = new Kind(bytes.buffer);
+  const Kind = pack.dtype === "float64" ? Float64Array : Float32Array,
+    all = new Kind(bytes.buffer);
   const weights = {};
   let at = 0;
   pack.names.forEach((name, i) => {
     const size = pack.shapes[i].reduce((a, b) => a * b, 1);
-    weights[name] = all.subarray(at, at += size);
+    weights[name] = all.subarray(at, (at += size));
   });
   return { cfg: pack.cfg, weights, shape: (name) => pack.shapes[pack.names.indexOf(name)] };
 }
@@ -22,15 +24,24 @@ export function unpack(pack, snapshot = 0) {
 
 /** x W + b, where W is rows by columns from an offset in its array. Four rows at a time: half the time of one by one. */
 export function times(x, W, columns, b, offset = 0) {
-  const out = new Float64Array(columns), n = x.length, whole = n - n % 4;
+  const out = new Float64Array(columns),
+    n = x.length,
+    whole = n - (n % 4);
   if (b) out.set(b);
   for (let i = 0; i < whole; i += 4) {
-    const r = offset + i * columns, s = r + columns, t = s + columns, u = t + columns;
-    const x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
+    const r = offset + i * columns,
+      s = r + columns,
+      t = s + columns,
+      u = t + columns;
+    const x0 = x[i],
+      x1 = x[i + 1],
+      x2 = x[i + 2],
+      x3 = x[i + 3];
     for (let j = 0; j < columns; j++) out[j] += x0 * W[r + j] + x1 * W[s + j] + x2 * W[t + j] + x3 * W[u + j];
   }
   for (let i = whole; i < n; i++) {
-    const row = offset + i * columns, xi = x[i];
+    const row = offset + i * columns,
+      xi = x[i];
     for (let j = 0; j < columns; j++) out[j] += xi * W[row + j];
   }
   return out;
@@ -55,12 +66,13 @@ function erf(x) {
   const a = Math.abs(x);
   if (a > 6) return Math.sign(x);
   if (a < 2.5) {
-    let term = x, sum = x;
+    let term = x,
+      sum = x;
     for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum) && n < 100; n++) {
-      term *= -x * x / n;
+      term *= (-x * x) / n;
       sum += term / (2 * n + 1);
     }
-    return 2 / Math.sqrt(Math.PI) * sum;
+    return (2 / Math.sqrt(Math.PI)) * sum;
   }
   let fraction = 0;
   for (let n = 60; n > 0; n--) fraction = n / 2 / (a + fraction);
@@ -78,29 +90,34 @@ export const ACTIVATIONS = {
 
 /** What a norm reads is divided by its scale: {scale, normalized, out}. */
 function norm(model, name, x) {
-  const { cfg, weights } = model, n = x.length;
+  const { cfg, weights } = model,
+    n = x.length;
   if (cfg.normalization_type === "LN") {
     const mean = x.reduce((a, b) => a + b, 0) / n;
     x = x.map((value) => value - mean);
   }
   const square = dot(x, x) / n;
   const scale = cfg.norm_eps_outside ? Math.sqrt(square) + cfg.eps : Math.sqrt(square + cfg.eps);
-  const w = weights[`${name}.w`], b = weights[`${name}.b`];
+  const w = weights[`${name}.w`],
+    b = weights[`${name}.b`];
   const normalized = x.map((value) => value / scale);
   return { scale, normalized, out: normalized.map((value, i) => value * w[i] + (b ? b[i] : 0)) };
 }
 
 /** The final norm, or the stream itself in a model without. */
-export const finalNorm = (model, x) => (model.cfg.has_final_norm
-  ? norm(model, "ln_final", x) : { scale: 1, normalized: x, out: x });
+export const finalNorm = (model, x) =>
+  model.cfg.has_final_norm ? norm(model, "ln_final", x) : { scale: 1, normalized: x, out: x };
 
-export const unembed = (model, x) => times(x, model.weights["unembed.W_U"], model.cfg.n_logits, model.weights["unembed.b_U"]);
+export const unembed = (model, x) =>
+  times(x, model.weights["unembed.W_U"], model.cfg.n_logits, model.weights["unembed.b_U"]);
 
 /** Rotary embedding of one head's query or key. */
 function rotate(x, position, { rotary_base: base, rotary_adjacent_pairs: adjacent }) {
-  const out = new Float64Array(x.length), half = x.length / 2;
+  const out = new Float64Array(x.length),
+    half = x.length / 2;
   for (let i = 0; i < half; i++) {
-    const angle = position * base ** (-2 * i / x.length), [a, b] = adjacent ? [2 * i, 2 * i + 1] : [i, i + half];
+    const angle = position * base ** ((-2 * i) / x.length),
+      [a, b] = adjacent ? [2 * i, 2 * i + 1] : [i, i + half];
     out[a] = x[a] * Math.cos(angle) - x[b] * Math.sin(angle);
     out[b] = x[b] * Math.cos(angle) + x[a] * Math.sin(angle);
   }
@@ -142,8 +159,10 @@ export function softmax(scores, topK = null) {
 export function component(cfg, name) {
   if (name === "E") return { hook: "hook_embed", from: 0, to: cfg.d_model };
   if (name === "P") return { hook: "hook_pos_embed", from: 0, to: cfg.d_model };
-  const [, layer, kind, index] = /^L(\d+)([HUAM]| pre| mid| post)(\d*)$/.exec(name), block = `blocks.${layer}`;
-  if (kind === "H") return { hook: `${block}.attn.hook_z`, from: index * cfg.d_head, to: (Number(index) + 1) * cfg.d_head };
+  const [, layer, kind, index] = /^L(\d+)([HUAM]| pre| mid| post)(\d*)$/.exec(name),
+    block = `blocks.${layer}`;
+  if (kind === "H")
+    return { hook: `${block}.attn.hook_z`, from: index * cfg.d_head, to: (Number(index) + 1) * cfg.d_head };
   if (kind === "U") return { hook: `${block}.mlp.hook_post`, from: Number(index), to: Number(index) + 1 };
   const hook = { A: "hook_attn_out", M: "hook_mlp_out" }[kind] ?? `hook_resid_${kind.trim()}`;
   return { hook: `${block}.${hook}`, from: 0, to: cfg.d_model };
@@ -179,7 +198,10 @@ function compiled(cfg, { edits = {}, means = null, source = null }) {
 
 /** Computes one position into ``acts`` (hook -> position -> numbers), given the keys and values before it: its logits. */
 export function forwardAt(model, acts, position, token, ids, edit) {
-  const { cfg, weights: W } = model, D = cfg.d_model, d = cfg.d_head, H = cfg.n_heads;
+  const { cfg, weights: W } = model,
+    D = cfg.d_model,
+    d = cfg.d_head,
+    H = cfg.n_heads;
   const hook = (name, x) => ((acts[name] ??= [])[position] = edit(name, position, x));
   const row = (table, at) => Float64Array.from(table.subarray(at * D, (at + 1) * D));
   const normed = (name, x) => {
@@ -189,14 +211,17 @@ export function forwardAt(model, acts, position, token, ids, edit) {
     return out;
   };
   let x = hook("hook_embed", row(W["embed.W_E"], token));
-  if (cfg.positional_embedding_type === "standard") x = plus(x, hook("hook_pos_embed", row(W["pos_embed.W_pos"], position)));
+  if (cfg.positional_embedding_type === "standard")
+    x = plus(x, hook("hook_pos_embed", row(W["pos_embed.W_pos"], position)));
   if (cfg.positional_embedding_type === "coupled") {
     const rows = model.shape("pos_embed.W_pos")[1];
     const embedded = ids.map((id, level) => row(W["pos_embed.W_pos"], level * rows + id)).reduce(plus);
     x = plus(x, hook("hook_pos_embed", embedded));
   }
   for (let layer = 0; layer < cfg.n_layers; layer++) {
-    const block = `blocks.${layer}`, attn = `${block}.attn`, mlp = `${block}.mlp`;
+    const block = `blocks.${layer}`,
+      attn = `${block}.attn`,
+      mlp = `${block}.mlp`;
     x = hook(`${block}.hook_resid_pre`, x);
     const read = cfg.has_pre_norm ? normed(`${block}.ln1`, x) : x;
     const projected = (letter) => {
@@ -205,39 +230,63 @@ export function forwardAt(model, acts, position, token, ids, edit) {
       const bias = W[`${attn}.b_${letter}`];
       return bias ? plus(out, bias) : out;
     };
-    let q = hook(`${attn}.hook_q`, projected("Q")), k = hook(`${attn}.hook_k`, projected("K")), keys = `${attn}.hook_k`;
+    let q = hook(`${attn}.hook_q`, projected("Q")),
+      k = hook(`${attn}.hook_k`, projected("K")),
+      keys = `${attn}.hook_k`;
     hook(`${attn}.hook_v`, projected("V"));
     if (cfg.positional_embedding_type === "rotary") {
-      const turned = (x) => Float64Array.from({ length: H }, (_, h) => h).reduce((out, h) =>
-        (out.set(rotate(x.subarray(h * d, (h + 1) * d), position, cfg), h * d), out), new Float64Array(H * d));
+      const turned = (x) =>
+        Float64Array.from({ length: H }, (_, h) => h).reduce(
+          (out, h) => (out.set(rotate(x.subarray(h * d, (h + 1) * d), position, cfg), h * d), out),
+          new Float64Array(H * d),
+        );
       q = hook(`${attn}.hook_rot_q`, turned(q));
-      k = hook(keys = `${attn}.hook_rot_k`, turned(k));
+      k = hook((keys = `${attn}.hook_rot_k`), turned(k));
     }
-    const bias = cfg.positional_embedding_type === "fire"
-      ? Array.from({ length: position + 1 }, (_, key) => fire(model, position, key)) : null;
-    const scores = [], z = new Float64Array(H * d);
+    const bias =
+      cfg.positional_embedding_type === "fire"
+        ? Array.from({ length: position + 1 }, (_, key) => fire(model, position, key))
+        : null;
+    const scores = [],
+      z = new Float64Array(H * d);
     for (let h = 0; h < H; h++) {
       const query = q.subarray(h * d, (h + 1) * d);
-      scores.push(Float64Array.from({ length: position + 1 }, (_, key) =>
-        SCORES[cfg.attn_scores](query, acts[keys][key].subarray(h * d, (h + 1) * d)) / cfg.score_scale + (bias ? bias[key][h] : 0)));
+      scores.push(
+        Float64Array.from(
+          { length: position + 1 },
+          (_, key) =>
+            SCORES[cfg.attn_scores](query, acts[keys][key].subarray(h * d, (h + 1) * d)) / cfg.score_scale +
+            (bias ? bias[key][h] : 0),
+        ),
+      );
     }
     hook(`${attn}.hook_attn_scores`, scores);
-    const pattern = hook(`${attn}.hook_pattern`, scores.map((each) => softmax(each, cfg.attn_top_k)));
+    const pattern = hook(
+      `${attn}.hook_pattern`,
+      scores.map((each) => softmax(each, cfg.attn_top_k)),
+    );
     for (let h = 0; h < H; h++) {
       for (let key = 0; key <= position; key++) {
-        const share = pattern[h][key], v = acts[`${attn}.hook_v`][key];
+        const share = pattern[h][key],
+          v = acts[`${attn}.hook_v`][key];
         if (share !== 0) for (let e = h * d; e < (h + 1) * d; e++) z[e] += share * v[e];
       }
     }
-    x = plus(x, hook(`${block}.hook_attn_out`, times(hook(`${attn}.hook_z`, z), W[`${attn}.W_O`], D, W[`${attn}.b_O`])));
+    x = plus(
+      x,
+      hook(`${block}.hook_attn_out`, times(hook(`${attn}.hook_z`, z), W[`${attn}.W_O`], D, W[`${attn}.b_O`])),
+    );
     if (cfg.has_post_norm) x = normed(`${block}.ln1_post`, x);
     if (cfg.d_mlp) {
       x = hook(`${block}.hook_resid_mid`, x);
-      const input = cfg.has_pre_norm ? normed(`${block}.ln2`, x) : x, M = cfg.d_mlp, act = ACTIVATIONS[cfg.act_fn];
+      const input = cfg.has_pre_norm ? normed(`${block}.ln2`, x) : x,
+        M = cfg.d_mlp,
+        act = ACTIVATIONS[cfg.act_fn];
       let post;
       if (cfg.gated_mlp) {
         const gate = hook(`${mlp}.hook_pre`, times(input, W[`${mlp}.W_gate`], M)).map(act);
-        const linear = hook(`${mlp}.hook_pre_linear`, times(input, W[`${mlp}.W_in`], M)), b = W[`${mlp}.b_in`];
+        const linear = hook(`${mlp}.hook_pre_linear`, times(input, W[`${mlp}.W_in`], M)),
+          b = W[`${mlp}.b_in`];
         post = gate.map((value, i) => value * linear[i] + (b ? b[i] : 0));
       } else post = hook(`${mlp}.hook_pre`, times(input, W[`${mlp}.W_in`], M, W[`${mlp}.b_in`])).map(act);
       const out = times(hook(`${mlp}.hook_post`, post), W[`${mlp}.W_out`], D, W[`${mlp}.b_out`]);
@@ -258,9 +307,15 @@ export function forwardAt(model, acts, position, token, ids, edit) {
  * options}
  */
 export function run(model, layout, options = {}) {
-  const acts = {}, tokens = [...layout.prompt], answer = [], written = [], logits = [], edit = compiled(model.cfg, options);
+  const acts = {},
+    tokens = [...layout.prompt],
+    answer = [],
+    written = [],
+    logits = [],
+    edit = compiled(model.cfg, options);
   const limits = model.cfg.position_limits;
-  let alive = true, ids = limits ? layout.ids(tokens) : null;
+  let alive = true,
+    ids = limits ? layout.ids(tokens) : null;
   for (let position = 0; position < layout.length; position++) {
     if (limits && position >= layout.prompt.length) ids = layout.ids(tokens);
     const here = ids?.[position];
@@ -281,7 +336,8 @@ export function run(model, layout, options = {}) {
 /** The logits at one position of a run, computed again with edits at that position only. */
 export function rerunAt(model, done, position, options) {
   const acts = {};
-  for (const [hook, values] of Object.entries(done.acts)) if (/hook_(v|k|rot_k)$/.test(hook)) acts[hook] = values.slice(0, position);
+  for (const [hook, values] of Object.entries(done.acts))
+    if (/hook_(v|k|rot_k)$/.test(hook)) acts[hook] = values.slice(0, position);
   const ids = model.cfg.position_limits ? done.layout.ids(done.tokens)[position] : null;
   return forwardAt(model, acts, position, done.tokens[position], ids, compiled(model.cfg, options));
 }
@@ -293,7 +349,11 @@ export function meansOf(model, layouts) {
     for (const [hook, positions] of Object.entries(run(model, layout).acts)) {
       if (!/hook_(z|post|attn_out|mlp_out|embed|pos_embed|resid_\w+)$/.test(hook)) continue;
       const total = (sums[hook] ??= positions.map((x) => new Float64Array(x.length)));
-      positions.forEach((x, at) => x.forEach((value, i) => { total[at][i] += value / layouts.length; }));
+      positions.forEach((x, at) =>
+        x.forEach((value, i) => {
+          total[at][i] += value / layouts.length;
+        }),
+      );
     }
   }
   return sums;

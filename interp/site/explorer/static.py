@@ -15,19 +15,12 @@ from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 
 HERE = Path(__file__).parent
-SCRIPTS = (
-    "forward.js",
-    "tasks.js",
-    "attribution.js",
-    "parts.js",
-    "drawings.js",
-    "view.js",
-)  # each needs only earlier ones
+SCRIPTS = ("forward", "tasks", "attribution", "parts", "drawings", "frames", "panel", "view")  # each needs earlier ones
 
 
 def bundle() -> str:
     """All scripts as one module; its exports are :func:`mount` and what tests ask."""
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    texts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     return "\n".join(re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE) for text in texts)
 
 

@@ -2,119 +2,36 @@
 // itself (forward.js): any problem, any components removed, scaled or patched from a second problem, any written digit
 // changed. Everything is plain HTML and SVG, drawn in a few milliseconds and read by screen readers.
 
-import { contrastOf, contributions, unitWrites } from "./attribution.js";
 import { arcs, flow, plane, stepData, svgFile } from "./drawings.js";
-import { meansOf, run, unpack } from "./forward.js";
-import { editor, escaped, heads, logits, stepper, stepText, stream, targetText, title, tokenText, units, verdict } from "./parts.js";
-import { drawn, layoutOf, numberOf } from "./tasks.js";
-
-// ---- what is computed
-
-/** Steps of all models in one order: those of the longer answer, the others where they stand in the shorter. */
-function mergedSteps(frames) {
-  const order = frames.map((_, i) => i).sort((i, j) => frames[j].layout.keys.length - frames[i].layout.keys.length);
-  const keys = [...frames[order[0]].layout.keys];
-  for (const i of order.slice(1)) {
-    frames[i].layout.keys.forEach((key, at, all) => {
-      if (!keys.includes(key)) keys.splice(at ? keys.indexOf(all[at - 1]) + 1 : 0, 0, key);
-    });
-  }
-  return keys.map((key) => {
-    const at = frames.map(({ layout }) => layout.keys.indexOf(key)), i = at.findIndex((target) => target >= 0), { layout } = frames[i];
-    return { key, at, label: layout.labels[at[i]], ...layout.truths[at[i]], right: targetText(frames[i], at[i], layout.right[at[i]]) };
-  });
-}
-
-/** Scrolls a row of tokens to the one that looks. */
-function reveal(box) {
-  const here = box.querySelector("[data-here]");
-  if (here) box.scrollLeft = Math.max(0, Number(here.dataset.here) + 30 - box.clientWidth);
-}
-
-/** Everything about one model's run of the problem, edited as the state says. Throws one sentence for what cannot be. */
-function frameOf(state, i) {
-  const entry = state.models[i], snapshot = state.snapshot[i], model = (state.loaded[i][snapshot] ??= unpack(entry, snapshot));
-  const layout = layoutOf(state.problem, entry.task, entry.cfg), edits = state.edits[i], wholeRun = run(model, layout);
-  let source = null, means = null;
-  if (state.second) {
-    const other = layoutOf(state.second, entry.task, entry.cfg);
-    if (other.length !== layout.length) throw new Error(`${state.second} is written in ${other.length} tokens and ${layout.problem} in ${layout.length}: a patch needs as many.`);
-    source = run(model, other);
-  }
-  if (state.method === "mean" && Object.values(edits).some(({ scale }) => scale !== 1)) {
-    const shape = `${i} ${snapshot} ${layout.roles.map(({ label }) => label).join(" ")}`, n = model.weights["embed.W_E"].length * entry.cfg.n_layers > 1000 ? 64 : 256;
-    means = state.means[shape] ??= meansOf(model, drawn(layout.problem, entry.task, n).map((text) => layoutOf(text, entry.task, entry.cfg)));
-  }
-  const forced = Object.fromEntries(Object.entries(state.forced).map(([key, token]) => [layout.keys.indexOf(key), token]).filter(([target]) => target >= 0));
-  const changed = Object.keys(edits).length || Object.keys(forced).length;
-  const done = changed ? run(model, layout, { edits, means, source, forced }) : wholeRun;
-  const spelt = (tokens) => numberOf(layout, entry.task, tokens);
-  return { i, entry, model, snapshot, layout, run: done, wholeRun, edits, answer: spelt(done.answer), right: spelt(layout.right), whole: spelt(wholeRun.answer),
-    forced: Object.entries(forced).map(([target, token]) => [layout.labels[target], tokenText(entry, token)]) };
-}
-
-/** What is shown of a frame at one target, beside its run. */
-function look(frame, state, target) {
-  const token = frame.run.answer[target];
-  frame.contrast = token < 0 ? null : contrastOf(frame.run.logits[target], token, state.against);
-  frame.given = frame.contrast && contributions(frame.model, frame.run, target, frame.contrast.c);
-  frame.unitWrites = frame.contrast && unitWrites(frame.model, frame.run, target, frame.contrast.c);
-}
-
-// ---- what is drawn
-
-function figure(kind, name, made, note = "") {
-  if (!made) return "";
-  return `<section class="cx-figure cx-${kind}"><p class="cx-what">${name} <small>${escaped(note || made.label)}</small></p><div class="cx-scroll">${made.svg}</div></section>`;
-}
-
-/** The body of a model's panel. */
-function panel(frame, state, target) {
-  if (target < 0) return "<p>This model writes no such token.</p>";
-  look(frame, state, target);
-  const made = plane(frame, state, target), adds = flow(frame, state, target), share = (100 * made.share).toFixed(made.share > 0.995 ? 1 : 0);
-  const how = frame.given?.kind === "direct" ? "an edge is what one part adds through the other, attention and norms as they are"
-    : "a part\u2019s number is what the lead loses when it is removed here; norms follow the sums";
-  const chart = figure("flow", "What adds to the answer", adds, adds && `${adds.what}; ${how}`), deep = frame.entry.cfg.n_layers > 1;
-  return `${figure("arcs", "What looks where", arcs(frame, state, target))}${heads(frame, state, target)}${deep ? `<div class="cx-wide">${chart}</div>` : ""}
-    <div>${deep ? "" : chart}${units(frame, state, target)}${logits(frame, state, target)}</div>
-    <div>${figure("plane", "The digits\u2019 plane", made, `the stream after the final norm, ${made.names}, among the directions that each answer\u2019s logit grows in;
-    the plane holds ${share}% of what tells these apart; small dots: where other steps end; path and directions have their own scales`)}${
-    stream(frame, state, target)}</div>`;
-}
-
-function skeleton(state) {
-  const { examples, host } = state, option = (value, words, chosen) => `<option value="${value}" ${chosen ? "selected" : ""}>${words}</option>`;
-  const carry = examples.map(([problem, shows]) => option(escaped(problem), `${escaped(problem)}${shows ? `: ${escaped(shows)}` : ""}`));
-  return `<form class="cx-controls"><label>Problem <input type="text" autocomplete="off" spellcheck="false" data-problem></label><button type="submit">Run</button>
-      <select data-example aria-label="An example"><option value="">or an example \u2026</option>${carry.join("")}</select>
-      <button type="button" data-reset>Put all back</button></form>
-    <p class="cx-alert" role="alert" hidden></p><div class="cx-verdicts" aria-live="polite"></div>
-    <div class="cx-stepper"></div>
-    <div class="cx-walk"><button type="button" data-walk="-1">\u2190 previous</button><button type="button" data-walk="1">next \u2192</button>
-      <label>Read on with <select data-forced aria-label="The token that later steps read in place of this one"></select></label>
-      <p class="cx-truth" aria-live="polite"></p></div>
-    <details class="cx-options"><summary>Options: how to remove, patch, measure and share</summary><div class="cx-controls">
-      <label>Removed means <select data-method>${option("zero", "zero")}${option("mean", "mean over problems")}</select></label>
-      <label>Contributions against <select data-against>${option("runner-up", "the runner-up")}${option("mean", "the mean of all tokens")}</select></label>
-      <label>Attention <select data-log>${option("", "linear")}${option("1", "log")}</select></label>
-      <label>Second problem <input type="text" autocomplete="off" spellcheck="false" data-second></label>
-      <label>A click <select data-click>${option("remove", "removes")}${option("patch", "patches, everywhere")}${option("here", "patches, at this digit")}</select></label>
-      ${host.link ? '<button type="button" data-link>Copy link</button>' : ""}<button type="button" data-svg>SVG</button><button type="button" data-json>JSON</button></div></details>
-    <div class="cx-panels"></div>
-    <p class="cx-help">Keys: left and right step through the answer as it is written, a digit writes that digit here and Backspace takes it back, c switches what
-    contributions are measured against, l the scale of attention, r puts all back, / goes to the problem; up and down on the arcs choose a token. Click a head or a unit to take it out.
-    Attention and probability: white 0, blue 1; signed numbers: blue above zero, vermilion below. The model runs in this page.</p>`;
-}
-
-// ---- the whole view
+import { frameOf, look, mergedSteps } from "./frames.js";
+import { panel, reveal, skeleton } from "./panel.js";
+import { editor, escaped, stepper, stepText, title, tokenText, verdict } from "./parts.js";
 
 const KEPT = ["problem", "second", "click", "method", "against", "log", "edits", "forced", "snapshot"];
 
 export function mount(root, start, host) {
-  const n = start.models.length, fresh = { second: "", click: "remove", method: start.method, against: "runner-up", log: false, forced: {},
-    edits: start.models.map(() => ({})), snapshot: start.models.map(({ steps }) => steps.length - 1), problem: start.problem };
-  let state = { ...start, ...structuredClone(fresh), host, at: 0, hover: [], head: [], loaded: start.models.map(() => []), means: {} };
+  const n = start.models.length,
+    fresh = {
+      second: "",
+      click: "remove",
+      method: start.method,
+      against: "runner-up",
+      log: false,
+      forced: {},
+      edits: start.models.map(() => ({})),
+      snapshot: start.models.map(({ steps }) => steps.length - 1),
+      problem: start.problem,
+    };
+  let state = {
+    ...start,
+    ...structuredClone(fresh),
+    host,
+    at: 0,
+    hover: [],
+    head: [],
+    loaded: start.models.map(() => []),
+    means: {},
+  };
   const find = (selector) => root.querySelector(selector);
   root.classList.add("cx");
   root.tabIndex = -1;
@@ -124,29 +41,60 @@ export function mount(root, start, host) {
   const targets = () => state.steps[state.at].at;
 
   function draw(settled = true) {
-    const active = root.contains(document.activeElement) ? document.activeElement : null, focused = active ? { ...active.dataset } : {};
-    const opened = find(".cx-options").open, { key, label, sentence, at } = state.steps[state.at];
-    find(".cx-verdicts").innerHTML = state.frames.map((frame, i) => verdict(frame, n > 1 ? `<span class="cx-letter">${"AB"[i]}</span> ` : "", state)).join("");
+    const active = root.contains(document.activeElement) ? document.activeElement : null,
+      focused = active ? { ...active.dataset } : {};
+    const opened = find(".cx-options").open,
+      { key, label, sentence, at } = state.steps[state.at];
+    find(".cx-verdicts").innerHTML = state.frames
+      .map((frame, i) => verdict(frame, n > 1 ? `<span class="cx-letter">${"AB"[i]}</span> ` : "", state))
+      .join("");
     find(".cx-stepper").innerHTML = stepper(state);
     find(".cx-truth").textContent = `${label}: ${sentence}`;
     const sliding = active?.type === "range" && !settled; // a slider that is held must stay the same element
-    if (sliding) active.nextElementSibling.textContent = "scale" in focused ? `\u00d7 ${active.value}` : stepText(state.frames[focused.model]);
-    else find(".cx-panels").innerHTML = state.frames.map((frame) => `<article aria-label="${escaped(frame.entry.name)}">${title(frame, n > 1)}${
-      editor(frame, state)}<div class="cx-body"></div></article>`).join("");
-    root.querySelectorAll(".cx-body").forEach((body, i) => { body.innerHTML = panel(state.frames[i], state, at[i]); });
+    if (sliding)
+      active.nextElementSibling.textContent =
+        "scale" in focused ? `\u00d7 ${active.value}` : stepText(state.frames[focused.model]);
+    else
+      find(".cx-panels").innerHTML = state.frames
+        .map(
+          (frame) =>
+            `<article aria-label="${escaped(frame.entry.name)}">${title(frame, n > 1)}${editor(
+              frame,
+              state,
+            )}<div class="cx-body"></div></article>`,
+        )
+        .join("");
+    root.querySelectorAll(".cx-body").forEach((body, i) => {
+      body.innerHTML = panel(state.frames[i], state, at[i]);
+    });
     root.querySelectorAll(".cx-arcs .cx-scroll").forEach(reveal);
     find(".cx-options").open = opened;
-    const shown = state.frames.findIndex((_, i) => at[i] >= 0), frame = state.frames[shown], forced = find("[data-forced]");
-    forced.innerHTML = `<option value="">its own (${escaped(tokenText(frame.entry, frame.run.answer[at[shown]]))})</option>${frame.entry.vocabulary.slice(0, 24).map((word, token) =>
-      `<option value="${token}" ${state.forced[key] === token ? "selected" : ""}>${escaped(word)}</option>`).join("")}`;
+    const shown = state.frames.findIndex((_, i) => at[i] >= 0),
+      frame = state.frames[shown],
+      forced = find("[data-forced]");
+    forced.innerHTML = `<option value="">its own (${escaped(tokenText(frame.entry, frame.run.answer[at[shown]]))})</option>${frame.entry.vocabulary
+      .slice(0, 24)
+      .map(
+        (word, token) =>
+          `<option value="${token}" ${state.forced[key] === token ? "selected" : ""}>${escaped(word)}</option>`,
+      )
+      .join("")}`;
     forced.disabled = !state.frames.some(({ layout }, i) => at[i] >= 0 && layout.queries[at[i]] + 1 < layout.length);
-    for (const [name, value] of [["problem", state.problem], ["second", state.second]]) if (find(`[data-${name}]`) !== active) find(`[data-${name}]`).value = value;
+    for (const [name, value] of [
+      ["problem", state.problem],
+      ["second", state.second],
+    ])
+      if (find(`[data-${name}]`) !== active) find(`[data-${name}]`).value = value;
     for (const name of ["method", "against", "click"]) find(`[data-${name}]`).value = state[name];
     find("[data-log]").value = state.log ? "1" : "";
     find("[data-walk='-1']").disabled = state.at === 0;
     find("[data-walk='1']").disabled = state.at === state.steps.length - 1;
-    find("[data-reset]").disabled = !state.edits.some((edits) => Object.keys(edits).length) && !Object.keys(state.forced).length;
-    if (sliding) { host.link?.(link()); return; }
+    find("[data-reset]").disabled =
+      !state.edits.some((edits) => Object.keys(edits).length) && !Object.keys(state.forced).length;
+    if (sliding) {
+      host.link?.(link());
+      return;
+    }
     const same = ["edit", "scale", "patch", "snapshot", "add"].find((name) => name in focused);
     if (same) find(`[data-model="${focused.model}"][data-${same}="${focused[same]}"]`)?.focus({ preventScroll: true });
     else if (focused.step) find(`[data-step="${state.at}"]`)?.focus();
@@ -157,14 +105,22 @@ export function mount(root, start, host) {
 
   /** The state as text: what differs from a fresh view; empty for that. */
   function link() {
-    const differing = Object.fromEntries(KEPT.filter((name) => JSON.stringify(state[name]) !== JSON.stringify(fresh[name])).map((name) => [name, state[name]]));
+    const differing = Object.fromEntries(
+      KEPT.filter((name) => JSON.stringify(state[name]) !== JSON.stringify(fresh[name])).map((name) => [
+        name,
+        state[name],
+      ]),
+    );
     if (state.at) differing.step = state.steps[state.at].key;
     return Object.keys(differing).length ? JSON.stringify(differing) : "";
   }
 
   /** Changes the state, if it can be computed; else says why not and keeps it. */
   function change(changes, settled = true) {
-    const next = { ...state, ...changes }, alert = find(".cx-alert"), key = changes.step ?? state.steps?.[state.at].key, several = n > 1;
+    const next = { ...state, ...changes },
+      alert = find(".cx-alert"),
+      key = changes.step ?? state.steps?.[state.at].key,
+      several = n > 1;
     const failed = (error) => {
       alert.hidden = false;
       alert.textContent = error.message;
@@ -173,14 +129,23 @@ export function mount(root, start, host) {
     };
     try {
       next.frames = next.models.map((entry, i) => {
-        try { return frameOf(next, i); } catch (error) { throw several ? new Error(`${entry.name}: ${error.message}`) : error; }
+        try {
+          return frameOf(next, i);
+        } catch (error) {
+          throw several ? new Error(`${entry.name}: ${error.message}`) : error;
+        }
       });
-    } catch (error) { return failed(error); }
+    } catch (error) {
+      return failed(error);
+    }
     alert.hidden = true;
     find("[data-problem]").setAttribute("aria-invalid", "false");
     next.problem = next.frames[0].layout.problem;
     next.steps = mergedSteps(next.frames);
-    next.at = Math.max(0, next.steps.findIndex((step) => step.key === key));
+    next.at = Math.max(
+      0,
+      next.steps.findIndex((step) => step.key === key),
+    );
     next.hover = [];
     state = Object.assign(state, next);
     draw(settled);
@@ -191,14 +156,18 @@ export function mount(root, start, host) {
   function slowly(changes, settled = true) {
     if ({ ...state, ...changes }.method !== "mean") return change(changes, settled);
     root.setAttribute("aria-busy", "true");
-    return setTimeout(() => { change(changes, settled); root.removeAttribute("aria-busy"); }, 20);
+    return setTimeout(() => {
+      change(changes, settled);
+      root.removeAttribute("aria-busy");
+    }, 20);
   }
 
-  const editsWith = (i, name, edit) => state.edits.map((edits, j) => {
-    if (i !== j) return edits;
-    const { [name]: _, ...others } = edits;
-    return edit ? { ...edits, [name]: edit } : others;
-  });
+  const editsWith = (i, name, edit) =>
+    state.edits.map((edits, j) => {
+      if (i !== j) return edits;
+      const { [name]: _, ...others } = edits;
+      return edit ? { ...edits, [name]: edit } : others;
+    });
 
   function walk(to) {
     const at = Math.min(state.steps.length - 1, Math.max(0, to));
@@ -210,16 +179,20 @@ export function mount(root, start, host) {
   function hover(i, at) {
     if (targets()[i] < 0 || state.hover[i] === at) return;
     state.hover[i] = at;
-    const article = root.querySelectorAll("article")[i], old = article.querySelector(".cx-arcs"), made = arcs(state.frames[i], state, targets()[i]);
+    const article = root.querySelectorAll("article")[i],
+      old = article.querySelector(".cx-arcs"),
+      made = arcs(state.frames[i], state, targets()[i]);
     if (!old) return;
     old.querySelector("small").textContent = made.label;
-    const box = old.querySelector(".cx-scroll"), focused = box.contains(document.activeElement);
+    const box = old.querySelector(".cx-scroll"),
+      focused = box.contains(document.activeElement);
     box.innerHTML = made.svg;
     if (focused) box.firstChild.focus({ preventScroll: true });
   }
 
   function force(token) {
-    const key = state.steps[state.at].key, { [key]: _, ...others } = state.forced;
+    const key = state.steps[state.at].key,
+      { [key]: _, ...others } = state.forced;
     slowly({ forced: token === null ? others : { ...others, [key]: token } });
   }
 
@@ -235,21 +208,50 @@ export function mount(root, start, host) {
     setTimeout(() => URL.revokeObjectURL(a.href), 1000);
   }
 
-  const fileName = () => `${state.frames.map(({ entry }) => entry.name).join("-beside-")}-${state.problem.replace(/\W+/g, "-")}-${state.steps[state.at].label}`.replace(/[^\w.-]+/g, "");
+  const fileName = () =>
+    `${state.frames.map(({ entry }) => entry.name).join("-beside-")}-${state.problem.replace(/\W+/g, "-")}-${state.steps[state.at].label}`.replace(
+      /[^\w.-]+/g,
+      "",
+    );
 
   function drawings() {
-    return state.frames.flatMap((frame, i) => (targets()[i] < 0 ? [] : [["What looks where", arcs], ["What adds to the answer", flow], ["The digits\u2019 plane", plane]]
-      .map(([name, make]) => ({ title: `${frame.entry.name}, ${frame.layout.problem}, ${frame.layout.labels[targets()[i]]}: ${name}`, ...make(frame, state, targets()[i]) }))
-      .filter(({ svg }) => svg)));
+    return state.frames.flatMap((frame, i) =>
+      targets()[i] < 0
+        ? []
+        : [
+            ["What looks where", arcs],
+            ["What adds to the answer", flow],
+            ["The digits\u2019 plane", plane],
+          ]
+            .map(([name, make]) => ({
+              title: `${frame.entry.name}, ${frame.layout.problem}, ${frame.layout.labels[targets()[i]]}: ${name}`,
+              ...make(frame, state, targets()[i]),
+            }))
+            .filter(({ svg }) => svg),
+    );
   }
 
-  const asJson = () => JSON.stringify({ problem: state.problem, state: JSON.parse(link() || "{}"), models: state.frames.map((frame, i) => ({ name: frame.entry.name,
-    answer: frame.answer, right: frame.right, steps: frame.layout.labels.map((_, target) => { look(frame, state, target); return stepData(frame, target); }) })) });
+  const asJson = () =>
+    JSON.stringify({
+      problem: state.problem,
+      state: JSON.parse(link() || "{}"),
+      models: state.frames.map((frame, i) => ({
+        name: frame.entry.name,
+        answer: frame.answer,
+        right: frame.right,
+        steps: frame.layout.labels.map((_, target) => {
+          look(frame, state, target);
+          return stepData(frame, target);
+        }),
+      })),
+    });
 
   root.addEventListener("click", (event) => {
-    const token = event.target.closest("svg[data-arcs] [data-at]"), button = event.target.closest("button");
+    const token = event.target.closest("svg[data-arcs] [data-at]"),
+      button = event.target.closest("button");
     if (token) {
-      const i = [...root.querySelectorAll("article")].indexOf(token.closest("article")), step = state.frames[i].layout.queries.indexOf(Number(token.dataset.at));
+      const i = [...root.querySelectorAll("article")].indexOf(token.closest("article")),
+        step = state.frames[i].layout.queries.indexOf(Number(token.dataset.at));
       if (step >= 0) walk(state.steps.findIndex(({ at }) => at[i] === step));
     }
     if (!button || button.disabled) return;
@@ -258,48 +260,96 @@ export function mount(root, start, host) {
     if (by) walk(state.at + Number(by));
     if ("reset" in button.dataset) reset();
     if (edit) {
-      const i = Number(model), patch = state.second && state.click !== "remove" ? patchOf(i, state.click) : false;
+      const i = Number(model),
+        patch = state.second && state.click !== "remove" ? patchOf(i, state.click) : false;
       slowly({ edits: editsWith(i, edit, state.edits[i][edit] ? null : { scale: patch ? 1 : 0, patch }) });
     }
     if (back) slowly({ edits: editsWith(Number(model), back, null) });
     if ("svg" in button.dataset) download(`${fileName()}.svg`, "image/svg+xml", svgFile(drawings(), root));
-    if ("json" in button.dataset) { download(`${fileName()}.json`, "application/json", asJson()); draw(); }
+    if ("json" in button.dataset) {
+      download(`${fileName()}.json`, "application/json", asJson());
+      draw();
+    }
     if ("link" in button.dataset) {
-      const said = (words) => { button.textContent = words; setTimeout(() => { button.textContent = "Copy link"; }, 2000); };
+      const said = (words) => {
+        button.textContent = words;
+        setTimeout(() => {
+          button.textContent = "Copy link";
+        }, 2000);
+      };
       const copied = navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error("no clipboard"));
-      copied.then(() => said("Copied"), () => said("It is in the address bar"));
+      copied.then(
+        () => said("Copied"),
+        () => said("It is in the address bar"),
+      );
     }
   });
 
   root.addEventListener("input", ({ target }) => {
     const i = Number(target.dataset.model);
-    if (target.dataset.scale) slowly({ edits: editsWith(i, target.dataset.scale, { ...state.edits[i][target.dataset.scale], scale: Number(target.value) }) }, false);
-    if ("snapshot" in target.dataset) slowly({ snapshot: state.snapshot.map((old, j) => (i === j ? Number(target.value) : old)) }, false);
+    if (target.dataset.scale)
+      slowly(
+        {
+          edits: editsWith(i, target.dataset.scale, {
+            ...state.edits[i][target.dataset.scale],
+            scale: Number(target.value),
+          }),
+        },
+        false,
+      );
+    if ("snapshot" in target.dataset)
+      slowly({ snapshot: state.snapshot.map((old, j) => (i === j ? Number(target.value) : old)) }, false);
   });
 
   root.addEventListener("change", ({ target }) => {
-    const { dataset, value } = target, i = Number(dataset.model);
+    const { dataset, value } = target,
+      i = Number(dataset.model);
     if (target.type === "range") draw();
-    if ("example" in dataset && value) { target.value = ""; slowly({ problem: value }); }
+    if ("example" in dataset && value) {
+      target.value = "";
+      slowly({ problem: value });
+    }
     if ("method" in dataset) slowly({ method: value });
     if ("against" in dataset) change({ against: value });
     if ("log" in dataset) change({ log: value === "1" });
     if ("click" in dataset) change({ click: value });
     if ("second" in dataset) {
-      const unpatched = state.edits.map((edits) => Object.fromEntries(Object.entries(edits).filter(([, { patch }]) => !patch)));
+      const unpatched = state.edits.map((edits) =>
+        Object.fromEntries(Object.entries(edits).filter(([, { patch }]) => !patch)),
+      );
       change({ second: value.replace(/\s+/g, ""), ...(value.trim() ? {} : { edits: unpatched }) });
     }
     if ("forced" in dataset) force(value === "" ? null : Number(value));
-    if ("add" in dataset && value) slowly({ edits: editsWith(i, value, state.second && state.click !== "remove" ? { scale: 1, patch: patchOf(i, state.click) } : { scale: 0, patch: false }) });
-    if (dataset.patch) slowly({ edits: editsWith(i, dataset.patch, { ...state.edits[i][dataset.patch], patch: target.checked && patchOf(i, state.click) }) });
+    if ("add" in dataset && value)
+      slowly({
+        edits: editsWith(
+          i,
+          value,
+          state.second && state.click !== "remove"
+            ? { scale: 1, patch: patchOf(i, state.click) }
+            : { scale: 0, patch: false },
+        ),
+      });
+    if (dataset.patch)
+      slowly({
+        edits: editsWith(i, dataset.patch, {
+          ...state.edits[i][dataset.patch],
+          patch: target.checked && patchOf(i, state.click),
+        }),
+      });
   });
 
   root.addEventListener("mousemove", ({ target }) => {
-    const token = target.closest?.("article [data-at]"), card = target.closest?.(".cx-head");
+    const token = target.closest?.("article [data-at]"),
+      card = target.closest?.(".cx-head");
     const article = (token ?? card)?.closest("article");
     if (!article) return;
     const i = [...root.querySelectorAll("article")].indexOf(article);
-    if (card && state.head[i] !== card.dataset.edit) { state.head[i] = card.dataset.edit; state.hover[i] = undefined; hover(i, state.frames[i].layout.queries[targets()[i]]); }
+    if (card && state.head[i] !== card.dataset.edit) {
+      state.head[i] = card.dataset.edit;
+      state.hover[i] = undefined;
+      hover(i, state.frames[i].layout.queries[targets()[i]]);
+    }
     if (token && !card) hover(i, Number(token.dataset.at));
   });
   root.addEventListener("mouseout", ({ target, relatedTarget }) => {
@@ -314,22 +364,35 @@ export function mount(root, start, host) {
   const submit = () => slowly({ problem: find("[data-problem]").value.trim() });
   root.addEventListener("keydown", (event) => {
     const { key, target } = event;
-    if (key === "Enter" && target.matches("[data-problem]")) { // forms in JupyterLab do not do it themselves
+    if (key === "Enter" && target.matches("[data-problem]")) {
+      // forms in JupyterLab do not do it themselves
       event.preventDefault();
       event.stopPropagation();
       submit();
       return;
     }
     if (event.altKey || event.ctrlKey || event.metaKey || target.matches("input, select, textarea")) return;
-    const onArcs = target.matches("svg[data-arcs]"), by = { ArrowLeft: -1, ArrowRight: 1 }[key], up = { ArrowUp: -1, ArrowDown: 1 }[key];
+    const onArcs = target.matches("svg[data-arcs]"),
+      by = { ArrowLeft: -1, ArrowRight: 1 }[key],
+      up = { ArrowUp: -1, ArrowDown: 1 }[key];
     const digit = /^\d$/.test(key) && Number(key) < state.models[0].task.base && !find("[data-forced]").disabled;
-    const act = by ? () => walk(state.at + by)
-      : up && onArcs ? () => {
-        const i = [...root.querySelectorAll("article")].indexOf(target.closest("article")), { layout } = state.frames[i];
-        hover(i, Math.min(layout.length - 1, Math.max(0, (state.hover[i] ?? layout.queries[targets()[i]]) + up)));
-      }
-      : digit ? () => force(Number(key)) : { Backspace: () => force(null), c: () => change({ against: state.against === "mean" ? "runner-up" : "mean" }),
-        l: () => change({ log: !state.log }), r: reset, "/": () => find("[data-problem]").focus() }[key];
+    const act = by
+      ? () => walk(state.at + by)
+      : up && onArcs
+        ? () => {
+            const i = [...root.querySelectorAll("article")].indexOf(target.closest("article")),
+              { layout } = state.frames[i];
+            hover(i, Math.min(layout.length - 1, Math.max(0, (state.hover[i] ?? layout.queries[targets()[i]]) + up)));
+          }
+        : digit
+          ? () => force(Number(key))
+          : {
+              Backspace: () => force(null),
+              c: () => change({ against: state.against === "mean" ? "runner-up" : "mean" }),
+              l: () => change({ log: !state.log }),
+              r: reset,
+              "/": () => find("[data-problem]").focus(),
+            }[key];
     if (!act) return;
     event.preventDefault();
     event.stopPropagation();
@@ -343,12 +406,26 @@ export function mount(root, start, host) {
   let linked = {};
   try {
     const { step, ...kept } = JSON.parse(host.linked || "{}");
-    linked = { ...Object.fromEntries(KEPT.filter((name) => name in kept).map((name) => [name, kept[name]])), ...(step ? { step } : {}) };
-  } catch { /* a link that was cut */ }
+    linked = {
+      ...Object.fromEntries(KEPT.filter((name) => name in kept).map((name) => [name, kept[name]])),
+      ...(step ? { step } : {}),
+    };
+  } catch {
+    /* a link that was cut */
+  }
   try {
     if (!change(linked)) change({});
-  } catch { change({}); } // a link of another page
-  return { change, drawings, asJson, get state() { return state; } };
+  } catch {
+    change({});
+  } // a link of another page
+  return {
+    change,
+    drawings,
+    asJson,
+    get state() {
+      return state;
+    },
+  };
 }
 
 // ---- hosts
@@ -360,13 +437,28 @@ export function render({ model, el }) {
 
 /** The part of the page's address that belongs to the view of this number: "#x0=...&x1=...". */
 function fragment(at) {
-  const parts = () => location.hash.slice(1).split("&").filter((part) => /^x\d+=/.test(part)), mine = `x${at}=`;
+  const parts = () =>
+      location.hash
+        .slice(1)
+        .split("&")
+        .filter((part) => /^x\d+=/.test(part)),
+    mine = `x${at}=`;
   let before = null;
   return {
-    linked: decodeURIComponent(parts().find((part) => part.startsWith(mine))?.slice(mine.length) ?? ""),
+    linked: decodeURIComponent(
+      parts()
+        .find((part) => part.startsWith(mine))
+        ?.slice(mine.length) ?? "",
+    ),
     link(text) {
-      if (before === null) { before = text; return; } // the first drawing changes nothing
-      const all = [...parts().filter((part) => !part.startsWith(mine)), ...(text ? [mine + encodeURIComponent(text)] : [])];
+      if (before === null) {
+        before = text;
+        return;
+      } // the first drawing changes nothing
+      const all = [
+        ...parts().filter((part) => !part.startsWith(mine)),
+        ...(text ? [mine + encodeURIComponent(text)] : []),
+      ];
       history.replaceState(null, "", all.length ? `#${all.join("&")}` : location.pathname + location.search);
     },
   };

@@ -341,7 +341,8 @@ def test_behind_post_norms_a_parts_number_is_what_the_lead_loses_without_it(java
     body = (
         RUN
         + """const made = run(model, layouts[0]), token = made.answer[6];
-      const contrast = contrastOf(made.logits[6], token, "runner-up"), given = contributions(model, made, 6, contrast.c);
+      const contrast = contrastOf(made.logits[6], token, "runner-up");
+      const given = contributions(model, made, 6, contrast.c);
       return { tokens: made.tokens, query: layouts[0].queries[6], token, ...contrast, given };"""
     )
     found = javascript(body, {"pack": of.to_dict(), "problems": [problem]})
