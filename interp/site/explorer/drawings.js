@@ -129,8 +129,8 @@ export function flow(frame, state, target) {
       edited = frame.edits[part.name]
         ? `stroke="${VERMILION}" stroke-dasharray="3 2" stroke-width="2"`
         : `stroke="${INK}"`;
-    const high = rows > 9 ? 16 : 28;
-    return `<g data-part="${part.name}"><rect x="${f(x - 26)}" y="${f(y - high / 2)}" width="52" height="${high}" rx="3" fill="${PAPER}" ${edited}/>${
+    const [high, wide] = rows > 9 ? [16, 66] : [28, 52];
+    return `<g data-part="${part.name}"><rect x="${f(x - wide / 2)}" y="${f(y - high / 2)}" width="${wide}" height="${high}" rx="3" fill="${PAPER}" ${edited}/>${
       rows > 9
         ? text(x, y + 4, `${shortPart(part, model)} ${withSign(part.value)}`, `font-size="8.5"`)
         : text(x, y - 2, shortPart(part, model), `font-size="${small}" font-weight="600"`) +
@@ -207,6 +207,7 @@ export function plane(frame, state, target) {
     inner = reach(frame.track.flat()),
     spot = ([x, y], most, radius) => [middle + (radius * x) / most, middle - (radius * y) / most];
   const token = run.answer[target];
+  const wedge = share > 0.95 && token >= 0 && token < digits.length ? sector(digits, token, middle, 134) : "";
   const rays = digits.map((digit, d) => {
     const [x, y] = spot(digit, outer, 118),
       chosen = d === token,
@@ -260,9 +261,30 @@ export function plane(frame, state, target) {
       size,
       f(bottom - top),
       label,
-      `<defs><marker id="cx-head" viewBox="0 0 8 8" refX="16" refY="4" markerWidth="4.5" markerHeight="4.5" orient="auto"><path d="M0 0L8 4L0 8z" fill="${VERMILION}"/></marker></defs>${`<g transform="translate(0 ${f(-top)})">${rays.join("")}${others.join("")}${path.join("")}${numbers.join("")}</g>`}`,
+      `<defs><marker id="cx-head" viewBox="0 0 8 8" refX="16" refY="4" markerWidth="4.5" markerHeight="4.5" orient="auto"><path d="M0 0L8 4L0 8z" fill="${VERMILION}"/></marker></defs>${`<g transform="translate(0 ${f(-top)})">${wedge}${rays.join("")}${others.join("")}${path.join("")}${numbers.join("")}</g>`}`,
     ),
   };
+}
+
+/** The directions of the plane in which a digit wins, its product with them being the largest: a cone, or nothing. */
+function sector(digits, token, middle, radius) {
+  const STEPS = 720;
+  const point = (step) => [Math.cos((2 * Math.PI * step) / STEPS), Math.sin((2 * Math.PI * step) / STEPS)];
+  const wins = (step) => {
+    const [cos, sin] = point(step);
+    const products = digits.map(([x, y]) => x * cos + y * sin);
+    return products.indexOf(Math.max(...products)) === token;
+  };
+  const all = [...Array(STEPS).keys()],
+    first = all.find((step) => wins(step) && !wins(step - 1));
+  if (first === undefined) return "";
+  const inside = all.map((step) => step + first).filter(wins);
+  const rim = inside.map((step) =>
+    point(step)
+      .map((x, axis) => f(middle + (axis ? -1 : 1) * radius * x))
+      .join(" "),
+  );
+  return `<path d="M${middle} ${middle}L${rim.join("L")}z" fill="${BLUE}" fill-opacity="0.14"/>`;
 }
 
 /** Several drawings under each other, as a file that stands by itself: the theme's colours are written out. */

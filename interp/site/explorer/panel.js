@@ -35,7 +35,7 @@ export function panel(frame, state, target) {
       "The digits\u2019 plane",
       made,
       `the stream after the final norm, ${made.names}, among the directions that each answer\u2019s logit grows in;
-    the plane holds ${share}% of what tells these apart; small dots: where other steps end; path and directions have their own scales`,
+    the plane holds ${share}% of what tells these apart; shaded: where the chosen digit wins; small dots: where other steps end; path and directions have their own scales`,
     )}${stream(frame, state, target)}</div>`;
 }
 
