@@ -34,7 +34,7 @@ def explore(
 
     Args:
         a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too. Of a task that is
-            not this project's, the view holds 200 drawn problems and ``problem``.
+            not this project's, the kernel says what a typed problem is in tokens.
         problem: what to start with, such as "57+48".
         method: what removed components go down to: "zero", or "mean" over uniform problems; the view can change it.
         task: what the tokens of a model mean that does not say so itself.
@@ -54,7 +54,7 @@ def explore(
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
     models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
     subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
-    return Explorer(view_data(subjects, None, method, problem))
+    return Explorer(subjects, view_data(subjects, None, method, problem))
 
 
 __all__ = ["Subject", "assets", "bundle", "explore", "static_view", "view_data", "write_explorer"]

@@ -143,17 +143,15 @@ class Subject:
         every = (len(found) - 1) / max(1, min(len(found), N_SNAPSHOTS) - 1)
         return [found[round(i * every)] for i in range(min(len(found), N_SNAPSHOTS))]
 
+    def row(self, text: str) -> tuple[str, dict[str, list[int]]]:
+        """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises as parse."""
+        problem = self.parse(text)
+        tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
+        return "".join(text.split()).removesuffix("="), {name: row[0].tolist() for name, row in tokens.items()}
+
     def _table(self, problems: Sequence[str]) -> dict[str, Any]:
         task = self.task
-        texts = [*problems, *_drawn(task)]
-        parsed = [self.parse(text) for text in texts]
-        rows = {
-            "".join(text.split()).removesuffix("="): {
-                "prompt": task.encode_prompt(problem)[0].tolist(),
-                "right": task.targets(problem)[0].tolist(),
-            }
-            for text, problem in zip(texts, parsed, strict=True)
-        }
+        rows = dict(self.row(text) for text in (*problems, *_drawn(task)))
         roles = [{name: getattr(role, name) for name in ("kind", "label", "column", "index")} for role in task.roles]
         vocabulary = [task.token_text([token]) for token in range(task.d_vocab)]
         return {
@@ -169,9 +167,8 @@ def task_data(task: Task) -> dict[str, Any]:
     """What ``tasks.js`` must know of a task; kind "table" is one that it cannot write by itself."""
     common = {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
     if isinstance(task, FixedWidthAddition):
-        ends = [task.plus_token, task.equals_token, task.eos_token]
-        if len(task.target_roles) == 11:  # unended
-            ends[2] = None
+        ended = task.target_roles[-1].kind == "eos"
+        ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
         return common | {"kind": "pair", "width": 10, "down": task.most_significant_first, "ends": ends}
     if isinstance(task, TwoDigitAddition):
         return common | {"kind": "pair", "width": 2, "down": True, "ends": [None] * 3}

@@ -331,8 +331,12 @@ export function layoutOf(text, task, cfg) {
   let layout;
   if (task.kind === "table") {
     const row = task.rows[clean];
-    if (!row)
-      throw new ProblemError(`This page holds only some problems of this task; \u201c${text}\u201d is none of them.`);
+    if (!row) {
+      const error = new ProblemError(
+        `This page holds only some problems of this task; \u201c${text}\u201d is none of them.`,
+      );
+      throw Object.assign(error, { unread: clean }); // the kernel may know
+    }
     layout = {
       prompt: row.prompt,
       right: row.right,

@@ -132,11 +132,18 @@ export function mount(root, start, host) {
         try {
           return frameOf(next, i);
         } catch (error) {
-          throw several ? new Error(`${entry.name}: ${error.message}`) : error;
+          if (several) error.message = `${entry.name}: ${error.message}`;
+          throw error;
         }
       });
     } catch (error) {
-      return failed(error);
+      if (!error.unread || !host.encode) return failed(error);
+      host.encode(error.unread, (reply) => {
+        if (reply.error) return failed(new Error(reply.error));
+        reply.rows.forEach((row, i) => row && (state.models[i].task.rows[row[0]] = row[1]));
+        return change(changes, settled);
+      });
+      return false;
     }
     alert.hidden = true;
     find("[data-problem]").setAttribute("aria-invalid", "false");
@@ -430,9 +437,23 @@ export function mount(root, start, host) {
 
 // ---- hosts
 
-/** In Jupyter (anywidget). */
+/** In Jupyter (anywidget): the kernel is asked for the tokens of a problem whose task the page does not know. */
 export function render({ model, el }) {
-  mount(el, model.get("start"), {});
+  const waiting = new Map(),
+    view = Math.random().toString(36).slice(2);
+  const receive = (reply) => {
+    waiting.get(reply.id)?.(reply);
+    waiting.delete(reply.id);
+  };
+  model.on("msg:custom", receive);
+  mount(el, model.get("start"), {
+    encode(problem, reply) {
+      const id = `${view}-${waiting.size}-${problem}`;
+      waiting.set(id, reply);
+      model.send({ id, problem });
+    },
+  });
+  return () => model.off("msg:custom", receive);
 }
 
 /** The part of the page's address that belongs to the view of this number: "#x0=...&x1=...". */

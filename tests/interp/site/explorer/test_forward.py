@@ -212,16 +212,16 @@ def test_an_edited_run_is_that_of_the_same_hooks_in_torch(javascript: Asked, nam
     edits = {part: {"scale": scale} for part in parts}
     data = {"pack": of.to_dict(), "problems": [problem], "drawn": drawn, "edits": edits, "method": method}
     found = javascript(body, data)
-    hooks: dict[str, list[tuple[slice, Any]]] = {}
+    hooks: dict[str, list[tuple[Any, ...]]] = {}
     for part in parts:
         hook, where = _hook(of, part)
-        hooks.setdefault(hook, []).append((where, part))
+        hooks.setdefault(hook, []).append(where)
     tokens = torch.cat([task.encode(of.parse(text)) for text in drawn])
     means = mean_activations(of.model, tokens, list(hooks))
 
     def act(value: torch.Tensor, hook: Any) -> torch.Tensor:
         out = value.clone()
-        for where, _ in hooks[hook.name]:
+        for where in hooks[hook.name]:
             base = means[hook.name].to(value.dtype)[where] if method == "mean" else torch.zeros(())
             out[(slice(None), *where)] = base + scale * (value[(slice(None), *where)] - base)
         return out

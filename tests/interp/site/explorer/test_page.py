@@ -52,7 +52,7 @@ def test_the_page_of_microadder_and_its_twin_is_small_and_holds_moments_of_its_t
 
 
 def test_a_changed_copy_of_a_zoo_model_has_no_training_and_its_own_weights():
-    model = models.load("microadder-57")
+    model: Any = models.load("microadder-57")
     whole = Subject(model).to_dict()
     model.weight_map.W_head.data.mul_(1.5)
     changed = Subject(model).to_dict()
@@ -93,7 +93,7 @@ def test_bad_views_are_refused(names, problems, method):
 
 def test_what_would_show_another_model_is_refused():
     hooked = models.load("microadder-57")
-    hooked.add_perma_hook("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)
+    hooked.add_perma_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
     with pytest.raises(UserError):
         Subject(hooked)
     with pytest.raises(UserError):
