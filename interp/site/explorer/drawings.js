@@ -191,11 +191,14 @@ const shortPart = ({ name, kind }, { cfg }) =>
 
 // ---- the digits' plane
 
+const MOST_DIGITS = 24;
+
 /** The stream after each sublayer among the digits' directions. */
 export function plane(frame, state, target) {
   const { model, entry, layout, run } = frame,
     query = layout.queries[target];
-  frame.plane ??= planeOf(model, Math.min(entry.task.base, 24));
+  if (entry.task.base > MOST_DIGITS) return null;
+  frame.plane ??= planeOf(model, entry.task.base);
   const { digits, share, project } = frame.plane,
     size = 300,
     middle = size / 2,
@@ -256,6 +259,7 @@ export function plane(frame, state, target) {
   return {
     label,
     share,
+    shaded: Boolean(wedge),
     names: all.map(([, name], i) => `${i + 1} ${name}`).join(", "),
     svg: svg(
       size,

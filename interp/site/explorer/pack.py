@@ -22,6 +22,7 @@ from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
+from models.tasks.domain import base_of
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
@@ -188,7 +189,9 @@ def task_data(task: Task) -> dict[str, Any]:
         return common | {"kind": "multiplication", "scratchpad": task.scratchpad, "maxDigits": task.max_digits}
     if isinstance(task, Parity):
         return common | {"kind": "parity", "scratchpad": task.scratchpad, "maxDigits": task.max_bits}
-    return common | {"kind": "table", "base": getattr(task, "base", 10)}
+    with suppress(UserError):  # a task that does not say
+        common["base"] = base_of(task)
+    return common | {"kind": "table"}
 
 
 def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:

@@ -15,13 +15,19 @@ function figure(kind, name, made, note = "") {
   return `<section class="cx-figure cx-${kind}"><p class="cx-what">${name} <small>${escaped(note || made.label)}</small></p><div class="cx-scroll">${made.svg}</div></section>`;
 }
 
+function planeNote({ names, share, shaded }) {
+  const percent = (100 * share).toFixed(share > 0.995 ? 1 : 0);
+  return `the stream after the final norm, ${names}, among the directions that each answer\u2019s logit grows in; the plane
+    holds ${percent}% of what tells these apart; ${shaded ? "shaded: where the chosen digit wins; " : ""}small dots: where
+    other steps end; path and directions have their own scales`;
+}
+
 /** The body of a model's panel. */
 export function panel(frame, state, target) {
   if (target < 0) return "<p>This model writes no such token.</p>";
   look(frame, state, target);
   const made = plane(frame, state, target),
-    adds = flow(frame, state, target),
-    share = (100 * made.share).toFixed(made.share > 0.995 ? 1 : 0);
+    adds = flow(frame, state, target);
   const how =
     frame.given?.kind === "direct"
       ? "an edge is what one part adds through the other, attention and norms as they are"
@@ -34,8 +40,7 @@ export function panel(frame, state, target) {
       "plane",
       "The digits\u2019 plane",
       made,
-      `the stream after the final norm, ${made.names}, among the directions that each answer\u2019s logit grows in;
-    the plane holds ${share}% of what tells these apart; shaded: where the chosen digit wins; small dots: where other steps end; path and directions have their own scales`,
+      made && planeNote(made),
     )}${stream(frame, state, target)}</div>`;
 }
 

@@ -253,17 +253,25 @@ export function streams({ n_layers: L, d_mlp: M }) {
   return found;
 }
 
+/** Tokens to draw: all of up to 24, else the likeliest and the right one, in order. */
+function candidates(p, right = -1) {
+  const all = [...p.keys()];
+  if (all.length <= 24) return all;
+  const likely = [...all].sort((a, b) => p[b] - p[a]).slice(0, 11);
+  return all.filter((token) => likely.includes(token) || token === right);
+}
+
 function wouldAnswer(entry, logits) {
   const p = softmax(logits),
     best = p.indexOf(Math.max(...p)),
-    short = entry.vocabulary.length > 24 ? 24 : p.length;
-  const cells = [...p.slice(0, short)].map(
-    (share, token) =>
-      `<i class="${token === best ? "cx-best" : ""}" style="${fill(share || 0)}" title="${escaped(
+    shown = candidates(p);
+  const cells = shown.map(
+    (token) =>
+      `<i class="${token === best ? "cx-best" : ""}" style="${fill(p[token] || 0)}" title="${escaped(
         tokenText(entry, token),
-      )}: probability ${probability(share)}">${escaped(shortToken(entry, token))}</i>`,
+      )}: probability ${probability(p[token])}">${escaped(shortToken(entry, token))}</i>`,
   );
-  return `<span class="cx-vocabulary" style="--columns:${short}" role="img" aria-label="would answer ${escaped(
+  return `<span class="cx-vocabulary" style="--columns:${shown.length}" role="img" aria-label="would answer ${escaped(
     tokenText(entry, best),
   )}, probability ${probability(p[best])}">${cells.join("")}</span>`;
 }
@@ -301,12 +309,13 @@ export function logits(frame, state, target) {
     p = softmax(values),
     token = run.answer[target],
     right = layout.right[target];
-  const bars = [...p].map(
-    (share, each) =>
+  const shown = candidates(p, right);
+  const bars = shown.map(
+    (each) =>
       `<span class="${each === token ? "cx-chosen" : ""} ${each === right ? "cx-is-right" : ""}" title="${escaped(
         tokenText(entry, each),
-      )}: logit ${number(values[each])}, probability ${probability(share)}"><i style="height:${(
-        54 * (share || 0)
+      )}: logit ${number(values[each])}, probability ${probability(p[each])}"><i style="height:${(
+        54 * (p[each] || 0)
       ).toFixed(1)}px"></i><b>${escaped(shortToken(entry, each))}</b></span>`,
   );
   const [, second] = [...values.keys()].sort((x, y) => values[y] - values[x]);
@@ -318,7 +327,7 @@ export function logits(frame, state, target) {
           tokenText(entry, second),
         )}, ${number(values[token] - values[second])} behind`;
   return `<section><p class="cx-what">Logits <small>${said}</small></p><div class="cx-logits" style="--columns:${
-    p.length
+    shown.length
   }" role="img" aria-label="${said}">${bars.join("")}</div></section>`;
 }
 

@@ -422,18 +422,16 @@ function linesOf({ roles, length }) {
   return lines;
 }
 
-/** Answer tokens as a number's text. */
+/** Answer tokens as a number's text, in decimal; "no number" where they spell none. */
 export function numberOf(layout, task, tokens) {
-  const digits = [];
-  layout.targets.forEach((role, i) => {
-    if (role.kind === "answer") digits[task.kind === "parity" ? 0 : role.column] = tokens[i];
-  });
-  if (tokens.some((token) => token < 0) || digits.some((digit) => digit >= task.base)) return "no number";
-  if (task.base > 10) return digits.reverse().join(" ");
-  return digits
-    .reverse()
-    .join("")
-    .replace(/^0+(?=.)/, "");
+  const answer = layout.targets
+    .map(({ kind, column }, i) => [kind, column, tokens[i]])
+    .filter(([kind]) => kind === "answer");
+  if (tokens.some((token) => token < 0) || answer.some(([, , token]) => token >= task.base)) return "no number";
+  if (task.kind === "parity") return String(answer[0][2]);
+  return String(
+    answer.reduce((sum, [, column, token]) => sum + BigInt(token) * BigInt(task.base) ** BigInt(column ?? 0), 0n),
+  );
 }
 
 /** Problems drawn uniformly in the shape of another, the same ones each time: for means. */

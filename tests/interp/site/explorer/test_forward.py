@@ -22,7 +22,7 @@ from models.tasks.problem_space import problem_text
 from models.tasks.sequences import SequenceTask
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
-from tests.other_tasks import ColumnAddition, exact_adder
+from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 #: Every architecture, and one problem each.
@@ -406,7 +406,7 @@ def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
     (answer, right, number), _ = javascript(
         body, {"pack": pack, "problems": ["12+30", next(iter(pack["task"]["rows"]))]}
     )
-    assert answer == right == task.targets([(12, 30)])[0].tolist() and number == "60"  # 42 in base 7
+    assert answer == right == task.targets([(12, 30)])[0].tolist() and number == "42"
 
 
 @pytest.mark.parametrize(
@@ -429,3 +429,11 @@ def test_what_the_model_cannot_read_is_a_sentence(javascript: Asked, name: str, 
       catch (error) { return [error instanceof ProblemError, error.message]; }"""
     known, said = javascript(body, {"pack": subject(name).to_dict(), "problem": problem})
     assert known and said.endswith(".") and len(said) > 20
+
+
+def test_residues_are_read_in_their_base(javascript: Asked):
+    of = Subject(exact_adder(modular_addition(113)))
+    pack = of.to_dict(["57+66"])
+    body = RUN + "return layouts.map((each) => numberOf(each, task, run(model, each).answer));"
+    assert pack["task"]["base"] == 113
+    assert javascript(body, {"pack": pack, "problems": ["57+66"]}) == ["10"]
