@@ -316,7 +316,7 @@ def test_what_parts_write_adds_up_to_the_contrast_and_edges_into_a_part_to_what_
     problem = CASES[name]
     found = javascript(body, {"pack": of.to_dict(), "problems": [problem], "against": against})
     weights = of.model.all_weights()
-    biases = any(float(weights[key].abs().max()) for key in weights if ".b_" in key or key.endswith(".b"))
+    biases = any(float(weights[key].detach().abs().max()) for key in weights if ".b_" in key or key.endswith(".b"))
     for each in found:
         rest = np.delete(each["logits"], each["token"])
         lead = each["logits"][each["token"]] - (np.mean(each["logits"]) if against == "mean" else rest.max())
