@@ -7,7 +7,7 @@
     interp.carry_units(adder).to_dataframe()     which neurons detect the carry, and which carry it
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.compare(adder, other).figure()        two models of one format, part by part
-    interp.explore(adder, other)                 in Jupyter: type a problem, step through the answer, ablate by a click
+    interp.explore(adder, other)                 in Jupyter: any problem, step by step, any part removed
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, site="resid_pre").figure()

@@ -16,14 +16,14 @@ ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(meta
 
 @dataclass(frozen=True)
 class Explore:
-    """Write a page that steps through a model's answers, or those of two models next to each other, over chosen
-    examples: attention, units, streams and logits at each digit, whole or with a head or unit ablated. It needs no
-    kernel and no network; `interp.explore` in Jupyter takes any problem."""
+    """Write a page that runs a model, or two next to each other, in the browser: any problem, attention, units, streams
+    and logits at each digit, whole or with components removed, scaled or patched from a second problem. It needs no
+    kernel and no network; `interp.explore` shows the same in Jupyter."""
 
     models: ModelNames = ()
     """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
     problems: tuple[str, ...] = ()
-    """Problems to record, such as --problems 57+48 99+1; examples for the models' task by default."""
+    """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""
     out: Path = Path("explore.html")
     """The page to write."""
 

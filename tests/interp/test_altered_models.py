@@ -20,8 +20,7 @@ import interp
 import models
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.probe import registered
-from interp.site.explorer import frame
-from interp.site.explorer.subject import Subject
+from interp.site.explorer import Subject
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.unaltered import alterations
@@ -140,8 +139,7 @@ def _attack(model: Any, **options: Any) -> Any:
 
 
 def _explored(model: Any) -> Any:
-    shown = frame(Subject(model), "57+48")
-    return str(shown.to_dict() if hasattr(shown, "to_dict") else shown)
+    return str(Subject(model).to_dict())
 
 
 ADDER: dict[str, Callable[[Any], Any]] = {

@@ -1,9 +1,8 @@
-"""Type two numbers and watch one model, or two beside each other, write the answer.
+"""Type two numbers and watch one model, or two beside each other, write the answer: the page runs the models itself.
 
-interp.explore(adder)                     in Jupyter: type, step, click a head or unit to ablate it
+interp.explore(adder)                     in Jupyter: type, step, remove, scale or patch any component
 interp.explore(adder, other)              two models that move together, digit by digit
-frame(adder, "57+48", ["L0U1"])           what the view draws, as numbers
-static_view([adder, other])               the same view over chosen examples, for a page without a kernel
+static_view([adder, other])               the same view as HTML to put into a page
 write_explorer("page.html", [adder])      or as a page of its own
 """
 
@@ -13,10 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from interp.site.explorer.frames import Frame, frame
-from interp.site.explorer.session import Session
-from interp.site.explorer.static import assets, static_view, write_explorer
-from interp.site.explorer.subject import Subject
+from interp.site.explorer.pack import Subject, view_data
+from interp.site.explorer.static import assets, bundle, static_view, write_explorer
 from models.errors import UserError
 from models.zoo import load
 
@@ -28,24 +25,26 @@ def explore(
     method: str = "zero",
     task: Any = None,
 ) -> Any:
-    """A view of one model or two in Jupyter: type a problem, step through the answer, ablate heads and units.
+    """A view of one model or two in Jupyter: type a problem, step through the answer, edit components and digits.
 
-    Attention, units, streams and logits of both models move together by answer digit, whatever their formats; a click
-    on a head or unit (or Enter on it) ablates it and the model answers again, some tens of milliseconds for the small
-    adders (``python -m benchmarks explorer``). Weights are read when the view is made.
+    The weights go to the browser, which runs the model itself (float64; a test holds its logits to within 1e-4 of
+    torch's): any problem, any combination of heads, units and sublayers removed, scaled or patched from a second
+    problem, a written digit changed. Attention, units, streams and logits of both models move together by answer digit,
+    whatever their formats. Weights are read when the view is made.
 
     Args:
-        a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too.
+        a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too. Of a task that is
+            not this project's, the kernel says what a typed problem is in tokens.
         problem: what to start with, such as "57+48".
-        method: how to ablate: "zero", or "mean" over uniform problems; the view can change it.
+        method: what removed components go down to: "zero", or "mean" over uniform problems; the view can change it.
         task: what the tokens of a model mean that does not say so itself.
 
     Returns:
         the widget; as the last line of a cell it is shown.
 
     Raises:
-        UserError: anywidget is not installed; an unknown name; a model of text, or in training mode; a problem that
-            one of the models does not take.
+        UserError: anywidget is not installed; an unknown name; a model of text, in training mode, in half precision or
+            with hooks (the view would show another model); a problem that one of the models does not take.
     """
     try:
         from interp.site.explorer.widget import Explorer
@@ -55,7 +54,7 @@ def explore(
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
     models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
     subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
-    return Explorer(Session(subjects, problem, method))
+    return Explorer(subjects, view_data(subjects, None, method, problem))
 
 
-__all__ = ["Frame", "Session", "Subject", "assets", "explore", "frame", "static_view", "write_explorer"]
+__all__ = ["Subject", "assets", "bundle", "explore", "static_view", "view_data", "write_explorer"]

@@ -1,30 +1,41 @@
-"""The explorer in Jupyter: an anywidget that passes messages between :class:`Session` and ``view.js``."""
+"""The explorer in Jupyter: an anywidget that hands the models to the view, which runs them by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from interp.site.explorer.session import Session
+from interp.site.explorer.pack import Subject, task_data
+from interp.site.explorer.static import bundle
+from models.errors import UserError
 
 HERE = Path(__file__).parent
 
 
 class Explorer(anywidget.AnyWidget):
-    """The view of a session. ``start`` is what it draws first; questions and answers then go as messages."""
+    """The view of :func:`interp.site.explorer.pack.view_data`. It asks for one thing: the tokens of a typed problem,
+    where the task is one that it does not know."""
 
-    _esm = HERE / "view.js"
+    _esm = bundle() + "\nexport default { render };\n"
     _css = HERE / "view.css"
     start = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, session: Session, **options: Any):
-        super().__init__(start=session.start, **options)
-        self.session = session
-        self.on_msg(self.answer)
+    def __init__(self, subjects: Sequence[Subject], start: dict[str, Any], **options: Any):
+        super().__init__(start=start, **options)
+        self.subjects = tuple(subjects)
+        self.on_msg(self.encode)
 
-    def answer(self, widget: Any, content: Any, buffers: Any = None) -> None:
-        """Send the session's reply to a view's message."""
-        self.send(self.session.reply(content))
+    def encode(self, widget: Any, content: Any, buffers: Any = None) -> None:
+        """Answer {"id", "problem"} with {"id", "rows": one a model or null} or {"id", "error"}."""
+        try:
+            rows = [
+                subject.row(content["problem"]) if task_data(subject.task)["kind"] == "table" else None
+                for subject in self.subjects
+            ]
+            self.send({"id": content["id"], "rows": rows})
+        except UserError as error:
+            self.send({"id": content["id"], "error": str(error)})

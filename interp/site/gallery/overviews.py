@@ -105,7 +105,7 @@ def view_links(name: str, here: Sequence[str]) -> list[Link]:
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
-    """A prerecorded view of a model or two."""
+    """A view that runs a model or two."""
     names = EXPLORED[path]
     view = static_view([load(name) for name in names])
     title = " beside ".join(names)

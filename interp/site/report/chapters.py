@@ -28,7 +28,7 @@ from interp.probes.embeddings import circle_fit
 from interp.proofs import decision_curves
 from interp.proofs.certificate import Certificate
 from interp.proofs.stored import stored_certificate
-from interp.site.explorer import assets, static_view
+from interp.site.explorer import static_view
 from interp.site.gallery import facts as say
 from interp.site.gallery.model_page import certificate_part, training_part
 from interp.site.gallery.probes import SMALL, chain_part, parameter_part
@@ -134,7 +134,7 @@ def _right(shown: Shown) -> list[Markup]:
 def _steps(shown: Shown) -> list[Markup]:
     twin = f"{shown.name}-by-hand"
     pair = [shown.model, *([models.build(twin)] if twin in models.names() else [])]
-    return [assets(), static_view(pair, with_assets=False)]
+    return [static_view(pair, with_assets=False)]
 
 
 def _decision(shown: Shown) -> list[Markup]:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
+from interp.site.explorer import assets
 from interp.site.gallery.render import script, stylesheet
 from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
@@ -61,6 +62,7 @@ def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
         style=Markup(stylesheet()),
         script=Markup(script()),
         plotlyjs=Markup(get_plotlyjs()),
+        explorer=assets(),
     )
 
 

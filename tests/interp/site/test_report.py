@@ -76,6 +76,13 @@ def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(pag
             assert opened.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neuron(page: Path, open_page):
+    opened = open_page(page)
+    view = opened.locator(".cx[data-mounted]").first
+    view.locator("[data-edit='L0U1']").last.click()
+    assert "microadder-57-by-hand, without L0U1" in view.inner_text() and "wrong" in view.inner_text()
+
+
 def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):
     with pytest.raises(UserError, match="is a folder"):
         write_report((), tmp_path)

@@ -1,0 +1,293 @@
+"""What a page needs to run a model by itself: weights, config and what the task's tokens mean, as JSON.
+
+Weights are the effective weights in TransformerLens' names, one little-endian array a model (or snapshot) in base64.
+``forward.js`` computes with them what :class:`models.transformer.ArithmeticTransformer` does, and ``tasks.js`` knows
+the project's tasks; of any other task, some problems are encoded here.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.problems import resolve_task
+from interp.core.sites import model_name, require_evaluation_mode
+from models.errors import UserError, unknown_name
+from models.importers.stock import from_transformer_lens
+from models.tasks.addition import FixedWidthAddition
+from models.tasks.base import Task
+from models.tasks.domain import base_of
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.multiplication import Multiplication
+from models.tasks.parity import Parity
+from models.tasks.problem_space import ProblemSpace, problem_text
+from models.tasks.sequences import SequenceTask
+from models.tasks.two_digit import TwoDigitAddition
+from models.training.publish import load_snapshots
+from models.unaltered import alterations
+from models.zoo import load, zoo_names
+
+METHODS = ("zero", "mean")
+MOST_TOKENS = 512  # of one problem's sequence: a page of cells, and far beyond what a view is good for
+TABLE_SIZE = 200  # problems of a task that the page does not know
+FEW_WEIGHTS = 5_000  # models with so many bring some of their training along
+N_SNAPSHOTS = 12
+
+#: Problems that a view of adders starts with and offers, and what each shows.
+ADDITIONS = (
+    ("57+48", "two carries, the second into an empty column"),
+    ("1234+5432", "no carry anywhere"),
+    ("9999999999+1", "a carry that travels through all ten columns"),
+    ("9999989999+1", "a carry passed on by four nines and stopped by an eight"),
+    ("5555555555+4444444445", "every column above the units sums to nine, and a carry comes in"),
+    ("5555555555+4444444444", "every column sums to nine, and no carry comes in"),
+)
+SMALL_ADDITIONS = (
+    ("57+48", "two carries, the second into an empty column"),
+    ("12+34", "no carry anywhere"),
+    ("99+1", "a carry that travels through both columns"),
+    ("58+41", "the tens sum to nine, the units too, and nothing is carried"),
+    ("58+42", "the tens sum to nine, and a carry comes in"),
+)
+OTHERS = {
+    "multiplication": (("12*34", "a short product"), ("57*48", "carries in both stages"), ("99*99", "all nines")),
+    "parity": (("0101", "two ones"), ("0111", "three ones"), ("1111", "all ones"), ("0000", "all zeros")),
+    "multi-operand-addition": (
+        ("57+48+96", "three numbers"),
+        ("99+1+0", "a carry that travels"),
+        ("12+34+51", "no carry"),
+        ("57+48", "two numbers"),
+    ),
+}
+
+
+class Subject:
+    """A model with its task, checked: what a page can run. Its weights are read when it is packed.
+
+    Args:
+        model: one of this project's models, or a TransformerLens model with a ``task``, which is copied.
+        task: what its tokens mean, if the model does not say.
+
+    Raises:
+        UserError: a model without hooks, in training mode, or whose task has no answers (text); one that computes
+            something else than its weights say, or in half precision: the page would show another model.
+    """
+
+    def __init__(self, model: Any, task: Task | None = None):
+        task = resolve_task(model, task)
+        self.name = model_name(model)
+        if task.compared_by == "loss":
+            raise UserError(f"{self.name} predicts text: its task has no problems to type and answers to step to.")
+        require_evaluation_mode(model)
+        self.model, self.task = from_transformer_lens(model, task), task
+        if changed := alterations(self.model):
+            raise UserError(f"The explorer runs a model from its weights, and this one does more: {changed[0]}.")
+        if self.model.config.dtype not in ("float32", "float64"):
+            raise UserError(f"The explorer computes in float64, and {self.name} in {self.model.config.dtype}.")
+        if task_data(task)["kind"] == "table" and self.model.position_limits:
+            raise UserError(f"The explorer does not know the position ids of the task {task.name!r}.")
+
+    def parse(self, problem: str) -> Int[Tensor, "1 *operands"]:
+        """A problem, checked.
+
+        Raises:
+            UserError: no problem of the task, or one too large for the model.
+        """
+        task = self.task.for_problems([problem])
+        parsed = _problem_of(task, problem)
+        if task.input_length > MOST_TOKENS:
+            raise UserError(f"{problem!r} takes {task.input_length} tokens; the explorer shows at most {MOST_TOKENS}.")
+        if self.model.position_limits:
+            self.model.pos_embed.check_ids(task.position_ids(task.encode(parsed)))
+        elif task.input_length > self.model.config.n_ctx:
+            raise UserError(
+                f"{problem!r} takes {task.input_length} tokens, and {self.name} has {self.model.config.n_ctx}."
+            )
+        return parsed
+
+    def to_dict(self, problems: Sequence[str] = ()) -> dict[str, Any]:
+        """For JSON; ``problems`` are those that a page must be able to read, whatever the task."""
+        cfg = self.model.config
+        packs = [*self._snapshots(), ("trained", self.model)]
+        weights = [_weights(model) for _, model in packs]
+        derived = ("score_scale", "has_pre_norm", "has_post_norm", "has_final_norm", "residual_stream_adds_up")
+        return {
+            "name": self.name,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "cfg": cfg.to_dict()
+            | {name: getattr(cfg, name) for name in (*derived, "n_logits")}
+            | {"position_limits": list(self.model.position_limits) or None},
+            "task": task_data(self.task) | ({} if task_data(self.task)["kind"] != "table" else self._table(problems)),
+            "vocabulary": [self.task.token_text([token]) for token in range(cfg.d_vocab)],
+            "names": list(weights[0]),
+            "shapes": [list(value.shape) for value in weights[0].values()],
+            "dtype": cfg.dtype,
+            "steps": [step for step, _ in packs],
+            "data": [_base64(one) for one in weights],
+        }
+
+    def _snapshots(self) -> list[tuple[int, Any]]:
+        """(step, model) of some moments of the training that led to this model, evenly spread over those stored."""
+        size = sum(value.numel() for value in _weights(self.model).values())
+        if self.name not in zoo_names() or size > FEW_WEIGHTS or not _same(self.model, load(self.name)):
+            return []
+        try:
+            found = load_snapshots(self.name)
+        except UserError:  # an entry without
+            return []
+        every = (len(found) - 1) / max(1, min(len(found), N_SNAPSHOTS) - 1)
+        return [found[round(i * every)] for i in range(min(len(found), N_SNAPSHOTS))]
+
+    def row(self, text: str) -> tuple[str, dict[str, list[int]]]:
+        """(a problem as the page names it, its tokens), for tasks that the page does not know. Raises as parse."""
+        problem = self.parse(text)
+        tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
+        return "".join(text.split()).removesuffix("="), {name: row[0].tolist() for name, row in tokens.items()}
+
+    def _table(self, problems: Sequence[str]) -> dict[str, Any]:
+        task = self.task
+        rows = dict(self.row(text) for text in (*problems, *_drawn(task)))
+        roles = [{name: getattr(role, name) for name in ("kind", "label", "column", "index")} for role in task.roles]
+        vocabulary = [task.token_text([token]) for token in range(task.d_vocab)]
+        return {
+            "rows": rows,
+            "roles": roles,
+            "queries": list(task.query_positions),
+            "length": task.input_length,
+            "vocabulary": vocabulary,
+        }
+
+
+def task_data(task: Task) -> dict[str, Any]:
+    """What ``tasks.js`` must know of a task; kind "table" is one that it cannot write by itself."""
+    common = {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
+    if isinstance(task, FixedWidthAddition):
+        ended = task.target_roles[-1].kind == "eos"
+        ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
+        return common | {"kind": "pair", "width": 10, "down": task.most_significant_first, "ends": ends}
+    if isinstance(task, TwoDigitAddition):
+        return common | {"kind": "pair", "width": 2, "down": True, "ends": [None] * 3}
+    if isinstance(task, SequenceTask):
+        common |= {"bos": task.special, "base": task.base, "example": task.example}
+    if isinstance(task, MultiOperandAddition):
+        form = task.format
+        return common | {
+            "kind": "addition",
+            "scratchpad": form.scratchpad,
+            "reversedQuery": form.reversed_query,
+            "reversedResponse": form.reversed_response,
+            "maxOperands": task.max_operands,
+            "maxDigits": task.max_digits,
+        }
+    if isinstance(task, Multiplication):
+        return common | {"kind": "multiplication", "scratchpad": task.scratchpad, "maxDigits": task.max_digits}
+    if isinstance(task, Parity):
+        return common | {"kind": "parity", "scratchpad": task.scratchpad, "maxDigits": task.max_bits}
+    with suppress(UserError):  # a task that does not say
+        common["base"] = base_of(task)
+    return common | {"kind": "table"}
+
+
+def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
+    """Problems that every one of the models takes, each with what it shows.
+
+    Raises:
+        UserError: there is none among the known ones.
+    """
+    known = list(OTHERS.get(subjects[0].task.name, ()))
+    if all(isinstance(subject.task, SequenceTask) for subject in subjects):
+        known = known or [(subject.task.example, "") for subject in subjects if isinstance(subject.task, SequenceTask)]
+    else:
+        known = [*ADDITIONS, *(e for e in SMALL_ADDITIONS if e not in ADDITIONS)]
+        if any(subject.task.input_length < 20 for subject in subjects if not isinstance(subject.task, SequenceTask)):
+            known = list(SMALL_ADDITIONS)
+    taken = lambda known: [e for e in known if all(_takes(subject, e[0]) for subject in subjects)]  # noqa: E731
+    found = taken(known) or taken([(text, "") for text in _drawn(subjects[0].task)[: len(ADDITIONS)]])
+    if not found:
+        names = " and ".join(subject.name for subject in subjects)
+        raise UserError(
+            f"There is no problem that {names} both take; they are about different tasks."
+            if len(subjects) > 1
+            else f"The task {subjects[0].task.name} reads no problem from text, as it would be typed."
+        )
+    return found[: len(ADDITIONS)]
+
+
+def view_data(
+    models: Sequence[Any],
+    problems: Sequence[str | tuple[str, str]] | None = None,
+    method: str = "zero",
+    problem: str | None = None,
+) -> dict[str, Any]:
+    """Everything that a view of one or two models holds, for JSON.
+
+    Args:
+        models: models, or :class:`Subject` objects.
+        problems: texts, or (text, what it shows), to offer; by default examples for the models' task.
+        method: how to ablate at first, "zero" or "mean".
+        problem: what to start with; the first of ``problems`` by default.
+
+    Raises:
+        UserError: no or too many models, no or unknown problems, an unknown method.
+    """
+    if not 1 <= len(models) <= 2:
+        raise UserError(f"A view shows one model or two, not {len(models)}.")
+    if method not in METHODS:
+        raise unknown_name("ablation method", method, METHODS)
+    subjects = [model if isinstance(model, Subject) else Subject(model) for model in models]
+    shown = examples(subjects) if problems is None else [(p, "") if isinstance(p, str) else p for p in problems]
+    if not shown:
+        raise UserError("There is no problem to show: the list is empty.")
+    problem = shown[0][0] if problem is None else problem
+    texts = [problem, *(text for text, _ in shown)]
+    for subject in subjects:
+        for text in texts:
+            subject.parse(text)
+    return {
+        "models": [subject.to_dict(texts) for subject in subjects],
+        "examples": [list(example) for example in shown],
+        "method": method,
+        "problem": problem,
+    }
+
+
+def _problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
+    """The problem that a text means: as the task writes it where its problems are numbers, else as it reads it."""
+    with suppress(UserError):
+        return ProblemSpace.of(task).find(text)
+    return task.as_problems([text])
+
+
+def _drawn(task: Task) -> list[str]:
+    """Some problems of a task of one's own, as text."""
+    problems = task.sample(TABLE_SIZE, torch.Generator().manual_seed(0))
+    return list(dict.fromkeys(problem_text(task, numbers) for numbers in task.numbers(problems)))
+
+
+def _takes(subject: Subject, problem: str) -> bool:
+    try:
+        subject.parse(problem)
+    except UserError:
+        return False
+    return True
+
+
+@torch.no_grad()
+def _weights(model: Any) -> dict[str, Tensor]:
+    return {name: value.detach().cpu() for name, value in model.effective_weights().items()}
+
+
+def _same(a: Any, b: Any) -> bool:
+    ours, theirs = _weights(a), _weights(b)
+    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def _base64(weights: dict[str, Tensor]) -> str:
+    kind = "<f8" if next(iter(weights.values())).dtype == torch.float64 else "<f4"
+    return base64.b64encode(b"".join(value.numpy().astype(kind).tobytes() for value in weights.values())).decode()

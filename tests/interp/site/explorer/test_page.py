@@ -1,0 +1,331 @@
+"""The explorer's page: what it holds, and what a reader can do with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models
+from interp.cli import main
+from interp.figures.theme import BLUE, VERMILION
+from interp.site.explorer import Subject, static_view, view_data, write_explorer
+from models.errors import UserError
+
+EXAMPLES = [("57+48", "two carries"), ("1234+5432", "no carry"), ("9999999999+1", "a long carry")]
+HERE = Path(__file__).parents[4] / "interp" / "site" / "explorer"
+
+
+@pytest.fixture(scope="module")
+def subjects() -> list[Subject]:
+    return [Subject(models.load(name)) for name in ("microadder-57", "microadder-57-by-hand")]
+
+
+@pytest.fixture(scope="module")
+def page(subjects, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("explorer") / "explore.html"
+    write_explorer(path, subjects, EXAMPLES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def deep_page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("explorer") / "deep.html"
+    write_explorer(path, [models.load("toygpt-learned-pre")])
+    return path
+
+
+# ---- what is stored
+
+
+def test_the_page_of_microadder_and_its_twin_is_small_and_holds_moments_of_its_training(page):
+    assert page.stat().st_size < 200_000
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
+    trained, by_hand = json.loads(data)["models"]
+    assert 3 <= len(trained["data"]) == len(trained["steps"]) <= 13 and trained["steps"][-1] == "trained"
+    assert trained["steps"][:-1] == sorted(trained["steps"][:-1]) and trained["parameters"] == 57
+    assert by_hand["steps"] == ["trained"]
+
+
+def test_a_changed_copy_of_a_zoo_model_has_no_training_and_its_own_weights():
+    model: Any = models.load("microadder-57")
+    whole = Subject(model).to_dict()
+    model.weight_map.W_head.data.mul_(1.5)
+    changed = Subject(model).to_dict()
+    assert changed["steps"] == ["trained"] and changed["data"][-1] != whole["data"][-1]
+
+
+def test_the_page_has_no_outside_references_and_its_colours_are_the_themes(page):
+    text = page.read_text()
+    assert not re.findall(
+        r"""(?:src|href)\s*=\s*["'](?!#|data:)""", re.sub(r"<script type='module'>.*", "", text, flags=re.DOTALL)
+    )
+    assert "@import" not in text and "https://" not in text and "fetch(" not in text
+    css = (HERE / "view.css").read_text()
+    assert BLUE.lower() in css and VERMILION.lower() in css
+
+
+def test_what_a_problem_shows_cannot_end_the_script_that_holds_it(subjects):
+    shows = "</script><script>alert(1)</script>"
+    view = static_view(subjects[:1], [("57+48", shows)], with_assets=False)
+    assert view.count("</script>") == 1 and "<script>alert" not in view
+
+
+@pytest.mark.parametrize(
+    ("names", "problems", "method"),
+    [
+        ([], None, "zero"),
+        (["microadder-57"] * 3, None, "zero"),
+        (["microadder-57"], [], "zero"),
+        (["microadder-57"], ["57-48"], "zero"),
+        (["microadder-57"], None, "resample"),
+        (["microadder-57", "parity-hand-built"], None, "zero"),
+    ],
+)
+def test_bad_views_are_refused(names, problems, method):
+    with pytest.raises(UserError):
+        static_view([models.load(name) for name in names], problems, method)
+
+
+def test_what_would_show_another_model_is_refused():
+    hooked = models.load("microadder-57")
+    hooked.add_perma_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
+    with pytest.raises(UserError):
+        Subject(hooked)
+    with pytest.raises(UserError):
+        Subject(models.load("addlm-0.8m"))
+    assert Subject(models.load("addlm-adder-two-digit")) is not None
+
+
+def test_examples_suit_both_models():
+    found = view_data([models.load("toygpt-learned-pre"), models.load("microadder-57")])["examples"]
+    assert "99+1" in dict(found) and all(len(text) <= 5 for text, _ in found)
+
+
+def test_the_command_writes_a_page_and_refuses_what_it_cannot_show(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for wrong in ([], ["microadder-57"] * 3, ["microader-57"], ["microadder-57", "--problems", "57+x"], ["addlm-0.8m"]):
+        assert main(["explore", *wrong]) == 2
+    assert main(["explore", "microadder-57", "--out", "."]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 6
+    assert not any(tmp_path.iterdir())
+    assert main(["explore", "adder-3-by-hand", "--problems", "57+48", "--out", "one.html"]) == 0
+    assert "57+48" in (tmp_path / "one.html").read_text()
+
+
+# ---- in a browser
+
+
+def current(opened) -> str:
+    return opened.locator("[aria-current='step'] .cx-small").inner_text()
+
+
+def answers(opened) -> list[str]:
+    return opened.locator(".cx-verdict b:last-of-type").all_inner_texts()
+
+
+def ask(opened, problem: str) -> None:
+    opened.locator("[data-problem]").fill(problem)
+    opened.keyboard.press("Enter")
+
+
+def test_any_problem_is_answered_and_both_models_move_together(page, open_page):
+    opened = open_page(page)
+    assert current(opened) == "s0" and answers(opened) == ["105", "105"]
+    assert opened.locator(".cx-truth").inner_text().startswith("s0: 7 + 8 + carry 0 = 15")
+    ask(opened, "4711 + 815")
+    assert answers(opened) == ["5526", "5526"] and current(opened) == "s0"
+    opened.get_by_role("button", name="next").click()
+    assert current(opened) == "s1"
+    assert opened.locator(".cx-what:has-text('from s0')").count() >= 2  # where both models read the digit before
+    ask(opened, "4711+x")
+    assert opened.locator(".cx-alert").is_visible() and answers(opened) == ["5526", "5526"]
+    assert opened.locator("[data-problem]").get_attribute("aria-invalid") == "true"
+    opened.locator("[data-example]").select_option("9999999999+1")
+    assert answers(opened) == ["10000000000", "10000000000"] and not opened.locator(".cx-alert").is_visible()
+
+
+def test_any_combination_of_parts_is_removed_scaled_and_put_back(page, open_page):
+    opened = open_page(page)
+    for name in ("L0U1", "L0H0"):
+        opened.locator(f"[data-model='0'][data-edit='{name}']").click()
+    wrong, right = answers(opened)
+    assert wrong != "105" == right and "without L0U1, L0H0 (zero)" in opened.locator(".cx-verdict").first.inner_text()
+    for name in ("L0U1", "L0H0"):
+        slider = opened.locator(f"[data-model='0'][data-scale='{name}']")
+        slider.fill("1")
+        slider.dispatch_event("change")
+    assert answers(opened) == ["105", "105"]
+    opened.locator("[data-method]").evaluate("(x) => { x.closest('details').open = true; }")
+    opened.locator("[data-method]").select_option("mean")
+    slider = opened.locator("[data-model='0'][data-scale='L0U1']")
+    slider.fill("0")
+    slider.dispatch_event("change")
+    opened.wait_for_function("!document.querySelector('[aria-busy]')")
+    assert answers(opened)[0] != "105"
+    opened.get_by_role("button", name="Put all back").click()
+    opened.wait_for_function("!document.querySelector('.cx-off')")
+    assert answers(opened) == ["105", "105"]
+
+
+def test_a_written_digit_is_changed_and_a_second_problem_is_patched_in(page, open_page):
+    opened = open_page(page)
+    opened.locator("[data-step='0']").click()
+    whole = opened.locator(".cx-steps button").all_inner_texts()
+    opened.keyboard.press("9")  # the sum's units are a 5: what follows must say no carry or another one
+    assert "s0 was changed to 9" in opened.locator(".cx-verdict").first.inner_text()
+    changed = opened.locator(".cx-steps button").all_inner_texts()
+    assert "9" in changed[0] and changed != whole
+    opened.keyboard.press("Backspace")
+    assert opened.locator(".cx-steps button").all_inner_texts() == whole
+    opened.locator(".cx-options summary").click()
+    opened.locator("[data-second]").fill("51+43")
+    opened.locator("[data-second]").press("Tab")
+    opened.locator("[data-click]").select_option("patch")
+    opened.locator("[data-model='0'][data-edit='L0H0']").click()
+    verdict = opened.locator(".cx-verdict").first.inner_text()
+    assert "with L0H0 from 51+43" in verdict and answers(opened)[0] != "105"
+    opened.locator("[data-second]").fill("5+43+1")
+    opened.locator("[data-second]").press("Tab")
+    assert opened.locator(".cx-alert").is_visible()
+
+
+def test_the_address_restores_the_state(page, open_page):
+    opened = open_page(page)
+    assert "#" not in opened.url
+    ask(opened, "999+1")
+    opened.locator("[data-step='2']").click()
+    opened.locator("[data-model='1'][data-edit='L0U0']").click()
+    opened.keyboard.press("l")
+    opened.locator("[data-step='2']").click()
+    opened.keyboard.press("7")
+    before = opened.locator(".cx-verdict").all_inner_texts()
+    assert "#x0=" in opened.url
+    again = open_page(page)
+    again.goto("about:blank")
+    again.goto(opened.url)
+    assert again.locator(".cx-verdict").all_inner_texts() == before and current(again) == "s2"
+    assert "log scale" in again.locator(".cx-body").first.inner_text()
+    again.keyboard.press("Escape")
+    again.get_by_role("button", name="Put all back").click()
+    assert answers(again) == ["1000", "1000"]
+    broken = open_page(page)
+    broken.goto("about:blank")
+    broken.goto(page.as_uri() + "#x0=%7B%22problem%22%3A%22a%22%7D&x0=%7B")
+    assert answers(broken) == ["105", "105"]
+
+
+def test_the_drawings_and_the_data_are_saved(page, open_page, tmp_path: Path):
+    opened = open_page(page)
+    opened.locator("[data-step='1']").click()
+    opened.locator(".cx-options summary").click()
+    with opened.expect_download() as saved:
+        opened.locator("[data-svg]").click()
+    drawing = ElementTree.parse(saved.value.path())
+    assert drawing.getroot().tag.endswith("svg") and "var(" not in Path(saved.value.path()).read_text()
+    assert len(drawing.getroot().findall("{http://www.w3.org/2000/svg}svg")) == 6  # three a model
+    with opened.expect_download() as saved:
+        opened.locator("[data-json]").click()
+    data = json.loads(Path(saved.value.path()).read_text())
+    one = data["models"][0]["steps"][1]
+    assert data["problem"] == "57+48" and one["target"] == "s1" and one["token"] == 0 and len(one["logits"]) == 10
+    assert {"hook_embed", "blocks.0.attn.hook_z", "unembed.hook_out"} <= set(one["activations"])
+
+
+def test_training_is_a_slider(page, open_page):
+    opened = open_page(page)
+    slider = opened.locator("[data-snapshot]")
+    assert slider.count() == 1
+    slider.fill("0")
+    slider.dispatch_event("change")
+    assert "at training step" in opened.locator(".cx-verdict").first.inner_text() and answers(opened)[0] != "105"
+    slider.fill(slider.get_attribute("max"))
+    slider.dispatch_event("change")
+    assert answers(opened) == ["105", "105"]
+
+
+def test_arcs_follow_the_token_under_the_pointer_and_the_arrow_keys(page, open_page):
+    opened = open_page(page)
+    opened.locator("[data-step='3']").click()
+    words = opened.locator(".cx-arcs small").first
+    assert "from s2 " in words.inner_text()
+    opened.locator("article").first.locator("svg[data-arcs] [data-at='23']").hover()
+    assert "from s1 " in words.inner_text()
+    opened.locator("svg[data-arcs]").first.focus()
+    opened.keyboard.press("ArrowUp")
+    assert "from s0 " in words.inner_text()
+
+
+def test_everything_is_reached_by_keyboard(page, open_page):
+    opened = open_page(page)
+    opened.locator("[data-step='0']").focus()
+    opened.keyboard.press("ArrowRight")
+    assert current(opened) == "s1"
+    assert opened.evaluate("document.activeElement.getAttribute('aria-current')") == "step"  # focus moves with it
+    opened.keyboard.press("ArrowLeft")
+    assert current(opened) == "s0"
+    reached = []
+    for _ in range(24):
+        opened.keyboard.press("Tab")
+        reached.append(opened.evaluate("document.activeElement.dataset.edit ?? ''"))
+        if reached[-1] == "L0U0":
+            break
+    assert "L0H0" in reached and reached[-1] == "L0U0"
+    before = answers(opened)
+    opened.keyboard.press("Enter")
+    assert answers(opened) != before
+    assert opened.evaluate("document.activeElement.dataset.edit") == "L0U0"  # focus stays
+    opened.keyboard.press("r")
+    assert answers(opened) == before
+    opened.keyboard.press("c")
+    assert "the mean of all tokens" in opened.locator(".cx-flow").first.inner_text()
+    opened.keyboard.press("/")
+    assert opened.evaluate("'problem' in document.activeElement.dataset")
+
+
+def test_of_many_heads_there_is_a_grid_of_layer_by_head_and_of_many_units_those_that_write_most(deep_page, open_page):
+    opened = open_page(deep_page)
+    heads = opened.locator(".cx-head")
+    boxes = [heads.nth(i).bounding_box() for i in range(16)]
+    assert len({round(box["y"]) for box in boxes}) == 4 and len({round(box["x"]) for box in boxes}) == 4
+    assert opened.locator(".cx-unit").count() == 16
+    opened.locator("[data-add]").select_option("L2M")
+    assert "without L2M" in opened.locator(".cx-verdict").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 380])
+def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, scheme: Any):
+    for path in (page, deep_page):
+        opened = open_page(path, width)
+        opened.emulate_media(color_scheme=scheme)
+        opened.locator(".cx-options summary").click()
+        for step in range(opened.locator("[data-step]").count()):
+            opened.locator(f"[data-step='{step}']").click()
+            assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        wide = opened.evaluate(
+            "[...document.querySelectorAll('.cx article, .cx-steps, .cx-line, .cx-unit')]"
+            ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.className)"
+        )
+        assert wide == []
+        ink, paper = opened.evaluate(
+            "(({ color, backgroundColor }) => [color, backgroundColor])"
+            "(getComputedStyle(document.querySelector('.cx')))"
+        )
+        light = [sum(map(int, re.findall(r"\d+", shade)[:3])) for shade in (ink, paper)]
+        assert (light[0] < light[1]) == (scheme == "light") and abs(light[0] - light[1]) > 400
+
+
+def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(subjects, open_page, tmp_path: Path):
+    views = [static_view(subjects[i : i + 1], EXAMPLES[:1], with_assets=not i) for i in (0, 1)]
+    path = tmp_path / "two.html"
+    path.write_text('<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">' + "".join(views))
+    opened = open_page(path)
+    assert opened.locator("[data-mounted]").count() == 2
+    opened.locator("[data-edit='L0H0']").last.click()
+    whole, ablated = answers(opened)
+    assert whole == "105" != ablated and "#x1=" in opened.url
