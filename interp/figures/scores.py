@@ -77,10 +77,16 @@ def _errors(rows: Any, stratum: str, name: str, colour: str) -> list[go.Scatter]
     bounds = [error_bound(int(n)) for n in none.n]
     said = hover(f"{name}, {{x}}: {{wrong:,}} of {{n:,}} wrong ({{y:.1e}})", wrong=wrong.n - wrong.correct, n=wrong.n)
     bound = hover(f"{name}, {{x}}: all {{n:,}} right; error rate below {{y:.1e}} (95%)", n=none.n)
-    return [
-        points(wrong[stratum], 1 - wrong.accuracy, name, colour, symbols, ends=(1 - wrong.high, 1 - wrong.low), **said),
-        points(none[stratum], bounds, name, colour, "triangle-down-open", 10, **bound),
+    found = [
+        (
+            wrong,
+            points(
+                wrong[stratum], 1 - wrong.accuracy, name, colour, symbols, ends=(1 - wrong.high, 1 - wrong.low), **said
+            ),
+        ),
+        (none, points(none[stratum], bounds, name, colour, "triangle-down-open", 10, **bound)),
     ]
+    return [layer for rows, layer in found if len(rows)]  # the legend names the first of a name, were it empty
 
 
 @drawing(GridPanels)

@@ -143,7 +143,8 @@ class Scores(Result):
             )
         of = frame.groupby(self.series, sort=False) if self.series in self.table.dims else [("", frame)]
         told = {name: f"{rows.correct.sum():,} of {rows.n.sum():,} {self.counted}" for name, rows in of}
-        return [text + (f" ({self.series} {name})" if name != "" else "") for name, text in told.items()]
+        names = {name: name if isinstance(name, str) else f"{self.series} {name}" for name in told}
+        return [text + (f" ({names[name]})" if name != "" else "") for name, text in told.items()]
 
     def worst(self) -> str:
         """The stratum in which most is wrong, in words, of the chosen series where one is."""
