@@ -43,7 +43,7 @@ class DecisionCurves(Result):
         name = f"s{self.target}" if self.target < 11 else "EOS"
         wide = (self.reached.high - self.reached.low).max()
         return (
-            f"{self.model} asks for {name} behind a {self.token}: {len(self.reached)} classes of inputs reach "
+            f"{self.model} asks for {name} after a {self.token}: {len(self.reached)} classes of inputs reach "
             f"attention scalars in ranges of at most {wide:.3g}, and {self.inside} of them lie where their own digit "
             "leads (on a grid)"
         )
