@@ -195,12 +195,13 @@ def read_curves(source: str | Path) -> Curves:
     seeds, size = json.loads(entry_file(source, "seeds.json")), made["recipe"]["validation_size"]
     if "curves.safetensors" in stored:
         table = _of_tensors(name, entry_file(source, "curves.safetensors"), source)
-        provenance = Provenance(size, 0, "validation problems an evaluation, half uniform and half carry-rich")
-    else:
+    else:  # of entries that were published before all had tensors
         lines = [json.loads(line) for line in entry_file(source, "metrics.jsonl").decode().splitlines()]
         table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
-        provenance = Provenance(size, None, "validation problems an evaluation")
-    what = "exact"
+    what, words = "exact", "validation problems an evaluation"
+    provenance = Provenance(size, None, words)
+    if "uniform" in table:
+        provenance = Provenance(size, 0, f"{words}, half uniform and half carry-rich")
     if "validation_loss" in table:
         what, words = "validation_loss", "characters, all of the text's validation part, an evaluation"
         provenance = Provenance(config["score"]["n"], None, words)
