@@ -84,14 +84,11 @@ class TransformerConfig:
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.d_vocab_out is not None and self.d_vocab_out < 1:
-            raise UserError(f"d_vocab_out must be at least 1, not {self.d_vocab_out}.")
+        for name in ("d_vocab_out", "attn_top_k", "n_position_ids"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1 where it is given, not {getattr(self, name)}.")
         if self.d_mlp < 0:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
-        if self.attn_top_k is not None and self.attn_top_k < 1:
-            raise UserError(f"attn_top_k must be at least 1, not {self.attn_top_k}.")
-        if self.n_position_ids is not None and self.n_position_ids < 1:
-            raise UserError(f"n_position_ids must be at least 1, not {self.n_position_ids}.")
         if self.attn_scale is not None and self.attn_scale <= 0:
             raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:

@@ -200,7 +200,7 @@ def read_curves(source: str | Path) -> Curves:
         table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
     what, words = "exact", "validation problems an evaluation"
     provenance = Provenance(size, None, words)
-    if "uniform" in table:
+    if "by_chain_length" in config["score"]:  # a ten-digit adder's
         provenance = Provenance(size, 0, f"{words}, half uniform and half carry-rich")
     if "validation_loss" in table:
         what, words = "validation_loss", "characters, all of the text's validation part, an evaluation"

@@ -23,6 +23,7 @@ from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
+from models.zoo.card import render_card
 from tests.interp.proofs.conftest import zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -34,7 +35,7 @@ STILL = Recipe(
 )
 
 
-def run(out: Path, weights: dict[str, torch.Tensor], certifier: Certifier, name: str = NAME):
+def run(out: Path, weights: dict[str, torch.Tensor], certifier: Certifier | None, name: str = NAME):
     start = Start(weights, "a trained one", "this test", noise=0.0)
     return train(name, out, recipe=STILL, start=start, judge=certifier, progress=False, compile=False, device="cpu")
 
@@ -64,6 +65,21 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
     kept_facts = models.zoo.read_entry(tmp_path / "entry")["certificate"]
     assert kept_facts == facts(found) and kept_facts["status"] == "certified"
     check_certificate(load_certificate(kept / FILE), models.load(kept / "model.safetensors"))
+
+
+def test_a_trained_model_is_published_loaded_and_certified_and_its_card_says_so(tmp_path):
+    run(tmp_path / "run", parameters(NAME), None)
+    entry = tmp_path / "entry"
+    assert main(["publish", str(tmp_path / "run"), "--out", str(entry)]) == 0
+    weights, before = (entry / "model.safetensors").read_bytes(), models.zoo.read_entry(entry)
+    assert "certificate" not in before and models.load(entry).name_or_path == NAME
+    assert main(["certify", str(entry), "--arithmetic", "interval", "--card"]) == 0
+    config, found = models.zoo.read_entry(entry), stored_certificate(entry)
+    assert found is not None and config["certificate"] == facts(found) and found.status == "certified"
+    files = {file: models.zoo.entry_file(entry, file) for file in config["sha256"]}
+    assert files["card.md"].decode() == render_card(config, files)
+    assert "* **Certified** in interval arithmetic: all 10^20 pairs." in files["card.md"].decode()
+    assert (files["model.safetensors"], config["score"]) == (weights, before["score"])
 
 
 def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_training_goes_on(tmp_path):
