@@ -28,10 +28,8 @@ from interp.core.results import Provenance, Result
 from models.checkpoint import parse_weights, read_json
 from models.errors import UserError
 from models.evaluation import Rate
-from models.training.run_folder import RunFolder
+from models.training.run_folder import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
-
-MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 
 
 @dataclass(frozen=True, eq=False)

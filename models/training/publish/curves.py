@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.checkpoint import format_weights
 from models.training.publish.report import Runs, Seed
-
-MEASURED = ("exact", "token", "uniform", "loss", "validation_loss")
+from models.training.run_folder import MEASURED
 
 
 def curve_files(runs: Runs, chosen: Seed, steps: int | None) -> dict[str, bytes]:
@@ -20,20 +20,16 @@ def curve_files(runs: Runs, chosen: Seed, steps: int | None) -> dict[str, bytes]
 
     The curves are [seed, evaluation], with NaN after a seed ended and where a run did not measure.
     """
-    lines_of = {
-        run.path: [line for line in run.metrics() if line["step"] <= (steps or line["step"])] for run in runs.folders
-    }
+    lines_of = {run.path: [x for x in run.metrics() if steps is None or x["step"] <= steps] for run in runs.folders}
     names = [name for name in MEASURED if any(name in line for lines in lines_of.values() for line in lines)]
     at = max(([line["step"] for line in lines] for lines in lines_of.values()), key=len)
     tables: dict[str, list[Tensor]] = {name: [] for name in names}
     numbers: list[int] = []
     for run, config in zip(runs.folders, runs.configs, strict=True):
-        numbers += range(config["first_seed"], config["first_seed"] + config["seeds"])
+        lines, n = lines_of[run.path], config["seeds"]
+        numbers += range(config["first_seed"], config["first_seed"] + n)
         for name, table in tables.items():
-            values = _values(lines_of[run.path], name, config["seeds"])
-            table.append(
-                torch.cat((values, values.new_full((config["seeds"], len(at) - values.shape[1]), torch.nan)), 1)
-            )
+            table.append(F.pad(_values(lines, name, n), (0, len(at) - len(lines)), value=torch.nan))
     stacked = {name: torch.cat(table) for name, table in tables.items()}
     if "loss" in stacked:
         stacked["loss"] = stacked["loss"].half()
@@ -48,7 +44,7 @@ def _values(lines: Sequence[dict[str, Any]], name: str, n: int) -> Tensor:
         values = line.get(name, [None] * n)
         rows.append([x if on and x is not None else torch.nan for x, on in zip(values, training, strict=True)])
         training = [status == "training" for status in line["status"]]  # the evaluation that ends a seed still counts
-    return torch.tensor(rows).view(len(lines), n).T
+    return torch.tensor(rows, dtype=torch.float32).view(len(lines), n).T
 
 
 def _of_one(lines: Sequence[dict[str, Any]], row: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Entries of models of text: the first seed's best parameters, with every seed's losses beside them."""
+"""Entries of models of text: the first seed's best parameters, with every seed's losses next to them."""
 
 from __future__ import annotations
 
