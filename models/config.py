@@ -31,7 +31,7 @@ Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 
 @cache
 def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
-    """The fields of a class that are Literals (or None), with their values. Types that are text are slow to evaluate."""
+    """The fields of a class that are Literals (or None), with their values. Text takes a while to evaluate."""
     found = {}
     for name, hint in get_type_hints(cls).items():
         parts = get_args(hint) if NoneType in get_args(hint) else (hint,)

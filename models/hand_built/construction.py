@@ -54,7 +54,7 @@ def check_options(options: Any, *sizes: str) -> None:
         raise UserError(f"The temperature eta must be positive and finite, not {options.eta}.")
 
 
-def construction_config(options: Any, **sizes: int) -> TransformerConfig:
+def construction_config(options: Any, **sizes: Any) -> TransformerConfig:
     """What the constructions have in common: ReLU, no norms, coupled ids, and scores that are not scaled."""
     return TransformerConfig(
         act_fn="relu",
