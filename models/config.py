@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from models.errors import UserError, unknown_name
@@ -25,19 +26,26 @@ from models.errors import UserError, unknown_name
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
 ScoreKind = Literal["dot", "neg_l1", "max_plus"]
+Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 
 
 @cache
 def _choices(cls: type) -> dict[str, tuple[Any, ...]]:
-    """The fields of a class that are Literals, with their values. Types that are text take a while to evaluate."""
-    return {name: get_args(hint) for name, hint in get_type_hints(cls).items() if get_origin(hint) is Literal}
+    """The fields of a class that are Literals (or None), with their values. Text takes a while to evaluate."""
+    found = {}
+    for name, hint in get_type_hints(cls).items():
+        parts = get_args(hint) if NoneType in get_args(hint) else (hint,)
+        literals = [choice for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+        if literals:
+            found[name] = (*literals, None) if NoneType in parts else tuple(literals)
+    return found
 
 
 def check_choices(options: Any) -> None:
     """Raise a UserError, with the closest match, where a field of a dataclass that is a Literal has another value."""
     for name, choices in _choices(type(options)).items():
         if getattr(options, name) not in choices:
-            raise unknown_name(name, getattr(options, name), choices)
+            raise unknown_name(name, getattr(options, name), map(str, choices))
 
 
 @dataclass(frozen=True)
@@ -77,27 +85,22 @@ class TransformerConfig:
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
     d_vocab_out: int | None = None  # tokens that are predicted, where they are others than those that are read
     dropout: float = 0.0  # in training mode only: embeddings, patterns and sublayer outputs
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
         check_choices(self)
         for name in ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "n_position_levels"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.d_vocab_out is not None and self.d_vocab_out < 1:
-            raise UserError(f"d_vocab_out must be at least 1, not {self.d_vocab_out}.")
+        for name in ("d_vocab_out", "attn_top_k", "n_position_ids"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1 where it is given, not {getattr(self, name)}.")
         if self.d_mlp < 0:
             raise UserError(f"d_mlp must be 0 (no MLPs) or more, not {self.d_mlp}.")
-        if self.attn_top_k is not None and self.attn_top_k < 1:
-            raise UserError(f"attn_top_k must be at least 1, not {self.attn_top_k}.")
-        if self.n_position_ids is not None and self.n_position_ids < 1:
-            raise UserError(f"n_position_ids must be at least 1, not {self.n_position_ids}.")
         if self.attn_scale is not None and self.attn_scale <= 0:
             raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
-        if self.normalization_type not in ("LN", "RMS", None):
-            raise unknown_name("normalization_type", self.normalization_type, ("LN", "RMS", "None"))
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
 

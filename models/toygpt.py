@@ -24,7 +24,6 @@ Positions = Literal["learned", "rotary", "none"]
 Placement = Literal["pre", "post", "none"]
 
 _KINDS: dict[Positions, PositionKind] = {"learned": "standard", "rotary": "rotary", "none": "none"}
-HEAD = "unembed/W_U"
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,6 @@ class ToyGPTWeights(DenseWeights):
     def __init__(self, variant: ToyGPTVariant):
         super().__init__(variant.config())
         delattr(self, "unembed/b_U")
-
-    def count_without_head(self) -> int:
-        """Free parameters as minGPT counts them."""
-        return sum(p.numel() for name, p in self.named_parameters() if name != HEAD)
 
 
 #: All nine, the paper's own first.

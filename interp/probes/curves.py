@@ -28,10 +28,8 @@ from interp.core.results import Provenance, Result
 from models.checkpoint import parse_weights, read_json
 from models.errors import UserError
 from models.evaluation import Rate
-from models.training.run_folder import RunFolder
+from models.training.run_folder import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
-
-MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +193,13 @@ def read_curves(source: str | Path) -> Curves:
     seeds, size = json.loads(entry_file(source, "seeds.json")), made["recipe"]["validation_size"]
     if "curves.safetensors" in stored:
         table = _of_tensors(name, entry_file(source, "curves.safetensors"), source)
-        provenance = Provenance(size, 0, "validation problems an evaluation, half uniform and half carry-rich")
-    else:
+    else:  # of entries that were published before all had tensors
         lines = [json.loads(line) for line in entry_file(source, "metrics.jsonl").decode().splitlines()]
         table = _of_lines(name, lines, [row["seed"] for row in seeds], 0, source)
-        provenance = Provenance(size, None, "validation problems an evaluation")
-    what = "exact"
+    what, words = "exact", "validation problems an evaluation"
+    provenance = Provenance(size, None, words)
+    if "by_chain_length" in config["score"]:  # a ten-digit adder's
+        provenance = Provenance(size, 0, f"{words}, half uniform and half carry-rich")
     if "validation_loss" in table:
         what, words = "validation_loss", "characters, all of the text's validation part, an evaluation"
         provenance = Provenance(config["score"]["n"], None, words)

@@ -1,4 +1,4 @@
-"""Verdicts of registered models: beside a trained one's weights with a line on its card, or in one file.
+"""Verdicts of registered models: next to a trained one's weights, for its card, or in one file.
 
 Constructed models have no entry; their verdicts are stored in one file, which ``python -m interp.proofs.stored`` makes
 again (some minutes). :class:`Certifier` is the judge that ``interp train NAME --certify`` hands to the loop.
@@ -31,15 +31,16 @@ ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 
-def card_line(certificate: Certificate, name: str) -> str:
-    """What the card of the entry ``name`` says of a certificate, under the label "Certified"."""
-    a, b = certificate.witness
-    where = f"{certificate.smallest_margin:.3f} logits at {a} + {b} (`interp certify {name}`"
-    words = IN_WORDS[certificate.arithmetic]
-    if certificate.status != "certified":
-        return f"**Tried** {words}, without a proof: no extreme pair is wrong, smallest margin {where})."
-    of = "all eleven digits of " if certificate.targets == "digits" else ""
-    return f"**Certified** {words}: {of}all 10^20 pairs, smallest margin {where}; proof in `{FILE}`)."
+def facts(certificate: Certificate) -> dict[str, Any]:
+    """What an entry's config keeps of a certificate, for its card."""
+    return {
+        "status": certificate.status,
+        "arithmetic": IN_WORDS[certificate.arithmetic],
+        "targets": certificate.targets,
+        "smallest_margin": certificate.smallest_margin,
+        "witness": list(certificate.witness),
+        "file": FILE,
+    }
 
 
 def durable(certificate: Certificate) -> Certificate:
@@ -54,7 +55,7 @@ def durable(certificate: Certificate) -> Certificate:
 
 
 def store(entry: str | Path, certificate: Verdict) -> Path:
-    """Put a certificate and its card line into an entry, once it was checked against the entry; returns the entry.
+    """Put a certificate into an entry, once it was checked against the entry; returns the entry.
 
     Raises:
         UserError: no such entry, another kind of verdict, or a certificate that is not of status "certified" or does
@@ -69,8 +70,7 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
         )
     certificate = durable(certificate)
     check_one_layer(certificate, zoo.load(entry))
-    name = zoo.read_entry(entry)["model"]
-    return zoo.set_card_bullet(entry, card_line(certificate, name), {FILE: certificate.to_bytes()})
+    return zoo.change_entry(entry, certificate=facts(certificate), extra_files={FILE: certificate.to_bytes()})
 
 
 def stored_certificate(entry: str | Path) -> Certificate | None:
@@ -152,9 +152,8 @@ class Certifier:
             return judging.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
             return judging.Verdict(False, _turned_down(certificate))
-        statement = certificate.finding()
-        card = card_line(certificate, str(model.name_or_path))
-        return judging.Verdict(True, statement, card, {FILE: durable(certificate).to_bytes()})
+        files = {FILE: durable(certificate).to_bytes()}
+        return judging.Verdict(True, certificate.finding(), facts(certificate), files)
 
 
 def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.config import TransformerConfig
+from models.config import TransformerConfig, check_choices
 from models.errors import UserError
 from models.parts.weights import Weights
 from models.registry import ModelSpec, register
@@ -43,13 +43,27 @@ def register_construction(
     )
 
 
-def check_options(eta: float, **sizes: int) -> None:
-    """Raise UserError unless the temperature is positive and finite, and sizes are integers from 1 on."""
-    for name, value in sizes.items():
+def check_options(options: Any, *sizes: str) -> None:
+    """Raise UserError unless temperature, sizes (integers from 1 on) and choices of a construction are ones."""
+    check_choices(options)
+    for name in sizes:
+        value = getattr(options, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UserError(f"{name} must be an integer from 1 on, not {value!r}.")
-    if not 0 < eta < math.inf:
-        raise UserError(f"The temperature eta must be positive and finite, not {eta}.")
+    if not 0 < options.eta < math.inf:
+        raise UserError(f"The temperature eta must be positive and finite, not {options.eta}.")
+
+
+def construction_config(options: Any, **sizes: Any) -> TransformerConfig:
+    """What the constructions have in common: ReLU, no norms, coupled ids, and scores that are not scaled."""
+    return TransformerConfig(
+        act_fn="relu",
+        normalization_type=None,
+        positional_embedding_type="coupled",
+        attn_scale=1.0,
+        dtype=options.dtype,
+        **sizes,
+    )
 
 
 def residual_dims(widths: Mapping[str, int]) -> dict[str, slice]:

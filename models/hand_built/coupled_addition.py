@@ -37,19 +37,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.config import TransformerConfig
-from models.errors import UserError, unknown_name
+from models.config import Dtype, TransformerConfig
+from models.errors import UserError
 from models.hand_built.construction import (
     Construction,
     bits,
     check_options,
     codes,
+    construction_config,
     register_construction,
     residual_dims,
 )
@@ -91,27 +92,16 @@ class HandBuiltOptions:
     P1: int | None = None
     P2: int | None = None
     bos_tie: BosTie | None = None
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
-        check_options(self.eta, max_operands=self.max_operands, max_digits=self.max_digits)
-        for name, allowed in self._choices().items():
-            if getattr(self, name) not in allowed:
-                raise unknown_name(name, getattr(self, name), map(str, allowed))
+        check_options(self, "max_operands", "max_digits")
         for name, given, ids in (("P1", self.P1, self.level1_ids), ("P2", self.P2, self.level2_ids)):
             if given is not None and 2**given < ids:
                 raise UserError(
                     f"{name} = {given} bits tell {2**given} ids apart, and {self.max_operands} operands of "
                     f"{self.max_digits} digits need {ids}: {name} must be at least {bits(ids)}."
                 )
-
-    def _choices(self) -> dict[str, tuple[str | None, ...]]:
-        return {
-            "hidden": get_args(Hidden),
-            "last_next": get_args(LastNext),
-            "bos_tie": (*get_args(BosTie), None),
-            "dtype": ("float32", "float64", "bfloat16", "float16"),
-        }
 
     @property
     def length(self) -> int:
@@ -150,7 +140,8 @@ def hand_built_dims(P1: int, P2: int) -> dict[str, slice]:
 
 def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
     P1, P2 = options.position_bits
-    return TransformerConfig(
+    return construction_config(
+        options,
         n_layers=1,
         d_model=2 * (P1 + P2) + 19,
         n_heads=4,
@@ -158,13 +149,8 @@ def hand_built_config(options: HandBuiltOptions) -> TransformerConfig:
         d_mlp={"shared": 44, "paper": 83}[options.hidden],
         d_vocab=len(VOCABULARY),
         n_ctx=(2 * options.max_operands + 1) * (options.length + 1) + 1,  # the whole sequence, EOS included
-        act_fn="relu",
-        normalization_type=None,
-        positional_embedding_type="coupled",
         n_position_levels=2,
         n_position_ids=2 ** max(P1, P2) + 1,
-        attn_scale=1.0,
-        dtype=options.dtype,  # type: ignore[arg-type]  one of the names that the config knows
     )
 
 

@@ -46,13 +46,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
+from models.config import Dtype, TransformerConfig
 from models.errors import UserError
 from models.hand_built.construction import (
     Construction,
     bits,
     check_options,
     codes,
+    construction_config,
     register_construction,
     residual_dims,
 )
@@ -104,10 +105,10 @@ class HandBuiltMultiplicationOptions:
 
     max_digits: int = 30
     eta: float = 16.0
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
-        check_options(self.eta, max_digits=self.max_digits)
+        check_options(self, "max_digits")
         if self.dtype == "bfloat16":
             raise UserError("bfloat16 does not hold the whole numbers up to 890 that this model counts with.")
 
@@ -136,7 +137,8 @@ def multiplication_dims(code_widths: tuple[int, ...]) -> dict[str, slice]:
 
 def multiplication_config(options: HandBuiltMultiplicationOptions) -> TransformerConfig:
     widths, n = options.code_widths, options.max_digits
-    return TransformerConfig(
+    return construction_config(
+        options,
         n_layers=2,
         d_model=sum(place.stop - place.start for place in multiplication_dims(widths).values()),
         n_heads=len(HEADS),
@@ -144,13 +146,8 @@ def multiplication_config(options: HandBuiltMultiplicationOptions) -> Transforme
         d_mlp=2 * LARGEST,  # the first layer uses 22
         d_vocab=len(VOCABULARY),
         n_ctx=1 + 2 * (n + 1) + n * (n + 2) + n * (2 * n + 1),  # the whole sequence, EOS included
-        act_fn="relu",
-        normalization_type=None,
-        positional_embedding_type="coupled",
         n_position_levels=3,
         n_position_ids=max(options.highest_ids) + 1,
-        attn_scale=1.0,
-        dtype=options.dtype,  # type: ignore[arg-type]  the config checks the name
     )
 
 

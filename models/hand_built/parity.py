@@ -25,12 +25,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.config import TransformerConfig
+from models.config import Dtype, TransformerConfig
 from models.hand_built.construction import (
     Construction,
     bits,
     check_options,
     codes,
+    construction_config,
     register_construction,
     residual_dims,
 )
@@ -46,10 +47,10 @@ class HandBuiltParityOptions:
 
     max_bits: int = 100
     eta: float = 16.0
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
-        check_options(self.eta, max_bits=self.max_bits)
+        check_options(self, "max_bits")
 
     @property
     def highest_id(self) -> int:
@@ -69,7 +70,8 @@ def parity_dims(code_width: int) -> dict[str, slice]:
 
 def parity_config(options: HandBuiltParityOptions) -> TransformerConfig:
     P = options.code_width
-    return TransformerConfig(
+    return construction_config(
+        options,
         n_layers=1,
         d_model=7 + 2 * P,
         n_heads=1,
@@ -77,12 +79,7 @@ def parity_config(options: HandBuiltParityOptions) -> TransformerConfig:
         d_mlp=3,
         d_vocab=len(VOCABULARY),
         n_ctx=2 * options.max_bits + 3,  # the whole sequence, EOS included
-        act_fn="relu",
-        normalization_type=None,
-        positional_embedding_type="coupled",
         n_position_ids=options.highest_id + 1,
-        attn_scale=1.0,
-        dtype=options.dtype,  # type: ignore[arg-type]  the config checks the name
     )
 
 

@@ -27,13 +27,13 @@ class Verdict:
 
     Attributes:
         statement: a sentence without full stop, for metrics and terminal.
-        card: a line of a zoo entry's card, ``**Label** text``; empty for none.
+        certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.save_entry`).
         files: evidence by file name, kept in the run folder and in a zoo entry if the candidate is accepted.
     """
 
     accepted: bool
     statement: str
-    card: str = ""
+    certificate: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class Hearings:
             parameters = {name: p.detach() for name, p in self.model.weight_map.named_parameters()}
             metadata = {"model": str(self.model.name_or_path), "seed": str(state.seed), "step": str(step)}
             self.folder.save_accepted(state.seed, parameters, metadata, verdict.files)
-            state.accept(verdict.card, step)
+            state.accept(dict(verdict.certificate), step)
         else:
             state.turned_down += 1
         return {"seed": state.seed, "accepted": verdict.accepted, "statement": verdict.statement}

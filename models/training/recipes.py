@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from models import registry
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
@@ -128,6 +129,7 @@ def add_recipe(name: str, recipe: Recipe) -> str:
 
 
 def get_recipe(name: str) -> Recipe:
+    registry.names()  # the modules of the models file theirs
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]

@@ -28,6 +28,8 @@ from models import checkpoint as storage
 from models.errors import UserError
 from models.locks import locked
 
+#: What a line of the metrics has of each seed, as far as its task has it.
+MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
 

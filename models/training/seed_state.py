@@ -8,7 +8,7 @@ step ("finished").
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from models.training.recipes import AdaptiveDecay, Recipe
 
@@ -36,7 +36,7 @@ class SeedState:
     validation_loss: float | None = None
     best_loss: float | None = None
     # of runs with a judge (models.training.judging)
-    accepted: str | None = None  # the judge's line for a card
+    accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
 
     @property
@@ -46,9 +46,9 @@ class SeedState:
     def end(self, status: Status, step: int) -> None:
         self.status, self.stopped_at = status, step
 
-    def accept(self, card: str, step: int) -> None:
+    def accept(self, certificate: dict[str, Any], step: int) -> None:
         """End with the parameters after ``step`` steps as the best ones, whatever came before."""
-        self.accepted, self.best_exact, self.best_step = card, self.exact, step
+        self.accepted, self.best_exact, self.best_step = certificate, self.exact, step
         self.end("accepted", step)
 
     def judge(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:

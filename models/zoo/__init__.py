@@ -1,8 +1,10 @@
-"""Stored models: an entry is a folder with ``config.json``, ``model.safetensors`` and, usually, ``card.md``.
+"""Stored models: an entry is a folder with ``config.json``, ``model.safetensors`` and a card rendered from its data.
 
     config.json   {"format": 1, "model": "microadder-57", "weights": "model.safetensors",
                    "sha256": {"model.safetensors": "...", ...},     of every other file of the entry
-                   "training": {...}, "score": {...}}               free-form
+                   "training": {...}, "score": {...},               free-form
+                   "certificate": {...},                            what is proved, if something is
+                   "notes": {"heading": ["paragraph", ...]}}        what cannot be derived, if there is some
 
 The zoo is the entries beside this file, trained by this project. The weights are the free parameters of the
 model's weight map and nothing else.
@@ -14,10 +16,8 @@ import contextlib
 import glob
 import json
 import os
-import re
 import shutil
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 ZOO = Path(__file__).parent
 FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 
@@ -136,6 +136,9 @@ def read_entry(name_or_path: str | Path) -> dict[str, Any]:
     for key, kind in (("model", str), ("weights", str), ("sha256", dict), ("training", dict), ("score", dict)):
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path} needs an entry {key!r} of type {kind.__name__}.")
+    for key in ("certificate", "notes"):
+        if not isinstance(config.get(key, {}), dict):
+            raise UserError(f"{path} needs {key!r} to be a dict where it has one.")
     for name, digest in config["sha256"].items():
         _check_file_name(name, path)
         if not isinstance(digest, str):
@@ -191,18 +194,21 @@ def save_entry(
     extra_files: Mapping[str, bytes] | None = None,
     overwrite: bool = False,
     half: bool = False,
+    certificate: Mapping[str, Any] | None = None,
 ) -> Path:
     """Store a model as an entry: all of it or nothing.
 
-    The entry is written beside ``folder`` and then renamed to it.
+    The entry is written next to ``folder`` and then renamed to it. Its card is rendered from its data
+    (:func:`models.zoo.card.render_card`); :func:`change_entry` adds notes.
 
     Args:
         folder: the entry; its name is the zoo name if its parent is the zoo.
         model: a model of a registered name.
         training, score: anything that is JSON.
-        extra_files: further files by relative name ("card.md", "snapshots/000100.safetensors").
+        extra_files: further files by relative name ("snapshots/000100.safetensors").
         overwrite: replace an entry that is there already.
         half: store the parameters in float16, from which :func:`load` makes float32 again.
+        certificate: what is proved of the model, as JSON: status, arithmetic, targets, smallest_margin, witness, file.
 
     Returns:
         the entry's folder.
@@ -212,30 +218,58 @@ def save_entry(
             the disk is full. What was there before stays.
     """
     folder = Path(folder)
-    extra_files = dict(extra_files or {})
+    files = dict(extra_files or {})
     spec = registry.get_spec(str(model.name_or_path))
-    for name in extra_files:
-        _check_file_name(name, folder)
-        if name in (CONFIG, WEIGHTS):
+    for name in files:
+        if name in (CONFIG, WEIGHTS, CARD):
             raise UserError(f"{name} is written by save_entry and cannot be an extra file.")
     parameters = {name: parameter.detach() for name, parameter in model.weight_map.named_parameters()}
     metadata = {"model": spec.name}
     if half:
         parameters = {name: parameter.half() for name, parameter in parameters.items()}
         metadata[STORED_AS] = "float16"
-    files = {WEIGHTS: format_weights(parameters, metadata), **extra_files}
-    config = {
-        "format": FORMAT,
-        "model": spec.name,
-        "weights": WEIGHTS,
-        "sha256": {name: sha256(data) for name, data in files.items()},
-        "training": dict(training),
-        "score": dict(score),
-    }
+    config = {"format": FORMAT, "model": spec.name, "weights": WEIGHTS, "sha256": {}}
+    config |= {"training": dict(training), "score": dict(score)}
+    if certificate is not None:
+        config["certificate"] = dict(certificate)
+    return _store(folder, config, {WEIGHTS: format_weights(parameters, metadata)} | files, overwrite)
+
+
+def change_entry(
+    entry: str | Path,
+    notes: Mapping[str, Sequence[str]] | None = None,
+    certificate: Mapping[str, Any] | None = None,
+    extra_files: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Add to an entry's data, in place of what is there under the same name; the card follows, the weights stay.
+
+    Args:
+        notes: paragraphs by heading. certificate: what is proved, in place of what was. extra_files: by relative name.
+
+    Raises:
+        UserError: no such entry, or files that do not match their hashes.
+    """
+    folder, config = resolve(entry), read_entry(entry)
+    files = {name: entry_file(folder, name) for name in config["sha256"]} | dict(extra_files or {})
+    if notes:
+        config["notes"] = config.get("notes", {}) | {heading: list(texts) for heading, texts in notes.items()}
+    if certificate is not None:
+        config["certificate"] = dict(certificate)
+    return _store(folder, config, files, overwrite=True)
+
+
+def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwrite: bool) -> Path:
+    """Write an entry with its card and hashes: all of it or nothing."""
+    from models.zoo.card import render_card  # which needs what training has
+
+    for name in files:
+        _check_file_name(name, folder)
     try:
         json.dumps(config, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UserError(f"training and score of {folder} must be JSON ({error}).") from None
+        raise UserError(f"The data of {folder} must be JSON ({error}).") from None
+    files = files | {CARD: render_card(config | {"sha256": {}}, files).encode()}
+    config = config | {"sha256": {name: sha256(data) for name, data in files.items()}}
     staging = folder.parent / f".{folder.name}.new-{os.getpid()}"
     with _alone(folder):
         if folder.exists() and not overwrite and (not folder.is_dir() or any(folder.iterdir())):
@@ -248,62 +282,6 @@ def save_entry(
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return folder
-
-
-def set_card_section(entry: str | Path, heading: str, text: str) -> Path:
-    """Put a section (``## heading``) at the end of an entry's card, in place of one of that name; returns the entry.
-
-    Raises:
-        UserError: no such entry or card, or files that do not match their hashes.
-    """
-    title = f"## {heading}\n"
-
-    def changed(card: str) -> str:
-        kept = [part for part in re.split(r"(?m)^(?=## )", card) if not part.startswith(title)]
-        return "".join(part.rstrip("\n") + "\n\n" for part in kept) + f"{title}\n{text.strip()}\n"
-
-    return _change_card(entry, changed, {})
-
-
-def set_card_bullet(entry: str | Path, text: str, extra_files: Mapping[str, bytes]) -> Path:
-    """Put a point on an entry's card (:func:`with_bullet`), and files that it speaks of beside it; returns the entry.
-
-    Raises:
-        UserError: as for :func:`set_card_section`.
-    """
-    return _change_card(entry, lambda card: with_bullet(card, text), extra_files)
-
-
-def with_bullet(card: str, text: str) -> str:
-    """A card with the point ``**Label** ...``, in place of the one of that label or else behind the score's.
-
-    Raises:
-        UserError: the text has no label, or the card has neither that point nor a score.
-    """
-    label = re.match(r"\*\*[^*]+\*\*", text)
-    bullets = re.split(r"(?m)^(?=\* \*\*|\n)", card)  # what follows the last point begins with an empty line
-    if label is None:
-        raise UserError(f"A point of a card is **Label** and what is to be said, and not {text!r}.")
-    new = textwrap.fill(text, 100, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False) + "\n"
-    for start in (f"* {label[0]}", "* **Score:**"):
-        at = next((i for i, bullet in enumerate(bullets) if bullet.startswith(start)), None)
-        if at is not None:
-            old = [] if start == f"* {label[0]}" else [bullets[at]]
-            return "".join([*bullets[:at], *old, new, *bullets[at + 1 :]])
-    raise UserError("This card has no score that another point could follow.")
-
-
-def _change_card(entry: str | Path, change: Callable[[str], str], extra_files: Mapping[str, bytes]) -> Path:
-    folder, config = resolve(entry), read_entry(entry)
-    files = {name: entry_file(folder, name) for name in config["sha256"] if name != config["weights"]}
-    if "card.md" not in files:
-        raise UserError(f"{folder} has no card to add to.")
-    files |= extra_files
-    files["card.md"] = change(files["card.md"].decode()).encode()
-    stored_half = load_weights(folder / config["weights"])[1].get(STORED_AS) == "float16"
-    return save_entry(
-        folder, load(folder), config["training"], config["score"], files, overwrite=True, half=stored_half
-    )
 
 
 @contextlib.contextmanager

@@ -19,10 +19,10 @@ from interp.papers.position_coupling.hand_built import run_cell
 from models.errors import UserError
 from models.hand_built.construction import codes
 from models.hand_built.coupled_addition import HandBuiltOptions
-from models.hand_built.exact import exact_check, is_rounding_of_rational
 from models.partial_forward import logits_at
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
+from tests.models.hand_built_in_exact_arithmetic import exact_check, is_rounding_of_rational
 
 NAME = "position-coupling-hand-built"
 

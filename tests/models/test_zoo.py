@@ -15,6 +15,7 @@ import torch
 import models
 from models import checkpoint, zoo
 from models.errors import UserError
+from models.zoo.card import render_card
 
 NAME = "microadder-67"
 
@@ -26,7 +27,7 @@ def model() -> models.ArithmeticTransformer:
 
 @pytest.fixture
 def entry(tmp_path: Path, model: models.ArithmeticTransformer) -> Path:
-    extra = {"card.md": b"# A card\n", "snapshots/000100.bin": b"\x00\x01"}
+    extra = {"snapshots/000100.bin": b"\x00\x01"}
     return models.save_entry(tmp_path / "entry", model, {"seed": 11}, {"correct": 0, "n": 10}, extra)
 
 
@@ -41,33 +42,33 @@ def edit_config(entry: Path, change: Callable[[dict[str, Any]], object]) -> None
     (entry / "config.json").write_text(json.dumps(config))
 
 
-def test_a_card_s_section_is_replaced_and_the_rest_of_the_entry_stays(
+@pytest.mark.parametrize("name", zoo.zoo_names())
+def test_a_stored_card_is_what_its_entry_renders_to(name: str) -> None:
+    config = zoo.read_entry(name)
+    files = {file: zoo.entry_file(name, file) for file in config["sha256"]}
+    assert files["card.md"].decode() == render_card(config, files)
+
+
+def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_stays(
     entry: Path, model: models.ArithmeticTransformer
 ) -> None:
-    for text in ("first", "second"):
-        zoo.set_card_section(entry, "Measured", text)
-    zoo.set_card_section(entry, "More", "third")
-    assert zoo.entry_file(entry, "card.md").decode() == "# A card\n\n## Measured\n\nsecond\n\n## More\n\nthird\n"
-    assert same_parameters(models.load(entry), model) and zoo.read_entry(entry)["training"] == {"seed": 11}
-    assert zoo.entry_file(entry, "snapshots/000100.bin") == b"\x00\x01"
-
-
-def test_a_point_on_a_card_follows_the_score_and_is_replaced_by_the_next_of_its_label(tmp_path: Path, model) -> None:
-    card = (
-        "# A card\n\n* **Score:** 9 of 10,\n  sampled.\n* **Time:** an hour.\n\n| a | b |\n\n* **Score:** elsewhere\n"
-    )
-    entry = models.save_entry(tmp_path / "entry", model, {"seed": 11}, {}, {"card.md": card.encode(), "old": b"1"})
-    zoo.set_card_bullet(entry, "**Proved** a little.", {"proof": b"1"})
-    zoo.set_card_bullet(entry, f"**Proved** {'very ' * 25}much.", {"proof": b"2"})
-    expected = f"* **Proved** {'very ' * 16}very\n  {'very ' * 8}much.\n"
-    assert zoo.entry_file(entry, "card.md").decode() == card.replace("* **Time", f"{expected}* **Time")
-    assert [zoo.entry_file(entry, name) for name in ("proof", "old")] == [b"2", b"1"]
-    assert same_parameters(models.load(entry), model) and zoo.read_entry(entry)["training"] == {"seed": 11}
-    with pytest.raises(UserError, match="A point of a card is"):
-        zoo.set_card_bullet(entry, "Proved a little.", {"proof": b"3"})
-    with pytest.raises(UserError, match="has no score"):
-        zoo.with_bullet("# A card\n", "**Proved** a little.")
-    assert zoo.entry_file(entry, "proof") == b"2"
+    before = zoo.read_entry(entry)
+    weights = (entry / "model.safetensors").read_bytes()
+    zoo.change_entry(entry, {"Measured": ["first"], "More": ["third"]})
+    zoo.change_entry(entry, {"Measured": ["second"]}, extra_files={"proof": b"1"})
+    card = zoo.entry_file(entry, "card.md").decode()
+    assert card.startswith(f"# {NAME}\n\n{NAME} has 67 free parameters.")
+    assert card.endswith("\n\n## Measured\n\nsecond\n\n## More\n\nthird\n") and "first" not in card
+    assert zoo.read_entry(entry)["notes"] == {"Measured": ["second"], "More": ["third"]}
+    assert (entry / "model.safetensors").read_bytes() == weights
+    assert [zoo.entry_file(entry, name) for name in ("proof", "snapshots/000100.bin")] == [b"1", b"\x00\x01"]
+    after = zoo.read_entry(entry)
+    assert [after[key] for key in ("model", "training", "score")] == [
+        before[key] for key in ("model", "training", "score")
+    ]
+    with pytest.raises(UserError):
+        zoo.change_entry(entry, {"Measured": ["third"]}, extra_files={"../proof": b"2"})
+    assert zoo.entry_file(entry, "card.md").decode() == card
 
 
 # ---- saving and loading
@@ -99,7 +100,7 @@ def test_an_entry_s_config_says_what_it_is(entry: Path) -> None:
 
 
 def test_other_files_of_an_entry_are_read_with_their_hash_checked(entry: Path) -> None:
-    assert zoo.entry_file(entry, "card.md") == b"# A card\n"
+    assert zoo.entry_file(entry, "snapshots/000100.bin") == b"\x00\x01"
     (entry / "card.md").write_bytes(b"# Another card\n")
     with pytest.raises(UserError, match=r"card.md does not match its recorded SHA-256"):
         zoo.entry_file(entry, "card.md")
@@ -245,11 +246,13 @@ def test_an_entry_is_not_overwritten_unless_asked(entry: Path, model: models.Ari
     assert same_parameters(models.load(entry), model)
     models.save_entry(entry, other, {}, {}, overwrite=True)
     assert same_parameters(models.load(entry), other)
-    assert not (entry / "card.md").exists()  # the old entry is gone as a whole
+    assert not (entry / "snapshots").exists()  # the old entry is gone as a whole
     assert os.listdir(entry.parent) == [entry.name]
 
 
-@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside", "config.json", "model.safetensors", ""])
+@pytest.mark.parametrize(
+    "name", ["../outside", "/outside", "a/../../outside", "config.json", "model.safetensors", "card.md", ""]
+)
 def test_extra_files_stay_inside_the_entry(tmp_path: Path, model: models.ArithmeticTransformer, name: str) -> None:
     with pytest.raises(UserError, match=r"outside its own folder|cannot be an extra file"):
         models.save_entry(tmp_path / "entry", model, {}, {}, {name: b""})

@@ -29,6 +29,8 @@ SLOW = Recipe(
     steps=50, batch_size=32, warmup_steps=1, eval_every=10, validation_size=64, snapshots=4, lr=1e-5, weight_decay=0.0
 )
 
+FACTS = {"status": "certified", "arithmetic": "in floats", "targets": "all", "witness": [57, 48], "file": "why.txt"}
+
 
 @dataclass(frozen=True)
 class Planted(Start):
@@ -54,7 +56,7 @@ class FakeJudge:
             return Verdict(False, f"seed {seed} is not good enough at step {step}")
         first = float(next(model.weight_map.parameters()).detach().flatten()[0])
         evidence = f"seed {seed}, step {step}, {first!r}".encode()
-        return Verdict(True, f"seed {seed} is good", f"**Good** since step {step}.", {"why.txt": evidence})
+        return Verdict(True, f"seed {seed} is good", FACTS | {"smallest_margin": float(step)}, {"why.txt": evidence})
 
 
 def run(out: Path, judge: Any, planted: tuple[int, ...] = (1, 2), **changes: Any) -> Any:
@@ -92,7 +94,7 @@ def test_an_accepted_seed_stops_and_is_kept_while_the_others_go_on(tmp_path: Pat
     assert [s.status for s in result.seeds] == ["finished", "accepted", "finished"]
     assert (accepted.stopped_at, accepted.best_step, accepted.best_exact, accepted.turned_down) == (30, 30, 1.0, 2)
     assert (turned_down.best_step, turned_down.turned_down, first.turned_down) == (50, 5, 0)
-    assert accepted.accepted == "**Good** since step 30." and result.accepted == [accepted]
+    assert accepted.accepted == FACTS | {"smallest_margin": 30.0} and result.accepted == [accepted]
     best = saved(tmp_path / "run")
     run(tmp_path / "stopped", None, stop_at_step=30)
     stopped = saved(tmp_path / "stopped", "theta")
@@ -170,7 +172,7 @@ def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_p
     assert (config["training"]["seed"], config["training"]["step"]) == (2, 30)
     assert models.zoo.entry_file(entry, "why.txt") == RunFolder(tmp_path / "run").evidence(2)["why.txt"]
     card = (entry / "card.md").read_text()
-    assert "about all inputs.\n* **Good** since step 30.\n* **Seed** 2" in card
+    assert config["certificate"] == FACTS | {"smallest_margin": 30.0} and "30.000 logits, at 57 + 48" in card
     rows = json.loads((entry / "seeds.json").read_text())
     assert [row.get("turned_down") for row in rows] == [None, 5, 2]
     model = models.load(entry)

@@ -2,8 +2,9 @@
 
 import json
 
-from models.training.provenance import how_made, made_by
+from models.training.provenance import how_made
 from models.training.recipes import Recipe, get_recipe
+from models.zoo.card import made_by
 
 
 def card(name: str, recipe: Recipe) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import models
+from interp.probes.curves import learning_curves
 from models.errors import UserError
 from models.evaluation import score
 from models.tasks.two_digit import all_problems
@@ -43,6 +44,7 @@ def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_the
     card = (folder / "card.md").read_text()
     assert f"{whole.correct:,} of all 10,000" in card and "no typical one" in card
     assert all(torch.equal(p, p.half().float()) for p in model.parameters())
+    assert [row["seed"] for row in seeds] == learning_curves(folder).table.seed.values.tolist() == [0, 1]
     assert (folder / "model.safetensors").stat().st_size < 2_000_000
 
 

@@ -17,6 +17,7 @@ from models.training import train
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import get_recipe
+from models.training.run_folder import RunFolder
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
 
 NAME = "position-coupling-1l4h-d32-small"
@@ -110,7 +111,12 @@ def test_publishing_scores_every_seed_on_the_same_shapes_and_stores_half_precisi
     parameters = dict(loaded.weight_map.named_parameters())
     assert all(p.dtype == torch.float32 for p in parameters.values())
     assert all(torch.equal(p, p.half().float()) for p in parameters.values())
-    assert "4, 4" in (folder / "card.md").read_text()
+    (row,) = [line for line in (folder / "card.md").read_text().splitlines() if line.startswith("| 4, 4 |")]
+    assert row.count("(") == 2
+    curves, _ = models.checkpoint.load_weights(folder / "curves.safetensors")
+    lines = RunFolder(tmp_path / "run").metrics()
+    assert curves["seed"].tolist() == [0, 1] and curves["step"].tolist() == [line["step"] for line in lines]
+    assert curves["exact"].T.tolist() == [pytest.approx(line["exact"]) for line in lines]
 
 
 def test_an_unfinished_run_is_not_published(tmp_path: Path, recipe) -> None:

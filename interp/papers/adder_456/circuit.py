@@ -22,7 +22,7 @@ from interp.probes.attention import attention_by_role
 from interp.probes.carry import CarryUnits, carry_units
 from interp.probes.embeddings import circle_fit
 from interp.probes.stress import stress_suites
-from models.zoo import set_card_section
+from models.zoo import change_entry
 
 HEADING = "Tests and circuit"
 
@@ -32,7 +32,7 @@ PROBES: dict[str, Callable[[Any], Result]] = {
     "Whether that part is needed": pattern_ablation,
     "What attention writes": attention_signal,
     "Which way the carry comes": carry_routes,
-    "Which units carry it": carry_units,
+    "Which neurons carry it": carry_units,
     "Where the digits look": attention_by_role,
 }
 COMPARED = 4
@@ -141,9 +141,9 @@ def card(settings: Settings) -> Page:
         *(f"* **{OTHER}, {question[0].lower()}{question[1:]}:** {result}" for question, result in other.items()),
     ]
     settings.say("\n".join(lines))
-    text = "\n".join(lines) + "\n\nRead together: " + _reading(found, other)
-    set_card_section(MODEL, HEADING, text)
-    return Page(f"The card of {MODEL}", [Section(HEADING, text)], {})
+    notes = ["\n".join(lines), f"Read together: {_reading(found, other)}"]
+    change_entry(MODEL, {HEADING: notes})
+    return Page(f"The card of {MODEL}", [Section(HEADING, "\n\n".join(notes))], {})
 
 
 def _reading(found: Mapping[str, Result], other: Mapping[str, Result]) -> str:

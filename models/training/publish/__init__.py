@@ -1,8 +1,8 @@
 """From training runs to a zoo entry: which seed, how good, and how many seeds it took.
 
-What is scored, which seed is stored and what the card tells is the task's own: a function from runs to a
-:class:`~models.training.publish.report.Report`. Checks, the record of how a model was made, and the files are the same
-for all.
+What is scored and which seed is stored is the task's own: a function from runs to a
+:class:`~models.training.publish.report.Report`. Checks, the record of how a model was made, curves and card are the
+same for all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
-from models.training.provenance import how_made, made_by
+from models.training.provenance import how_made
+from models.training.publish.curves import curve_files
 from models.training.publish.report import Report, Runs
 from models.training.publish.sequences import report_sequences
 from models.training.publish.ten_digit import report_ten_digit
@@ -45,7 +46,7 @@ def publish(
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
     ``repeats`` are runs of seeds that are counted already, on a build that rounds differently: they provide no
-    weights, and the card states apart how many of their seeds grokked.
+    weights, and the card says separately how many of their seeds grokked.
 
     Returns:
         the entry's folder and the chosen seed's score on the task's test set.
@@ -63,12 +64,11 @@ def publish(
         step = found.steps
         configs = [config | {"recipe": config["recipe"] | {"steps": step}} for config in configs]
     training = {"seed": found.chosen.number, "step": step} | found.counts | how_made(configs, found.seconds)
-    above, below = found.card
-    card = f"# {runs.name}\n\n{above}\n\n{made_by(runs.name, training)}\n\n{below}\n"
-    files = {"seeds.json": json.dumps(found.seeds, indent=1).encode()} | found.files | {"card.md": card.encode()}
-    model = runs.load(found.chosen)
-    folder = save_entry(out or ZOO / runs.name, model, training, found.score, files, overwrite, half=found.half)
-    return folder, found.result
+    files = {"seeds.json": json.dumps(found.seeds, indent=1).encode()} | found.files
+    files |= curve_files(runs, found.chosen, found.steps)
+    model, out = runs.load(found.chosen), out or ZOO / runs.name
+    save_entry(out, model, training, found.score, files, overwrite, half=found.half, certificate=found.certificate)
+    return out, found.result
 
 
 def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:

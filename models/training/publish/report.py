@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from models.errors import UserError
@@ -15,8 +14,6 @@ from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
-
-TORCH = torch.__version__.split("+")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +49,6 @@ class Runs:
         self.layout.load_into(self.model, seed.theta)
         return self.model
 
-    def metrics(self) -> bytes:
-        return b"".join(run.metrics_path.read_bytes() for run in self.folders)
-
 
 @dataclass(frozen=True)
 class Report:
@@ -64,8 +58,8 @@ class Report:
         result: the score of what is stored, which is handed to the caller; ``score`` is what the config keeps of it.
         counts: of the config's ``training``: how many seeds were tried, and what came of them.
         seeds: a row a seed, for ``seeds.json``; ``files`` are further ones.
-        card: what the card says above and below the paragraphs on how the model was made.
         steps: of the recipe, where only the beginning of the runs is published.
+        certificate: what a judge proved of the seed.
     """
 
     chosen: Seed
@@ -74,9 +68,9 @@ class Report:
     seconds: float
     score: dict[str, Any]
     seeds: list[dict[str, Any]]
-    card: tuple[str, str]
     files: dict[str, bytes] = field(default_factory=dict)
     steps: int | None = None
+    certificate: dict[str, Any] | None = None
     half: bool = True  # stored in float16
 
 

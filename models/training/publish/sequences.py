@@ -1,7 +1,7 @@
 """Entries of models on sequences of many lengths.
 
 What counts there is length generalisation, which is a lottery over seeds. So every seed is scored on the same shapes,
-from the training bounds upwards, and the card prints them all; the seed that is stored is chosen on problems of the
+from the training bounds upwards, and the card has them all; the seed that is stored is chosen on problems of the
 shapes beyond the training set's that are drawn apart from those it is scored on.
 """
 
@@ -11,9 +11,8 @@ import torch
 
 from models.evaluation import Rate
 from models.partial_forward import exact_match
-from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.sequences import SequenceTask
-from models.training.publish.report import TORCH, Report, Runs, Seed, finished_seeds, grokked
+from models.training.publish.report import Report, Runs, finished_seeds, grokked
 from models.transformer import ArithmeticTransformer
 
 SELECTION_SIZE, SELECTION_SEED = 100, 77
@@ -83,7 +82,7 @@ def report_sequences(runs: Runs) -> Report:
     return Report(
         chosen=chosen,
         result=first,
-        counts=grokked(perfect),
+        counts=grokked(perfect) | {"selection": {"n": SELECTION_SIZE, "seed": SELECTION_SEED}},
         seconds=seconds,
         score={
             "n": first.n,
@@ -95,43 +94,4 @@ def report_sequences(runs: Runs) -> Report:
             "shapes": [{"shape": list(s), "n": rate.n, "correct": rate.correct} for s, rate in scores[at].items()],
         },
         seeds=public,
-        files={"metrics.jsonl": runs.metrics()},
-        card=_card(runs, seeds, scores, chosen, seconds),
     )
-
-
-def _card(
-    runs: Runs, seeds: list[Seed], scores: list[dict[tuple[int, ...], Rate]], chosen: Seed, seconds: float
-) -> tuple[str, str]:
-    task = runs.model.task
-    assert isinstance(task, SequenceTask)
-    header = {2: "digits of both factors", 1: "bits"}[len(task.shape)]
-    if isinstance(task, MultiOperandAddition):
-        header = "operands, digits"
-    names = " | ".join(f"seed {seed.number}" for seed in seeds)
-    lines = []
-    for shape in scores[0]:
-        cells = []
-        for table in scores:
-            low, high = table[shape].interval
-            cells.append(f"{table[shape].accuracy:.3f} ({low:.3f}-{high:.3f})")
-        lines.append(f"| {', '.join(map(str, shape))} | " + " | ".join(cells) + " |")
-    table = "\n".join(lines)
-    above = f"""{runs.layout.n:,} free parameters, stored in float16; trained by this project on {task.name}.
-
-Share of whole responses that are right, with 95% intervals: {SCORE_SIZE:,} problems a shape (seed {SCORE_SEED}),
-teacher forced (for a whole response the same as greedy decoding), position ids starting at 1. Rung: sampled. The first
-line is the longest shape of the training set.
-
-| {header} | {names} |
-|---|{"---|" * len(seeds)}
-{table}
-
-* **Stored:** seed {chosen.number}, parameters after {chosen.state["best_step"]:,} steps; of {len(seeds)} chosen
-  on {SELECTION_SIZE} other problems of each further shape (seed {SELECTION_SEED}).
-* **Time:** {seconds / 60:.0f} minutes for all seeds on one thread of a shared machine, bfloat16 products,
-  torch {TORCH}."""
-    below = """Another machine or version rounds differently, and how far a seed generalises is a lottery.
-
-Files: `model.safetensors` (free parameters), `metrics.jsonl` and `seeds.json` (all seeds), `config.json`."""
-    return above, below

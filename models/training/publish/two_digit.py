@@ -19,7 +19,7 @@ from models.evaluation import Rate
 from models.partial_forward import greedy
 from models.registry import get_spec
 from models.tasks.two_digit import all_problems, held_out_problems
-from models.training.publish.report import TORCH, Report, Runs, Seed, check_once, grokked
+from models.training.publish.report import Report, Runs, Seed, check_once, grokked
 from models.training.recipes import get_recipe
 
 ROWS = 500  # decoded at a time; their activations stay in the processor's cache
@@ -78,7 +78,6 @@ def report_two_digit(runs: Runs) -> Report:
             | {"digits": list(row.digits)}
             for row in rows
         ],
-        card=_card(runs, step, rows, chosen, seconds),
         steps=step,
     )
 
@@ -99,40 +98,3 @@ def _row(runs: Runs, seed: Seed) -> TwoDigitRow:
 
 def _key(problems: Tensor) -> Tensor:
     return problems[:, 0] * 100 + problems[:, 1]
-
-
-def _card(runs: Runs, step: int, rows: list[TwoDigitRow], chosen: TwoDigitRow, seconds: float) -> tuple[str, str]:
-    lines = "\n".join(
-        f"| {row.seed.number}{' (stored)' if row is chosen else ''} | {row.train.correct:,} | {row.test.correct} "
-        f"({100 * row.test.interval[0]:.1f}-{100 * row.test.interval[1]:.1f}%) | "
-        + " | ".join(f"{count:,}" for count in row.digits)
-        + " |"
-        for row in rows
-    )
-    total = chosen.test.correct + chosen.train.correct
-    choice = "the only one trained: how others do is not known."
-    if len(rows) > 1:
-        choice = (
-            f"of {len(rows)} the one that answers most training pairs. The held-out pairs decide nothing,\n"
-            "  but the best of several is no typical one: the table has all."
-        )
-    task = runs.model.task.name
-    above = f"""{runs.layout.n:,} free parameters, stored in float16; trained by this project on {task} for
-{step:,} iterations.
-
-* **Score:** {total:,} of all 10,000 pairs, greedy decoding, rung: exhaustive; of the 500 pairs held out
-  {chosen.test.correct} (95% interval {100 * chosen.test.interval[0]:.1f}-{100 * chosen.test.interval[1]:.1f}%), of the
-  9,500 trained on {chosen.train.correct:,}. Scored as stored, in float16 precision.
-* **Seed** {chosen.seed.number}, {choice}
-* **Time:** {seconds / 60:.0f} minutes for all seeds on one thread of a shared machine, float32,
-  torch {TORCH}.
-
-| seed | right of 9,500 | right of 500 (95% interval) | units right | tens right | hundreds right |
-|---|---|---|---|---|---|
-{lines}
-
-Digits: of all 10,000 sums, as decoded greedily."""
-    below = """Another machine or version rounds differently and gets other seeds.
-
-Files: `model.safetensors` (free parameters), `seeds.json` (all seeds), `config.json` (recipe, hashes, score)."""
-    return above, below

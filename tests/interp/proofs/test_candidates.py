@@ -15,7 +15,7 @@ from interp.cli.train import with_certify_default
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.methods import parse_certificate
 from interp.proofs.one_layer import read_adder
-from interp.proofs.stored import FILE, Certifier, all_pairs, card_line, durable, store, stored_certificate
+from interp.proofs.stored import FILE, Certifier, all_pairs, durable, facts, store, stored_certificate
 from interp.proofs.trials import rounded
 from models.errors import UserError
 from models.evaluation import predict
@@ -23,6 +23,7 @@ from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
+from models.zoo.card import render_card
 from tests.interp.proofs.conftest import zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -34,7 +35,7 @@ STILL = Recipe(
 )
 
 
-def run(out: Path, weights: dict[str, torch.Tensor], certifier: Certifier, name: str = NAME):
+def run(out: Path, weights: dict[str, torch.Tensor], certifier: Certifier | None, name: str = NAME):
     start = Start(weights, "a trained one", "this test", noise=0.0)
     return train(name, out, recipe=STILL, start=start, judge=certifier, progress=False, compile=False, device="cpu")
 
@@ -61,9 +62,24 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
         found is not None and found.arithmetic == "interval" and all_pairs(tmp_path / "entry") == found.provenance.rung
     )
     assert (tmp_path / "entry" / FILE).read_bytes() == (kept / FILE).read_bytes()
-    card = " ".join((tmp_path / "entry" / "card.md").read_text().split())
-    assert "* " + card_line(found, NAME) in card
+    kept_facts = models.zoo.read_entry(tmp_path / "entry")["certificate"]
+    assert kept_facts == facts(found) and kept_facts["status"] == "certified"
     check_certificate(load_certificate(kept / FILE), models.load(kept / "model.safetensors"))
+
+
+def test_a_trained_model_is_published_loaded_and_certified_and_its_card_says_so(tmp_path):
+    run(tmp_path / "run", parameters(NAME), None)
+    entry = tmp_path / "entry"
+    assert main(["publish", str(tmp_path / "run"), "--out", str(entry)]) == 0
+    weights, before = (entry / "model.safetensors").read_bytes(), models.zoo.read_entry(entry)
+    assert "certificate" not in before and models.load(entry).name_or_path == NAME
+    assert main(["certify", str(entry), "--arithmetic", "interval", "--card"]) == 0
+    config, found = models.zoo.read_entry(entry), stored_certificate(entry)
+    assert found is not None and config["certificate"] == facts(found) and found.status == "certified"
+    files = {file: models.zoo.entry_file(entry, file) for file in config["sha256"]}
+    assert files["card.md"].decode() == render_card(config, files)
+    assert "* **Certified** in interval arithmetic: all 10^20 pairs." in files["card.md"].decode()
+    assert (files["model.safetensors"], config["score"]) == (weights, before["score"])
 
 
 def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_training_goes_on(tmp_path):
@@ -163,8 +179,10 @@ def test_the_zoos_57_67_and_74_come_with_certificates():
 def test_a_card_says_what_the_stored_certificate_says_and_that_is_about_the_stored_weights(name):
     found = stored_certificate(name)
     assert found is not None and (found.status, found.arithmetic, found.open) == ("certified", "float32", 0)
-    card = " ".join(models.zoo.entry_file(name, "card.md").decode().split())
-    assert f"* {card_line(found, name)} * **Seed**" in card
+    assert models.zoo.read_entry(name)["certificate"] == facts(found)
+    a, b = found.witness
+    card = models.zoo.entry_file(name, "card.md").decode()
+    assert f"{found.smallest_margin:.3f} logits, at {a} + {b}. The proof is in `{FILE}`" in card
     assert found.fingerprint == read_adder(zoo(name)).fingerprint
     assert len(models.zoo.entry_file(name, FILE)) < 300_000
 
@@ -192,9 +210,7 @@ def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider()
 
 def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_path, capsys):
     weights = models.load(NAME)
-    entry = models.save_entry(
-        tmp_path / "entry", weights, {}, {}, {"card.md": b"# A\n\n* **Score:** 1 of 1.\n\nEnd.\n"}
-    )
+    entry = models.save_entry(tmp_path / "entry", weights, {}, {})
     before = {path.name: path.read_bytes() for path in entry.iterdir()}
     found = interp.certify(zoo(NAME), arithmetic="interval")
     with pytest.raises(UserError, match="this one is undecided"):
