@@ -333,7 +333,7 @@ def _sweep(
             raise UserError(
                 f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."
             )
-    if found.unchanged and not allow_equal and not differs(plain, asked):
+    if not allow_equal and found.unchanged and not differs(plain, asked):
         raise UserError(
             f"{kind.name} is the same in both runs of all {len(base):,} pairs ({what}), so that patching it changes "
             "nothing; allow_equal=True returns the unchanged values."

@@ -103,28 +103,26 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
     flat = out.reshape(len(metrics), len(asked.layers), -1, len(groups), n) if not site.by_source else None
-    of_run: dict[str, list[Tensor]] = {"base": [], "source": []}
+    of_run: dict[str, list[np.ndarray]] = {"base": [], "source": []}
     for rows in _batches(n, length, model):
 
-        def judge(logits: Tensor, rows: slice = rows) -> Tensor:
+        def judge(logits: Tensor, rows: slice = rows) -> np.ndarray:
             found = [
                 metric(logits if place is None else logits[..., place, :], rows)
                 for metric, place in zip(metrics, places, strict=True)
             ]
-            return torch.stack(found)
+            return torch.stack(found).double().cpu().numpy()
 
         run = Run(frame, base[rows])
         other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else Run(frame, source[rows])
         engine = Engine(frame, run, other, numbers)
-        unpatched = judge(run.logits())
-        of_run["base"].append(unpatched)
-        if isinstance(other, Run):
-            of_run["source"].append(judge(other.logits()))
+        found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
         for i, layer in enumerate(asked.layers):
-            out[:, i, ..., rows] = unpatched.cpu().double().numpy()[(slice(None), *[None] * (len(shape) - 1))]
 
-            def emit(chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows) -> None:
-                values = judge(logits).cpu().double().numpy()
+            def emit(
+                chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows, found: Any = found
+            ) -> None:
+                values, found[i, which] = judge(logits), True
                 if flat is not None:
                     flat[:, i][:, chosen, as_slice(which), rows] = values
                 else:  # a part is (head, source group)
@@ -133,7 +131,15 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
                         out[:, i, head, which, origin, rows] = values[:, k]
 
             engine.sweep(site, layer, groups, emit)
-    joined = {name: torch.cat(parts, 1).cpu().double().numpy() for name, parts in of_run.items() if parts}
+        unpatched = judge(run.logits())  # after the sweeps, which may have made them along with the variants
+        of_run["base"].append(unpatched)
+        if isinstance(other, Run):
+            of_run["source"].append(judge(other.logits()))
+        of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
+        for i, missing in enumerate(~found):  # behind all that is read
+            if missing.any():
+                out[:, i][:, :, missing, ..., rows] = of_base
+    joined = {name: np.concatenate(parts, 1) for name, parts in of_run.items() if parts}
     return SweepValues(out, joined["base"], joined.get("source"))
 
 
