@@ -51,7 +51,7 @@ class Engine:
     def __init__(self, frame: Frame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
         self.frame, self.config, self.base, self.source, self.numbers = frame, frame.config, base, source, numbers
         self.batch = len(base.tokens)
-        self._exact: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._exact: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
     def sweep(self, site: Site, layer: int, groups: Groups, emit: Emit) -> None:
         """Emit the logits of every variant that can differ from the base at a row that is read.
@@ -239,15 +239,15 @@ class Engine:
         """By how much z of the chunk's rows changes with one key and (unless None) its value replaced, from the softmax
         without it; None where that would lose digits.
 
-        With L the log of the old row's sum, ``w = exp(s - L)`` and ``d = exp(s' - L)``,
+        With S the sum of the old row's exponentials, ``w = exp(s) / S`` and ``d = exp(s') / S``,
         ``z' - z = ((d - w) (v - z) + d (v' - v)) / (1 - w + d)``: a few numbers a variant in place of a softmax over
         all keys. In float64, and only where the denominator keeps its digits.
         """
         place, skip, v = chunk.place, chunk.skip, self.base.get("v", layer)
         if place is None or self.config.attn_top_k is not None or v.device.type == "mps":  # which has no float64
             return None
-        total, weight, z = (x[:, :, skip:] for x in self._in_float64(layer))
-        d = (new_scores[:, :, skip:, place].double() - total).exp()  # [batch, head, row, group]
+        top, total, weight, z = (x[:, :, skip:] for x in self._in_float64(layer))
+        d = (new_scores[:, :, skip:, place].double() - top).exp() / total  # [batch, head, row, group]
         more = d - weight[..., place]
         denominator = 1 + more
         least, most = torch.stack(denominator.aminmax()).tolist()
@@ -260,14 +260,17 @@ class Engine:
             change = change + (d / denominator)[..., None] * (of_new.double() - of_place.double())
         return change.permute(0, 3, 2, 1, 4).to(v.dtype)
 
-    def _in_float64(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the base: log of the sum of exponentials [batch, head, row, 1], pattern, z [batch, head, row, d_head]."""
+    def _in_float64(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the base: largest score and the sum of exponentials below it [batch, head, row, 1], pattern, z [batch,
+        head, row, d_head]."""
         if layer not in self._exact:
             scores, v = self.base.get("scores", layer).double(), self.base.get("v", layer).double()
-            total = scores.logsumexp(-1, keepdim=True)
-            pattern = (scores - total).exp()
+            top = scores.amax(-1, keepdim=True)
+            numerators = (scores - top).exp()
+            total = numerators.sum(-1, keepdim=True)
+            pattern = numerators / total
             z = pattern @ v.transpose(1, 2)
-            self._exact[layer] = total, pattern, z
+            self._exact[layer] = top, total, pattern, z
             self.base.keep("head_out", layer, z.transpose(1, 2).to(self.base.get("v", layer).dtype))
         return self._exact[layer]
 

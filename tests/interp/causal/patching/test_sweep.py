@@ -266,9 +266,9 @@ def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest
     whole = {site: activation_patching(TOY, TOY_PAIRS, site=site, **asked) for site in ("resid_pre", "k", "head_out")}
     monkeypatch.setattr(values, "ROWS_AT_ONCE", 10_000)
     assert 2 < len(values._batches(48, 7, TOY)) < 48
-    for site, sweep in whole.items():
+    for site, at_once in whole.items():
         parts = activation_patching(TOY, TOY_PAIRS, site=site, **asked)
-        assert np.abs(sweep.values - parts.values).max() <= 1e-4 * np.abs(sweep.values).max()
+        assert np.abs(at_once.values - parts.values).max() <= 1e-4 * np.abs(at_once.values).max()
 
 
 @pytest.mark.usefixtures("without_shape_checks")
