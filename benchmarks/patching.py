@@ -111,7 +111,7 @@ def cell(
 ) -> tuple[float, float, float]:
     """(their milliseconds, ours, largest difference relative to the largest number) of one sweep over all layers, or of
     a ``single`` patch: of the first layer, in tokens of one position. ``task`` is the model's own unless given."""
-    name, task = SITES[site], model.task if task is None else task
+    name, task = SITES[site], task or cast(Task, model.task)
     generator = torch.Generator().manual_seed(0)
     clean, corrupted = (task.encode(task.sample(batch, generator)) for _ in range(2))
     query = task.query_positions[-1]

@@ -168,8 +168,10 @@ class Engine:
                 z = z.unflatten(1, (len(chunk.mask), -1))
             else:
                 if scores is None:
-                    pairs = (torch.cat([x[:, i] for i in which]) for x, which in ((q, (0, 0, 1, 1)), (k, (0, 1, 0, 1))))
-                    scores = frame.scores(layer, *pairs, frame.rows(layer)).unflatten(0, (4, -1)).unbind()
+                    many_q, many_k = (
+                        torch.cat([x[:, i] for i in which]) for x, which in ((q, (0, 0, 1, 1)), (k, (0, 1, 0, 1)))
+                    )
+                    scores = frame.scores(layer, many_q, many_k, frame.rows(layer)).unflatten(0, (4, -1)).unbind()
                 change = None
                 if n == 1 and len(chunk.touched) < len(chunk.groups):
                     change = self._one_key(layer, scores[1], v[:, 1], chunk)
