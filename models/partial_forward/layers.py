@@ -144,7 +144,8 @@ def add_mlp(
     if not block.config.d_mlp:
         return resid_mid
     if mlp_out is None:
-        mlp_out = dropout(block, block.mlp(mlp_input(block, resid_mid, weights), weights))
+        hidden = block.mlp.hidden(mlp_input(block, resid_mid, weights), weights)
+        mlp_out = dropout(block, block.mlp.write(hidden, weights))
     resid = resid_mid + mlp_out
     return norm_output(block.ln2_post, resid, weights) if block.config.has_post_norm else resid
 

@@ -24,13 +24,15 @@ are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from math import isfinite
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
+from interp.causal.patching.chunks import Chunk, changed_values, chunks, columns, steps, weighted
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import Groups, Site, parts_of
 from models.partial_forward import layers as fast
@@ -39,49 +41,8 @@ from models.partial_forward.layers import heads_output
 #: Numbers in the widest activation of variants that are stacked; 2^17 to 2^20 were about equally fast.
 NUMBERS_AT_ONCE = 2**18
 
-#: Up to so many, the number of operations counts and not their size: all variants take part in each, where more would
-#: be copied, indexed, or have one key exchanged.
-FEW_NUMBERS = 2**15
-
 #: ``emit(parts, groups, logits)`` takes the logits [part, group, batch, read, d_vocab] of some variants.
 Emit = Callable[[slice, list[int], Tensor], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Groups of positions whose variants are run together.
-
-    ``place``: the positions of the groups, where each has just one and they follow one another. Rows from ``start``,
-    the first changed position, are computed: ``rows`` of the sequence, without the first ``skip`` of the layer.
-    ``touched``: those of the groups with a position among the rows, whose own queries change. ``numbers`` are in the
-    widest activation.
-    """
-
-    groups: list[int]
-    mask: Bool[Tensor, "group pos"]
-    place: slice | None
-    start: int
-    rows: slice
-    skip: int
-    of_rows: Bool[Tensor, "group row 1"]
-    touched: list[int]
-    numbers: int
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the number of operations counts."""
-        return self.numbers <= FEW_NUMBERS
-
-    def only(self, chosen: list[int]) -> Chunk:
-        """Some of the groups, all of them touched."""
-        return replace(
-            self,
-            groups=[self.groups[i] for i in chosen],
-            mask=self.mask[as_slice(chosen)],
-            place=None if self.place is None else _run_of([self.place.start + i for i in chosen]),
-            of_rows=self.of_rows[as_slice(chosen)],
-            touched=list(range(len(chosen))),
-        )
 
 
 class Engine:
@@ -90,7 +51,7 @@ class Engine:
     def __init__(self, frame: Frame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
         self.frame, self.config, self.base, self.source, self.numbers = frame, frame.config, base, source, numbers
         self.batch = len(base.tokens)
-        self._exact: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._exact: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
     def sweep(self, site: Site, layer: int, groups: Groups, emit: Emit) -> None:
         """Emit the logits of every variant that can differ from the base at a row that is read.
@@ -105,39 +66,49 @@ class Engine:
             mask = groups.mask[:, : self.frame.n_pos].to(self.base.tokens.device)
             n_parts = parts_of(site, self.config) * (len(groups) if site.by_source else 1)
             width = self._width(self.frame.rows(layer)) * (1 if self._last(layer) else min(4, len(mask)))
-            for parts in _steps(n_parts, max(1, self.numbers // width)):
+            for parts in steps(n_parts, max(1, self.numbers // width)):
                 other = self._streams_behind(site, layer, parts, mask)
                 if self._last(layer):
                     self._read(parts, other, mask, emit)
                 else:
-                    self._stream(layer + 1, parts, other, groups, emit)
+                    self._stream(layer + 1, parts, other[: parts.stop - parts.start], groups, emit)
 
     # ---- patches that mix no positions: the stream behind the layer, had the patch been made everywhere
 
     def _streams_behind(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
+        """With the base's own as one more part, where it is not known yet: it costs little along with the others."""
         frame, base, rows = self.frame, self.base, self.frame.rows(layer)
-        if site.name in ("resid_mid", "resid_post", "mlp_out", "attn_out"):
-            new = self.source.get(site.name, layer)
-            if site.name == "resid_post":
-                return new[None]
-            if site.name == "resid_mid":
-                return frame.behind_mlp(layer, new)[None]
+        if site.name == "resid_post":
+            return self.source.get("resid_post", layer)[None]
+        rides = not base.knows("resid_post", layer)
+
+        def along(new: Tensor, name: str) -> Tensor:
+            return torch.cat((new, base.get(name, layer)[None])) if rides else new
+
+        if site.name == "resid_mid":
+            streams = self._flat(frame.behind_mlp, layer, along(self.source.get("resid_mid", layer)[None], "resid_mid"))
+        elif site.name in ("mlp_out", "neuron"):
             if site.name == "mlp_out":
-                return frame.behind_mlp(layer, base.get("resid_mid", layer), new)[None]
-            mid = frame.behind_attention(layer, base.get("resid_pre", layer)[:, rows], new)
-            return frame.behind_mlp(layer, mid)[None]
-        if site.name == "neuron":
-            change = (self.source.get("neuron", layer) - base.get("neuron", layer))[..., parts].movedim(-1, 0)
-            w_out = frame.weights[f"blocks.{layer}.mlp.W_out"][parts]  # [part, d_model]
-            out = base.get("mlp_out", layer) + change[..., None] * w_out[:, None, None]
-            mid = base.get("resid_mid", layer).expand(out.shape)
-            return self._flat(frame.behind_mlp, layer, mid, out)
-        change = self._z_change(site, layer, parts, mask)  # [part, batch, row, d_model]
-        attn_out = base.get("attn_out", layer) + change
-        pre = base.get("resid_pre", layer)[:, rows].expand(attn_out.shape)
-        return self._flat(frame.behind_mlp, layer, self._flat(frame.behind_attention, layer, pre, attn_out))
+                new = self.source.get("mlp_out", layer)[None]
+            else:
+                change = (self.source.get("neuron", layer) - base.get("neuron", layer))[..., parts].movedim(-1, 0)
+                w_out = frame.weights[f"blocks.{layer}.mlp.W_out"][parts]  # [part, d_model]
+                new = base.get("mlp_out", layer) + change[..., None] * w_out[:, None, None]
+            out = along(new, "mlp_out")
+            streams = self._flat(frame.behind_mlp, layer, base.get("resid_mid", layer).expand(out.shape), out)
+        else:
+            if site.name == "attn_out":
+                new = self.source.get("attn_out", layer)[None]
+            else:
+                new = base.get("attn_out", layer) + self._z_change(site, layer, parts, mask)
+            out = along(new, "attn_out")
+            pre = base.get("resid_pre", layer)[:, rows].expand(out.shape)
+            streams = self._flat(frame.behind_mlp, layer, self._flat(frame.behind_attention, layer, pre, out))
+        if rides:
+            base.keep("resid_post", layer, streams[-1])
+        return streams
 
     def _z_change(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
@@ -156,17 +127,21 @@ class Engine:
         if site.name == "head_out":
             z = self.source.get("head_out", layer)
         elif site.name == "q":
-            q = frame.rotated(self.source.get("q", layer), frame.rows(layer).start)
-            scores = frame.scores(layer, q, base.get("rot_k", layer), frame.rows(layer))
-            z = torch.einsum("bhqk,bkhe->bqhe", frame.pattern(layer, scores), v)
+            rows = frame.rows(layer)
+            q = frame.rotated(self.source.get("q", layer), rows.start)
+            z = frame.attended(layer, q, base.get("rot_k", layer), v, rows, frame.hidden(rows))
         else:
-            z = torch.einsum("bhqk,bkhe->bqhe", self.source.get("pattern", layer), v)
+            z = (self.source.get("pattern", layer) @ v.transpose(1, 2)).transpose(1, 2)
         change = (z - base.get("head_out", layer))[:, :, parts]
-        return torch.einsum("bqhe,hed->hbqd", change, w_o[parts])
+        return _written(change, w_o[parts])
 
     def _read(self, parts: slice, stream: Tensor, mask: Bool[Tensor, "group pos"], emit: Emit) -> None:
         """Logits from streams behind the last layer: each variant's own at its positions, the base's elsewhere."""
+        n_parts, layer = parts.stop - parts.start, self.config.n_layers - 1
         logits = self.frame.logits(stream[:, :, self.frame.read_rows])[:, None]  # [part, 1, batch, read, d_vocab]
+        if len(logits) > n_parts:
+            self.base.keep("logits", layer, logits[-1, 0])
+            logits = logits[:n_parts]
         of_read = mask[:, as_slice(self.frame.read)]  # [group, read]
         groups = [i for i, touched in enumerate(of_read.any(1).tolist()) if touched]
         if groups:
@@ -184,24 +159,28 @@ class Engine:
     ) -> None:
         """``other`` enters the layer in place of the base's stream at the positions of each group."""
         frame, base, n = self.frame, self.base, len(other)
-        rows = frame.rows(layer)
-        normalized = frame.normalized(layer, other.flatten(0, 1))
-        new_q = frame.rotated(frame.project(layer, "Q", normalized[:, rows]), rows.start)
-        new_k = frame.rotated(frame.project(layer, "K", normalized), 0)
-        new_v = frame.project(layer, "V", normalized)
-        old_q, old_k, old_v = (base.get(name, layer) for name in ("rot_q", "rot_k", "v"))
-        if n > 1:
-            old_q, old_k, old_v = (x.repeat(n, 1, 1, 1) for x in (old_q, old_k, old_v))
-        pairs = torch.cat((old_q, old_q, new_q, new_q)), torch.cat((old_k, new_k, old_k, new_k))
-        scores = frame.scores(layer, *pairs, rows).unflatten(0, (4, -1)).unbind()
-        for chunk in self._chunks(layer, groups, n):
-            z = None
-            if n == 1 and not chunk.is_small and len(chunk.touched) < len(chunk.groups):
-                z = self._one_key(layer, scores[1], new_v, chunk)  # right where a row's own query is not touched
-            if z is None:
-                z = self._mixed(layer, scores, old_v, new_v, chunk)
-            elif chunk.touched:
-                z[:, chunk.touched] = self._mixed(layer, scores, old_v, new_v, chunk.only(chunk.touched))
+        q, k, v = self._old_and_new(layer, other)
+        scores = None
+        for chunk in self._chunks(layer, groups, n, other):
+            if chunk.is_small:
+                mine = q.flatten(1, 2).index_select(1, chunk.queries)
+                z = frame.attended(layer, mine, k.flatten(1, 2), v.flatten(1, 2), chunk.rows, chunk.hidden)
+                z = z.unflatten(1, (len(chunk.mask), -1))
+            else:
+                if scores is None:
+                    many_q, many_k = (
+                        torch.cat([x[:, i] for i in which]) for x, which in ((q, (0, 0, 1, 1)), (k, (0, 1, 0, 1)))
+                    )
+                    scores = frame.scores(layer, many_q, many_k, frame.rows(layer)).unflatten(0, (4, -1)).unbind()
+                change = None
+                if n == 1 and len(chunk.touched) < len(chunk.groups):
+                    change = self._one_key(layer, scores[1], v[:, 1], chunk)
+                if change is None:
+                    z = self._mixed(layer, scores, v, chunk)
+                else:  # right where a row's own query is not touched
+                    z = base.get("head_out", layer)[:, None, chunk.skip :] + change
+                    if chunk.touched:
+                        z[:, chunk.touched] = self._mixed(layer, scores, v, chunk.only(chunk.touched))
             attn_out = heads_output(frame.block(layer).attn, z, frame.weights)  # [part * batch, group, row, d_model]
             attn_out = attn_out.unflatten(0, (n, self.batch)).transpose(1, 2).flatten(0, 2)
             before = torch.where(
@@ -210,81 +189,114 @@ class Engine:
             mid = frame.behind_attention(layer, before.flatten(0, 2), attn_out)
             self._onwards(layer, parts, chunk, frame.behind_mlp(layer, mid), emit)
 
+    def _old_and_new(
+        self, layer: int, other: Float[Tensor, "part batch pos d_model"]
+    ) -> list[Float[Tensor, "run 2 _ head d_head"]]:
+        """(Rotated) queries, keys and values of the base and of ``other``: the base's along with those of one part,
+        where they are not known yet."""
+        frame, base, n = self.frame, self.base, len(other)
+        rides = n == 1 and not base.knows("v", layer)
+        stream = torch.stack((base.get("resid_pre", layer), other[0]), 1) if rides else other
+        normalized, rows = frame.normalized(layer, stream.flatten(0, 1)), frame.rows(layer)
+        new = (
+            frame.rotated(frame.project(layer, "Q", normalized[:, rows]), rows.start),
+            frame.rotated(frame.project(layer, "K", normalized), 0),
+            frame.project(layer, "V", normalized),
+        )
+        names = ("rot_q", "rot_k", "v")
+        if not rides:
+            return [
+                torch.stack((base.get(name, layer).repeat(n, 1, 1, 1), x), 1)
+                for name, x in zip(names, new, strict=True)
+            ]
+        found = [x.unflatten(0, (self.batch, 2)) for x in new]
+        for name, x in zip(names, found, strict=True):
+            base.keep(name, layer, x[:, 0])
+        return found
+
     def _mixed(
-        self, layer: int, scores: tuple[Tensor, ...], old_v: Tensor, new_v: Tensor, chunk: Chunk
+        self, layer: int, scores: tuple[Tensor, ...], v: Tensor, chunk: Chunk
     ) -> Float[Tensor, "batch group row head d_head"]:
         """z where a group's positions have the new queries, keys and values, and all others the old ones.
 
         ``scores``: old queries on old keys, old on new, new on old, new on new.
         """
         old_old, old_new, new_old, new_new = (x[:, :, chunk.skip :] for x in scores)
-        mixed = _columns(old_old, old_new, chunk)
-        if chunk.touched and chunk.is_small:
-            mixed = torch.where(chunk.of_rows, _columns(new_old, new_new, chunk), mixed)
-        elif chunk.touched:
+        mixed = columns(old_old, old_new, chunk)
+        if chunk.touched:
             part = chunk.only(chunk.touched)
             mixed[:, :, chunk.touched] = torch.where(
-                part.of_rows, _columns(new_old, new_new, part), mixed[:, :, chunk.touched]
+                part.of_rows, columns(new_old, new_new, part), mixed[:, :, chunk.touched]
             )
         pattern = self.frame.pattern(layer, mixed)
-        return _weighted(pattern, old_v) + _changed_values(pattern, new_v - old_v, chunk)
+        return weighted(pattern, v[:, 0]) + changed_values(pattern, v[:, 1] - v[:, 0], chunk)
 
     def _one_key(
         self,
         layer: int,
         new_scores: Float[Tensor, "batch head row key"],
-        new_v: Float[Tensor, "batch key head d_head"],
+        new_v: Float[Tensor, "batch key head d_head"] | None,
         chunk: Chunk,
     ) -> Float[Tensor, "batch group later head d_head"] | None:
-        """z of the chunk's rows with one key and its value replaced, from the softmax without it; None where that would
-        lose digits.
+        """By how much z of the chunk's rows changes with one key and (unless None) its value replaced, from the softmax
+        without it; None where that would lose digits.
 
-        With L the log of the old row's sum, ``z' = (z - w v + d v') / (1 - w + d)``, ``w = exp(s - L)``,
-        ``d = exp(s' - L)``: a few numbers a variant in place of a softmax over all keys. In float64, and only where the
-        denominator keeps its digits.
+        With S the sum of the old row's exponentials, ``w = exp(s) / S`` and ``d = exp(s') / S``,
+        ``z' - z = ((d - w) (v - z) + d (v' - v)) / (1 - w + d)``: a few numbers a variant in place of a softmax over
+        all keys. In float64, and only where the denominator keeps its digits.
         """
-        place, skip = chunk.place, chunk.skip
-        if place is None or self.config.attn_top_k is not None or new_v.device.type == "mps":  # which has no float64
+        place, skip, v = chunk.place, chunk.skip, self.base.get("v", layer)
+        if place is None or self.config.attn_top_k is not None or v.device.type == "mps":  # which has no float64
             return None
-        total, weight, z = (x[:, :, skip:] for x in self._in_float64(layer))
-        w = weight[..., place]  # [batch, head, row, group]
-        d = (new_scores[:, :, skip:][..., place].double() - total).exp()
-        denominator = 1 - w + d
-        if not 1e-6 < float(denominator.min()) <= float(denominator.max()) < 1e200:
+        top, total, weight, z = (x[:, :, skip:] for x in self._in_float64(layer))
+        d = (new_scores[:, :, skip:, place].double() - top).exp() / total  # [batch, head, row, group]
+        more = d - weight[..., place]
+        denominator = 1 + more
+        least, most = torch.stack(denominator.aminmax()).tolist()
+        if not 1e-6 < least <= most < 1e200:
             return None
-        old, new = (x[:, place].double().permute(0, 2, 1, 3)[:, :, None] for x in (self.base.get("v", layer), new_v))
-        changed = (z[..., None, :] - w[..., None] * old + d[..., None] * new) / denominator[..., None]
-        return changed.permute(0, 3, 2, 1, 4).to(new_v.dtype)
+        of_place = v[:, place].transpose(1, 2)[:, :, None]  # [batch, head, 1, group, d_head]
+        change = (more / denominator)[..., None] * (of_place - z[..., None, :])
+        if new_v is not None:
+            of_new = new_v[:, place].transpose(1, 2)[:, :, None]
+            change = change + (d / denominator)[..., None] * (of_new.double() - of_place.double())
+        return change.permute(0, 3, 2, 1, 4).to(v.dtype)
 
-    def _in_float64(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the base: log of the sum of exponentials [batch, head, row, 1], pattern, z [batch, head, row, d_head]."""
+    def _in_float64(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the base: largest score and the sum of exponentials below it [batch, head, row, 1], pattern, z [batch,
+        head, row, d_head]."""
         if layer not in self._exact:
             scores, v = self.base.get("scores", layer).double(), self.base.get("v", layer).double()
-            total = scores.logsumexp(-1, keepdim=True)
-            pattern = (scores - total).exp()
-            self._exact[layer] = total, pattern, pattern @ v.transpose(1, 2)
+            top = scores.amax(-1, keepdim=True)
+            numerators = (scores - top).exp()
+            total = numerators.sum(-1, keepdim=True)
+            pattern = numerators / total
+            z = pattern @ v.transpose(1, 2)
+            self._exact[layer] = top, total, pattern, z
+            self.base.keep("head_out", layer, z.transpose(1, 2).to(self.base.get("v", layer).dtype))
         return self._exact[layer]
 
     def _keys_or_values(self, name: str, layer: int, groups: Groups, emit: Emit) -> None:
         """Keys or values of one head replaced at the positions of each group, for every head."""
         frame, base, heads = self.frame, self.base, self.config.n_heads
-        old_v, z = base.get("v", layer), base.get("head_out", layer)
-        new = self.source.get(name, layer)
+        old_v, new = base.get("v", layer), self.source.get(name, layer)
         if name == "k":
             new_scores = frame.scores(layer, base.get("rot_q", layer), frame.rotated(new, 0), frame.rows(layer))
-        for chunk in self._chunks(layer, groups, heads):
+        for chunk in self._chunks(layer, groups, heads, new):
             if name == "v":
                 pattern = base.get("pattern", layer)[:, :, None, chunk.skip :]
-                change = _changed_values(pattern.expand(-1, -1, len(chunk.groups), -1, -1), new - old_v, chunk)
+                change = changed_values(pattern.expand(-1, -1, len(chunk.groups), -1, -1), new - old_v, chunk)
             else:
-                changed = None if chunk.is_small else self._one_key(layer, new_scores, old_v, chunk)
-                if changed is None:
-                    old, new_s = (x[:, :, chunk.skip :] for x in (base.get("scores", layer), new_scores))
-                    changed = _weighted(frame.pattern(layer, _columns(old, new_s, chunk)), old_v)
-                change = changed - z[:, None, chunk.skip :]
-            more = torch.einsum("bgqhe,hed->hgbqd", change, frame.w_o(layer))
+                change = self._one_key(layer, new_scores, None, chunk)
+                if change is None:
+                    old, mine = (x[:, :, chunk.skip :] for x in (base.get("scores", layer), new_scores))
+                    z = weighted(frame.pattern(layer, columns(old, mine, chunk)), old_v)
+                    change = z - base.get("head_out", layer)[:, None, chunk.skip :]
+            if chunk.rides:
+                change = F.pad(change, (0, 0, 0, 0, 0, 0, 0, 1))
+            more = _written(change, frame.w_o(layer)).transpose(1, 2)  # [head, group, batch, row, d_model]
             attn_out = (base.get("attn_out", layer)[:, chunk.skip :] + more).flatten(0, 2)
-            before = base.get("resid_pre", layer)[:, chunk.rows].repeat(heads * len(chunk.groups), 1, 1)
+            before = base.get("resid_pre", layer)[:, chunk.rows].expand(more.shape).flatten(0, 2)
             mid = frame.behind_attention(layer, before, attn_out)
             self._onwards(layer, slice(0, heads), chunk, frame.behind_mlp(layer, mid), emit)
 
@@ -294,7 +306,11 @@ class Engine:
             logits = self.frame.logits(stream[:, self.frame.read_rows])
         else:
             logits = self._continue(layer + 1, stream, chunk.start)
-        emit(parts, chunk.groups, logits.unflatten(0, (parts.stop - parts.start, len(chunk.groups), self.batch)))
+        logits = logits.unflatten(0, (parts.stop - parts.start, -1, self.batch))
+        if chunk.rides:
+            self.base.keep("logits", layer, logits[0, -1])
+            logits = logits[:, :-1]
+        emit(parts, chunk.groups, logits)
 
     def _continue(
         self, layer: int, stream: Float[Tensor, "row_of_batch suffix d_model"], start: int
@@ -325,30 +341,15 @@ class Engine:
         cfg = self.config
         return self.batch * (rows.stop - rows.start) * max(cfg.d_model, cfg.d_mlp, cfg.n_heads * self.frame.n_pos)
 
-    def _chunks(self, layer: int, groups: Groups, parts: int) -> Iterator[Chunk]:
-        """Groups whose variants are run together, by their first position; those behind all reads are left out."""
-        frame, device = self.frame, self.base.tokens.device
-        places = [[p for p in group if p < frame.n_pos] for group in groups.places]
-        todo = sorted((group[0], i) for i, group in enumerate(places) if group)
-        while todo:
-            start = min(todo[0][0], frame.first)
-            rows = frame.rows(layer, start)
-            width = parts * self._width(rows)
-            chosen = [i for _, i in todo[: max(1, self.numbers // width)]]
-            todo = todo[len(chosen) :]
-            single = all(len(places[i]) == 1 for i in chosen)
-            mask = groups.mask[as_slice(chosen), : frame.n_pos].to(device)
-            yield Chunk(
-                groups=chosen,
-                mask=mask,
-                place=_run_of([places[i][0] for i in chosen]) if single else None,
-                start=start,
-                rows=rows,
-                skip=rows.start - frame.rows(layer).start,
-                of_rows=mask[:, rows, None],
-                touched=[g for g, i in enumerate(chosen) if any(rows.start <= p < rows.stop for p in places[i])],
-                numbers=len(chosen) * width,
-            )
+    def _chunks(self, layer: int, groups: Groups, parts: int, new: Tensor) -> list[Chunk]:
+        """Groups whose variants are run together; apart from one another where ``new`` has numbers without end, which
+        would reach what they are hidden from."""
+        frame, base, rows = self.frame, self.base, self.frame.rows(layer)
+        rides = self._last(layer) and not base.knows("logits", layer)
+        width, few = parts * self._width(slice(0, 1)), isfinite(float(new.sum()))
+        return chunks(
+            groups, frame.n_pos, frame.first, rows.start, rows.stop, width, self.numbers, rides, few, new.device
+        )
 
     def _flat(self, formula: Callable[..., Tensor], layer: int, *streams: Tensor) -> Tensor:
         """A layer's formula over [part, batch, row, d_model]."""
@@ -356,44 +357,10 @@ class Engine:
         return formula(layer, *(x.flatten(0, 1) for x in streams)).unflatten(0, (parts, -1))
 
 
-def _steps(n: int, size: int) -> Iterator[slice]:
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
-
-
-def _run_of(places: list[int]) -> slice | None:
-    """Places that follow one another, as a slice."""
-    found = as_slice(places)
-    return found if isinstance(found, slice) else None
-
-
-def _changed_values(
-    pattern: Float[Tensor, "batch head group row key"], change: Float[Tensor, "batch key head d_head"], chunk: Chunk
-) -> Float[Tensor, "batch group row head d_head"]:
-    """What a change of the values at the keys of each group adds to z."""
-    if chunk.place is None:
-        return _weighted(pattern * chunk.mask[:, None, :], change)
-    weight = pattern.diagonal(chunk.place.start, 2, 4)  # [batch, head, row, group]
-    return weight.permute(0, 3, 2, 1)[..., None] * change[:, chunk.place, None]
-
-
-def _columns(
-    old: Float[Tensor, "batch head row key"], new: Float[Tensor, "batch head row key"], chunk: Chunk
-) -> Float[Tensor, "batch head group row key"]:
-    """``old`` for each group, with its columns taken from ``new``."""
-    if chunk.place is None:
-        return torch.where(chunk.mask[:, None, :], new[:, :, None], old[:, :, None])
-    out = old[:, :, None].repeat(1, 1, len(chunk.groups), 1, 1)  # a copy and few writes: much faster than torch.where
-    out.diagonal(chunk.place.start, 2, 4).copy_(new[..., chunk.place])
-    return out
-
-
-def _weighted(
-    pattern: Float[Tensor, "batch head group row key"], v: Float[Tensor, "batch key head d_head"]
-) -> Float[Tensor, "batch group row head d_head"]:
-    groups = pattern.shape[2]
-    z = pattern.flatten(2, 3) @ v.transpose(1, 2)  # [batch, head, group * row, d_head]
-    return z.unflatten(2, (groups, -1)).permute(0, 2, 3, 1, 4)
+def _written(z: Float[Tensor, "*batch head d_head"], w_o: Tensor) -> Float[Tensor, "head *batch d_model"]:
+    """What each head writes to the stream."""
+    by_head = z.movedim(-2, 0)
+    return torch.bmm(by_head.flatten(1, -2), w_o).unflatten(1, by_head.shape[1:-1])
 
 
 def read_positions(positions: Sequence[Sequence[int] | None], n_pos: int) -> list[int]:

@@ -24,14 +24,19 @@ class Variant(NamedTuple):
     sources: Bool[Tensor, " pos"] | None = None
 
 
+ROUNDING = 1e-5  # relative difference that rounding alone can cause
 UNPATCHED = Variant(0, torch.zeros(0, dtype=torch.bool))
 
 
 class PlainPatcher:
-    """Runs ``base`` through the model with one activation taken from ``source`` (hook name -> activation)."""
+    """Runs ``base`` through the model with one activation taken from ``source`` (hook name -> activation).
+
+    ``changes``: whether any patch so far changed an activation by more than rounding.
+    """
 
     def __init__(self, model: HookedModel, base: Int[Tensor, "batch pos"], source: Mapping[str, Tensor] | Any):
         self.model, self.base, self.source = model, base, source
+        self.changes = False
 
     def logits(self) -> Float[Tensor, "batch pos d_vocab"]:
         """Of the unpatched run."""
@@ -61,11 +66,18 @@ class PlainPatcher:
                     new[:, where, part] = other[:, where, part]
                 else:
                     new[:, where] = other[:, where]
+            if not self.changes:
+                self.changes = not (stacked - value).abs().max() <= ROUNDING * value.abs().max()
             return stacked
 
-        name = require_hook(self.model, site.hook_name(layer))
+        name = site.hook_name(layer)
         many = self.base.repeat(len(variants), 1) if len(variants) > 1 else self.base
-        logits = self.model.run_with_hooks(many, fwd_hooks=[(name, patch)])
+        try:
+            logits = self.model.run_with_hooks(many, fwd_hooks=[(name, patch)])
+        except Exception:
+            require_hook(self.model, name)  # not asked before: a stock model lists its hooks in a tenth of a run
+            raise
         if not fired:
+            require_hook(self.model, name)
             raise UserError(f"The hook {name} did not fire, so that a patch there changes nothing.")
         return logits.unflatten(0, (len(variants), -1))

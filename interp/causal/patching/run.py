@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from models.partial_forward import layers as fast
 from models.partial_forward.layers import heads_output, mlp_input
@@ -96,6 +97,34 @@ class Frame:
             self._future[bounds] = keys > keys[rows, None]
         return scores.masked_fill(self._future[bounds], float("-inf"))
 
+    def hidden(self, rows: slice) -> Float[Tensor, "row pos"]:
+        """-inf at keys behind the rows, else 0."""
+        shape = rows.stop - rows.start, self.n_pos
+        return torch.full(shape, float("-inf"), device=self.model.cfg.device).triu(1 + rows.start)
+
+    def attended(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
+        v: Float[Tensor, "batch key head d_head"],
+        rows: slice,
+        hidden: Float[Tensor, "query key"],
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """z of (rotated) queries, one or more for each of ``rows``, by torch's attention, which makes no pattern.
+
+        ``hidden`` is added to their scores, on all keys once or more.
+        """
+        cfg, hidden = self.config, hidden.to(q.dtype)[None, None]
+        if self.fire is not None:
+            times = hidden.shape[2] // (rows.stop - rows.start), hidden.shape[3] // self.n_pos
+            hidden = hidden + self.fire[:, rows].repeat(1, *times)
+        if cfg.attn_scores != "dot" or cfg.attn_top_k is not None:
+            scores = self.block(layer).attn.raw_scores(q, k) + hidden
+            return (self.pattern(layer, scores) @ v.transpose(1, 2)).transpose(1, 2)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, hidden, scale=1 / cfg.score_scale).transpose(1, 2)
+
     def pattern(self, layer: int, scores: Tensor) -> Tensor:
         """The attention pattern of scores [..., query, key], of which every row has a finite one."""
         if self.config.attn_top_k is None:
@@ -134,6 +163,14 @@ class Run:
             self._kept[key] = getattr(self, f"_{name}")(layer)
         return self._kept[key]
 
+    def knows(self, name: str, layer: int) -> bool:
+        """Whether it has been computed."""
+        return (name, layer) in self._kept
+
+    def keep(self, name: str, layer: int, value: Tensor) -> None:
+        """Take what was computed elsewhere, along with other variants."""
+        self._kept[name, layer] = value
+
     def _resid_pre(self, layer: int) -> Tensor:
         if layer == 0:
             return fast.embed(self.frame.model, self.tokens, self.frame.weights)[:, : self.frame.n_pos]
@@ -164,7 +201,11 @@ class Run:
         return self.frame.pattern(layer, self.get("scores", layer))
 
     def _head_out(self, layer: int) -> Tensor:
-        return (self.get("pattern", layer) @ self.get("v", layer).transpose(1, 2)).transpose(1, 2)
+        v, rows = self.get("v", layer), self.frame.rows(layer)
+        if self.knows("scores", layer):
+            return (self.get("pattern", layer) @ v.transpose(1, 2)).transpose(1, 2)
+        q, k = self.get("rot_q", layer), self.get("rot_k", layer)
+        return self.frame.attended(layer, q, k, v, rows, self.frame.hidden(rows))
 
     def _attn_out(self, layer: int) -> Tensor:
         return heads_output(self.frame.block(layer).attn, self.get("head_out", layer), self.frame.weights)

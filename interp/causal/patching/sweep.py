@@ -192,7 +192,6 @@ def patch_sweep(
     check: bool = False,
     seed: int = 0,
     allow_equal: bool = False,
-    unpatched: bool = True,
 ) -> RawSweep:
     """A sweep over tokens rather than problems: the metric of every variant and example.
 
@@ -209,12 +208,10 @@ def patch_sweep(
         check: run some cells of a fast sweep through the model's own hooks too, which ``seed`` draws; PatchMismatch if
             they differ.
         allow_equal: return unchanged values where base and source have the same activations, in place of an error.
-        unpatched: run the unpatched tokens as well (``found.base``), which ``check`` and the error for equal
-            activations need. False spares a model without the fast path that run, as ``transformer_lens.patching``
-            does: half of the work where a sweep is one patch of a large batch.
 
     Returns:
-        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes.
+        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``,
+        the unpatched run's, is computed when it is asked for where the model has no fast path.
 
     Cost: about ``layers / 2`` runs a position for streams of all but the last layer, two runs in all for the last.
 
@@ -225,10 +222,8 @@ def patch_sweep(
     if base_tokens.ndim != 2:
         raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base_tokens.shape)}.")
     found = require_metrics(metrics, base_tokens.shape[1])
-    if check and not unpatched:
-        raise UserError("check=True compares with the unpatched run, and unpatched=False leaves it out.")
     return _sweep(
-        model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal, unpatched=unpatched
+        model, base_tokens, source, found, site, by, layers, task, target, check, seed, allow_equal, unpatched=False
     )
 
 
@@ -328,12 +323,13 @@ def _sweep(
             + ("; give task=, and a copy where it does is patched." if task is None else ".")
         )
     found = plain_values(model, asked) if copy is None else fast_values(copy, asked)
-    for metric, values in zip(metrics, () if found.base is None else found.base, strict=found.base is not None):
+    known = copy is not None or unpatched or np.isnan(found.patched).any()
+    for metric, values in zip(metrics, found.base, strict=True) if known else ():
         if n_nan := int(np.isnan(values).sum()):
             raise UserError(
                 f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."
             )
-    if found.unchanged and not allow_equal and not differs(plain, asked):
+    if not allow_equal and found.unchanged and not differs(plain, asked):
         raise UserError(
             f"{kind.name} is the same in both runs of all {len(base):,} pairs ({what}), so that patching it changes "
             "nothing; allow_equal=True returns the unchanged values."
@@ -345,11 +341,9 @@ def _sweep(
 
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
     """The model for the fast path; None where it has hooks or the like, or parts that only it knows."""
-    if alterations(model):
-        return None
     if isinstance(model, ArithmeticTransformer):
-        return model
-    if task is None:
+        return None if alterations(model) else model
+    if task is None or alterations(model):
         return None
     try:
         return from_transformer_lens(model, task)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
-from interp.causal.patching.plain import UNPATCHED, PlainPatcher, Variant
+from interp.causal.patching.plain import ROUNDING, UNPATCHED, PlainPatcher, Variant
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import SITES, Groups, Site, parts_of
 from interp.core.metrics import Metric
@@ -27,36 +28,47 @@ ROWS_AT_ONCE = 2**19
 PLAIN_AT_ONCE = 2**20
 CHECKED = 8  # cells of a sweep that ``check=True`` runs through the hooks as well
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
-_ROUNDING = 1e-5  # relative difference that rounding alone can cause
 _HOOKS = {site.name: site.hook for site in SITES.values()}
 
 
 @dataclass(frozen=True, eq=False)
 class SweepValues:
     """``patched`` [metric, layer, part, group, (source group,) n], ``base`` and ``source`` [metric, n]: the metric of
-    the patched runs, of the unpatched run (None where it was not asked for) and (None for a user's cache) of the run
-    that activations are taken from.
+    the patched runs, of the unpatched run and (None for a user's cache) of the run that activations are taken from.
+
+    ``unpatched`` gives ``base``, which may cost a run; ``changes``: whether a patch changed an activation (None: not
+    looked at).
     """
 
     patched: Float[np.ndarray, "metric layer part group *source n"]
-    base: Float[np.ndarray, "metric n"] | None
+    unpatched: Callable[[], Float[np.ndarray, "metric n"]]
     source: Float[np.ndarray, "metric n"] | None
+    changes: bool | None = None
+
+    @cached_property
+    def base(self) -> Float[np.ndarray, "metric n"]:
+        """Of the unpatched run.
+
+        Raises:
+            UserError: it was not run with the sweep, and the model has changed since.
+        """
+        return self.unpatched()
 
     @property
     def unchanged(self) -> bool:
-        """Whether no patch changed any metric by more than rounding; False where it is not known."""
-        if self.base is None:
-            return False
+        """Whether no patch changed any activation or, where that is not known, any metric by more than rounding."""
+        if self.changes is not None:
+            return not self.changes
         base = self.base.reshape(len(self.base), *[1] * (self.patched.ndim - 2), -1)
-        return bool(np.abs(self.patched - base).max() <= _ROUNDING * max(np.abs(base).max(), 1.0))
+        return bool(np.abs(self.patched - base).max() <= ROUNDING * max(np.abs(base).max(), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
     """What a sweep asks: ``base`` is run, with one layer's ``site`` at one group of positions taken from ``source``.
 
-    ``source`` is tokens of base's shape or what a cache has at the hooks. ``unpatched``: whether the unpatched run is
-    asked for, which costs models without a fast path a run.
+    ``source`` is tokens of base's shape or what a cache has at the hooks. ``unpatched``: whether the unpatched run will
+    be asked for, which costs models without a fast path less along with the sweep than later.
     """
 
     base: Int[Tensor, "n pos"]
@@ -103,28 +115,26 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
     flat = out.reshape(len(metrics), len(asked.layers), -1, len(groups), n) if not site.by_source else None
-    of_run: dict[str, list[Tensor]] = {"base": [], "source": []}
+    of_run: dict[str, list[np.ndarray]] = {"base": [], "source": []}
     for rows in _batches(n, length, model):
 
-        def judge(logits: Tensor, rows: slice = rows) -> Tensor:
+        def judge(logits: Tensor, rows: slice = rows) -> np.ndarray:
             found = [
                 metric(logits if place is None else logits[..., place, :], rows)
                 for metric, place in zip(metrics, places, strict=True)
             ]
-            return torch.stack(found)
+            return torch.stack(found).double().cpu().numpy()
 
         run = Run(frame, base[rows])
         other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else Run(frame, source[rows])
         engine = Engine(frame, run, other, numbers)
-        unpatched = judge(run.logits())
-        of_run["base"].append(unpatched)
-        if isinstance(other, Run):
-            of_run["source"].append(judge(other.logits()))
+        found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
         for i, layer in enumerate(asked.layers):
-            out[:, i, ..., rows] = unpatched.cpu().double().numpy()[(slice(None), *[None] * (len(shape) - 1))]
 
-            def emit(chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows) -> None:
-                values = judge(logits).cpu().double().numpy()
+            def emit(
+                chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows, found: Any = found
+            ) -> None:
+                values, found[i, which] = judge(logits), True
                 if flat is not None:
                     flat[:, i][:, chosen, as_slice(which), rows] = values
                 else:  # a part is (head, source group)
@@ -133,8 +143,16 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
                         out[:, i, head, which, origin, rows] = values[:, k]
 
             engine.sweep(site, layer, groups, emit)
-    joined = {name: torch.cat(parts, 1).cpu().double().numpy() for name, parts in of_run.items() if parts}
-    return SweepValues(out, joined["base"], joined.get("source"))
+        unpatched = judge(run.logits())  # after the sweeps, which may have made them along with the variants
+        of_run["base"].append(unpatched)
+        if isinstance(other, Run):
+            of_run["source"].append(judge(other.logits()))
+        of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
+        for i, missing in enumerate(~found):  # behind all that is read
+            if missing.any():
+                out[:, i][:, :, missing, ..., rows] = of_base
+    joined = {name: np.concatenate(parts, 1) for name, parts in of_run.items() if parts}
+    return SweepValues(out, lambda: joined["base"], joined.get("source"))
 
 
 @torch.no_grad()
@@ -149,12 +167,13 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
         logits, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
         of_source = asked.judged(logits)
     patcher = PlainPatcher(model, asked.base, cache)
-    shape, at_once, unpatched = asked.shape(model.cfg), 1, None
+    shape, unpatched = asked.shape(model.cfg), None
     out = np.empty((len(asked.metrics), *shape, len(asked.base)))
-    if not alterations(model):
-        at_once = max(1, PLAIN_AT_ONCE // (asked.base.numel() * _width(model.cfg, asked.base.shape[1])))
+    cells = list(np.ndindex(*shape[1:]))
+    at_once = PLAIN_AT_ONCE // (asked.base.numel() * _width(model.cfg, asked.base.shape[1]))
+    if at_once < 2 or len(cells) + asked.unpatched < 2 or alterations(model):
+        at_once = 1
     for layer in range(shape[0]):
-        cells = list(np.ndindex(*shape[1:]))
         for start in range(0, len(cells), at_once):
             some = cells[start : start + at_once]
             room = asked.unpatched and unpatched is None and len(some) < at_once
@@ -165,7 +184,19 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
                 out[(slice(None), layer, *cell)] = asked.judged(of_cell)
     if asked.unpatched and unpatched is None:
         unpatched = asked.judged(patcher.logits())
-    return SweepValues(out, unpatched, of_source)
+    later = partial(_unpatched_later, patcher, asked, out)
+    return SweepValues(out, later if unpatched is None else lambda: unpatched, of_source, patcher.changes)
+
+
+@torch.no_grad()
+def _unpatched_later(patcher: PlainPatcher, asked: Question, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
+    """Every metric of the unpatched run, of the model as it was swept: a cell is run again and compared."""
+    cell = (0,) * (out.ndim - 3)
+    logits = _plain_cells(patcher, asked, 0, [cell])[0]
+    again, swept = asked.judged(logits), out[(slice(None), 0, *cell)]
+    if not np.allclose(again, swept, rtol=0, atol=TOLERANCE.get(logits.dtype, 2e-2) * max(np.abs(swept).max(), 1.0)):
+        raise UserError("The model has changed since it was swept, so that its unpatched run is another model's.")
+    return asked.judged(patcher.logits())
 
 
 @torch.no_grad()
@@ -173,7 +204,7 @@ def differs(model: HookedModel, asked: Question) -> bool:
     """Whether the two runs' activations differ at the site by more than rounding."""
     other, own = asked.source_cache(model), model.run_with_cache(asked.base, names_filter=asked.hooks)[1]
     largest = max(float(own[name].abs().max()) for name in asked.hooks)
-    return max(float((other[name] - own[name]).abs().max()) for name in asked.hooks) > _ROUNDING * largest
+    return max(float((other[name] - own[name]).abs().max()) for name in asked.hooks) > ROUNDING * largest
 
 
 @torch.no_grad()
@@ -183,7 +214,6 @@ def check_values(model: HookedModel, asked: Question, found: SweepValues, seed: 
     Raises:
         PatchMismatch: it is more than rounding.
     """
-    assert found.base is not None  # asked for
     patcher = PlainPatcher(model, asked.base, asked.source_cache(model))
     shape = found.patched.shape[1:-1]
     effect = np.abs(found.patched - found.base.reshape(len(found.base), *[1] * len(shape), -1)).mean((0, -1))
