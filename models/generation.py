@@ -35,12 +35,12 @@ def generate(
     return_type: str | None = "input",
     verbose: bool = True,
 ) -> Any:
-    """The input with tokens behind it that the model samples (``do_sample=False``: the most likely ones).
+    """The input with tokens after it that the model samples (``do_sample=False``: the most likely ones).
 
     Args:
         input: problems ("57+48", a tuple, or a list of either), of which the prompt is taken, or tokens [batch, pos].
         max_new_tokens: as many as the answer has for problems, 10 for tokens, unless given.
-        eos_token_id: a token that ends a row if ``stop_at_eos``; behind it the row is filled with it. Tasks whose end
+        eos_token_id: a token that ends a row if ``stop_at_eos``; after it the row is filled with it. Tasks whose end
             is no token of its own have none, so that nothing ends a row unless it is given.
         top_k, top_p, temperature, freq_penalty: as in TransformerLens; torch's global seed decides what is drawn.
         use_past_kv_cache: keep keys and values, where the model computes what its weights say; the tokens are the same.

@@ -35,7 +35,7 @@ def carried_over(parent: MicroAdderWeights, options: MicroAdderOptions, steps: i
     """Parameters for ``options`` whose circuits are nearest to the parent's, each circuit counted relative to its size.
 
     Least squares by L-BFGS in float64 from the parent's own numbers, where names and shapes agree, and the options'
-    start elsewhere. Places that no scored query reads (behind the tenth column, without EOS) do not count. Where the
+    start elsewhere. Places that no scored query reads (after the tenth column, without EOS) do not count. Where the
     options can say the same, the models are equal up to rounding; what is lost elsewhere is for training to mend.
     """
     child = MicroAdderWeights(options)

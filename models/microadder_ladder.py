@@ -150,8 +150,8 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
 }
 
 _PLACED: dict[str, Any] = {
-    # Nothing behind the tenth column is read, plus and equals stand on the spiral, where eleven columns make a turn:
-    # the column before the first and the one behind the last are one place.
+    # Nothing after the tenth column is read, plus and equals stand on the spiral, where eleven columns make a turn:
+    # the column before the first and the one after the last are one place.
     "predict_eos": False,
     "plus": "spiral",
     "equals": "spiral",

@@ -29,7 +29,7 @@ class MicroAdderOptions:
     qk_dim: int = 4
     d_mlp: int = 2
     delimiters: bool = False  # plus, equals, EOS and padding are tokens of their own, 14 in all
-    predict_eos: bool = True  # False: an answer is eleven digits, and no place behind the tenth is ever read
+    predict_eos: bool = True  # False: an answer is eleven digits, and no place after the tenth is ever read
     # Digits on a circle (3 numbers), on an ellipse (4), or in a table with a row a token.
     tokens: Literal["arc", "ellipse", "table"] = "arc"
     freeze_arc_start: bool = False

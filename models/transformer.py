@@ -334,7 +334,7 @@ class ArithmeticTransformer(LensContract):
         return twin
 
     def generate(self, input: Any, *args: Any, **options: Any) -> Any:
-        """The input with tokens behind it that the model samples; see :func:`models.generation.generate`."""
+        """The input with tokens after it that the model samples; see :func:`models.generation.generate`."""
         from models.generation import generate  # which needs this module
 
         return generate(self, input, *args, **options)

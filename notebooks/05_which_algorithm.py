@@ -41,7 +41,7 @@ adder = models.load("microadder-57")
 # * **chained** takes the column below, a' + b', and the digit s' *written* there: if a' + b' - s' is near ten, there
 #   was a carry.
 #
-# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the two behind the
+# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the two after the
 # model's back, just before it goes on. What should the next digit be?
 
 # %%

@@ -216,7 +216,7 @@ by_hand = least(terms), -least(-terms)
 print(f"s lies in [{by_hand[0]:.6f}, {by_hand[1]:.6f}]")
 
 # %% [markdown]
-# A `Query` does this for all classes behind one token, with the ratio instead of the sum: for attention that depends on
+# A `Query` does this for all classes after one token, with the ratio instead of the sum: for attention that depends on
 # digits as well. Its bounds come window by window (the digits of column 5 and the carry into it are one), and those of
 # a class are the outermost ones of its windows.
 

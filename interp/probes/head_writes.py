@@ -13,7 +13,7 @@ the model's own norm),
 
 Control: the digits permuted (expected 1 / (base - 1), with its 97.5% quantile and a p-value); untrained copies.
 
-Limits. Not comparable between models: directions (another basis) and sizes (norms behind the attention rescale the sum
+Limits. Not comparable between models: directions (another basis) and sizes (norms after the attention rescale the sum
 of all heads; in a post-norm model what is written is not what arrives). Means over positions hide writing that depends
 on where the digit stands. A head that writes no digit at all has size 0 and no shape (NaN).
 """

@@ -157,7 +157,7 @@ class Arithmetic:
         """``x / 2 (1 + erf(x / sqrt 2))`` over a ball, from its ends.
 
         Lemma: gelu' = Phi + x phi has one zero, between the numbers of ``GELU_TURN``: gelu'' = phi (2 - x^2), so that
-        gelu' falls from 0 on (-inf, -sqrt 2), rises to sqrt 2 and falls to 1 behind. gelu falls before the zero and
+        gelu' falls from 0 on (-inf, -sqrt 2), rises to sqrt 2 and falls to 1 after. gelu falls before the zero and
         rises after it, and its least value is above ``GELU_LEAST``.
 
         Rounding: ``GELU_ROUNDINGS`` u |x|, which is an assumption about the library.

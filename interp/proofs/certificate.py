@@ -58,7 +58,7 @@ class Certificate(Verdict):
 
     Attributes:
         status: certified, refuted, undecided, or (in floats, where nothing is proved) sampled.
-        targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS behind them.
+        targets: what was asked about: "all" tokens of the answer, or its eleven "digits" without the EOS after them.
         fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
         cuts: which windows of each class were split: with them the proof is checked without search.
         counts: of each class's problems, how many were certified, refuted and left open; None in older files.
@@ -115,7 +115,7 @@ class Certificate(Verdict):
 
     @property
     def digits(self) -> Status:
-        """The verdict on the eleven digits alone: EOS may be wrong, or left open, behind them."""
+        """The verdict on the eleven digits alone: EOS may be wrong, or left open, after them."""
         own = self.classes.target.values <= DIGITS
         if not (self.classes.margin.values[own] > 0).all():
             return "refuted"

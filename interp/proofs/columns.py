@@ -2,7 +2,7 @@
 
 A query that predicts answer digit i sees the operands, and the answer up to digit i - 1. Its *class* is what decides
 the right answer and the query's own token: the previous answer digit z_{i-1}, the carry into column i, and x_i + y_i.
-Over all 10^20 problems 3,440 classes are not empty, and two more ask for EOS (behind a last answer digit 0 and 1).
+Over all 10^20 problems 3,440 classes are not empty, and two more ask for EOS (after a last answer digit 0 and 1).
 
 ``s = sum_j T_j(d_j)`` is additive over columns once the carry into a column is known: a dynamic programme over columns,
 with the carry as its state, finds its least and largest value in a class, and a problem that attains it. Terms are
@@ -72,7 +72,7 @@ def all_classes(layout: Layout, terms: Int[np.ndarray, "query pos token"]) -> Cl
     the sum lies within the ends of its class, and each end is the sum of its witness, which belongs to the class.
 
     Lemma (Bellman): ``F_{j+1}(c') = min over (x, y, c) with carry-out c' of F_j(c) + T(x) + T(y) + T(z)`` is the least
-    sum of columns 0..j over all their digits with carry-out c'; columns behind the query's own are free, and add their
+    sum of columns 0..j over all their digits with carry-out c'; columns after the query's own are free, and add their
     own minima. Maxima are minima of the negated terms.
 
     Cost: queries x columns x 200 additions, about 20 ms.
@@ -203,7 +203,7 @@ def _pairs_of_sum(layout: Layout, t: np.ndarray, column: int) -> list[tuple[int,
 
 
 def _free(layout: Layout, t: np.ndarray, columns: range) -> tuple[int, np.ndarray]:
-    """Least sum of columns behind the query, whose answer digits it does not see, and their digits."""
+    """Least sum of columns after the query, whose answer digits it does not see, and their digits."""
     digits = np.zeros((DIGITS, 2), dtype=np.int64)
     value = 0
     for column in columns:

@@ -276,7 +276,7 @@ class _Chains:
         return found
 
     def lengths(self, counts: np.ndarray) -> tuple[int, ...]:
-        """Counts by chain length, all states together; no chain is open behind the lowest column."""
+        """Counts by chain length, all states together; no chain is open after the lowest column."""
         found = [0] * (self.longest + 1)
         for (_, m), value in zip(self.states, counts.sum(0) if len(counts) else [0] * len(self), strict=True):
             found[m] += int(value)

@@ -9,9 +9,9 @@ has *one* pattern, whatever the 10^(n m) problems are, and the proof goes in thr
    equality on the weights.
 2. **Attention.** For every response query the keys that tie with BOS are exactly those that the algorithm needs:
 
-       head 1   a_i and b_{i-1} at the digit to be predicted        (none for b_0 and behind a last digit)
+       head 1   a_i and b_{i-1} at the digit to be predicted        (none for b_0 and after a last digit)
        head 2   a_i and b_{i-1} at the query's own place
-       head 3   every token at the digit to be predicted            (m + i of them; none behind a last digit)
+       head 3   every token at the digit to be predicted            (m + i of them; none after a last digit)
        head 4   the query's own token, and a_{i+1} at its place     (not in b_m)
 
    All other keys together weigh at most E against BOS' 1, and the tie is off by at most D; both are computed.
@@ -173,7 +173,7 @@ def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: 
 def required_keys(m: int, length: int) -> Bool[np.ndarray, "head query key"]:
     """Step 2's sets, by where tokens stand: query (i, p) is place p of b_i, place 0 the delimiter before it.
 
-    Place p of a_i stands at i (l + 1) - p (p = 0: the delimiter behind it; that of a_m is b_0's), place p of b_i at
+    Place p of a_i stands at i (l + 1) - p (p = 0: the delimiter after it; that of a_m is b_0's), place p of b_i at
     (m + i) (l + 1) + p.
     """
     w = length + 1

@@ -154,7 +154,7 @@ def digit_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarr
 
 
 def last_values(size: Perturbation, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of g behind a last digit, where head 1 finds nothing."""
+    """(low, high) of g after a last digit, where head 1 finds nothing."""
     sum_low, sum_high = _times(coefficients[0], size.values(0, np.zeros(1), 0))
     carries = [*_carry_values(size, coefficients), (*_times(coefficients[1], size.values(1, np.zeros(1), 0)), 0)]
     return tuple(
@@ -203,7 +203,7 @@ def smallest_margin(weights: dict[str, np.ndarray], dims: dict[str, slice], m: i
 
     steps = np.arange(m + 1)
     arrow_keys = np.concatenate((m + steps, m + steps))
-    eos_keys = 1 + np.concatenate((steps < m - 1, steps < m))  # behind a delimiter, behind a digit
+    eos_keys = 1 + np.concatenate((steps < m - 1, steps < m))  # after a delimiter, after a digit
     low, high, digit = digit_values(size, coefficients)
     least = _lead(ranges("g", low, high, terms), flags(arrow_keys, eos_keys), digit)
     behind_last = ranges("g", *last_values(size, coefficients), terms)

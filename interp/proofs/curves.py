@@ -63,7 +63,7 @@ class DecisionCurves(Result):
 
 
 def decision_curves(model: HookedModel, target: int, token: int, task: Any = None) -> DecisionCurves:
-    """The decision function behind a query's token, and what all 10^20 problems reach of it.
+    """The decision function after a query's token, and what all 10^20 problems reach of it.
 
     Attention must write along one direction (``basis[0]``), whatever it looks at; s is how much of it.
 
@@ -77,7 +77,7 @@ def decision_curves(model: HookedModel, target: int, token: int, task: Any = Non
         reason = attention.obstacle or f"attention writes along {found} directions"
         raise UserError(f"{model_name(model)} has no decision function of one number: {reason}.")
     if (target, token) not in attention.queries:
-        raise UserError(f"No problem asks for target {target} behind token {token}.")
+        raise UserError(f"No problem asks for target {target} after token {token}.")
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()
     carry, total = query.class_of(leaves)

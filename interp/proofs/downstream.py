@@ -235,7 +235,7 @@ class Downstream:
         return inverse, smallest, biggest
 
     def _with_mlp(self, y: Forms) -> tuple[Forms, np.ndarray]:
-        """The stream and the units' activations behind it, [d + m]."""
+        """The stream and the units' activations after it, [d + m]."""
         adder, grown = self.adder, self.growth
         size = y.size()
         x, lost = self._centred(linear(y, self.centre, size) if adder.centred else y, y, size)
@@ -273,7 +273,7 @@ class Downstream:
         found = linear(both, leads.matrix, size).plus(leads.constant, leads.error)
         x, lead = Forms(found.values[:d], found.rad[:d]), Forms(found.values[d:], found.rad[d:])
         if self.unit:
-            # W_out, b_out and the sum; then what that does behind the mean
+            # W_out, b_out and the sum; then what that does after the mean
             out = np.abs(adder.W_out).T @ size[d:] + np.abs(adder.b_out)[:, None]
             after = size[:d] + out
             lost = grown(self.m + 1) * out + self.tiny * (self.m + 1)

@@ -87,7 +87,7 @@ class ParityProof:
         return [Step(k, ends, self.margin(k, ends)) for k, ends in watched(todo, "proving", "step")]
 
     def pattern(self, k: int, ends: bool) -> Pattern:
-        """What the query behind k bits attends to; in the longest string, if the string goes on."""
+        """What the query after k bits attends to; in the longest string, if the string goes on."""
         weights, n = self.share[k + 1], k if ends else self.longest
         keys = [*range(2, n + 2), *range(1, k + 2)]  # the query's bits; '=' and the scratchpad
         match = None

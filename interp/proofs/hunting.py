@@ -160,7 +160,7 @@ def attention_of(
 
 
 def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
-    """Logits in float64 of streams behind the attention (``b_O`` added)."""
+    """Logits in float64 of streams after the attention (``b_O`` added)."""
     pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
     post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
     y = y + post @ adder.W_out + adder.b_out

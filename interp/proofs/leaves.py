@@ -163,7 +163,7 @@ class Query:
     # ---- leaves
 
     def roots(self) -> Leaves:
-        """Windows of one column, the target's own (the last one for the targets behind it)."""
+        """Windows of one column, the target's own (the last one for the targets after it)."""
         empty = Leaves(self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
         if self.target >= DIGITS:
             return self.below_of(empty)

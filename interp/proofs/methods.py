@@ -134,7 +134,7 @@ def certify(
             run in the model's own arithmetic. See :func:`interp.proofs.certify.certify_one_layer`.
         task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
-        targets: "all", or for ten-digit adders the answer's "digits" without the EOS behind them.
+        targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
         minutes: how long to try. A ten-digit adder of which something is not proved by then is undecided.
 
     Returns:

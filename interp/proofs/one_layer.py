@@ -25,7 +25,7 @@ from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
 ACTIVATIONS = ("gelu", "relu")
-#: What is asked of an answer: all of its tokens, or its digits without the EOS behind them.
+#: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
 Targets = Literal["all", "digits"]
 _CHECKED = 16  # random problems that a layout is held against
 
@@ -36,7 +36,7 @@ class Layout:
 
     Attributes:
         operands: position of each operand's digit, by column (0 is units).
-        answers: position of each answer digit that is read (the last one only if something is predicted behind it).
+        answers: position of each answer digit that is read (the last one only if something is predicted after it).
         queries: position that predicts answer digit 0, 1, ..., 10 and, where the task has it, EOS.
         tokens: the tokens that can stand at each position.
         eos: the token to predict last, None without one.

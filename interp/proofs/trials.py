@@ -5,7 +5,7 @@
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
 on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
-get its counterexample wrong. Finished trials are kept in the file, and the same command goes on behind them.
+get its counterexample wrong. Finished trials are kept in the file, and the same command goes on after them.
 """
 
 from __future__ import annotations

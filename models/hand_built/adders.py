@@ -13,10 +13,10 @@ MicroAdder's own 57 numbers. All angles below are degrees.
     logit_d    -tangent sin psi_d + (sum + sum) cos psi_d                        of what the last norm leaves
 
 **Delimiters.** Plus, equals and Z_10 stand on the eleventh place, which is the column before the first as well as the
-one behind the last. Their token is 0, and so are the digits that a number has there.
+one after the last. Their token is 0, and so are the digits that a number has there.
 
 **Attention.** Between unit vectors the score is ``K cos(angle)`` with ``K = gain^2 d_model / (2 sqrt 2)``. The query
-behind Z_{i-1} points ``turn`` degrees past its column: column i is 360/11 - turn away, column i - 1 turn, and their
+after Z_{i-1} points ``turn`` degrees past its column: column i is 360/11 - turn away, column i - 1 turn, and their
 scores differ by ``2 K sin(180/11) sin(turn - 180/11)``: ln(ratio), ratio near 10. Everything else is further off.
 
 **The carry into a column** is read off the column before it. With ratio r and N = 2 r + 3, attention subtracts

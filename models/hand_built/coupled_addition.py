@@ -20,7 +20,7 @@ with ``l = n + 1 + floor(log10 m)`` the level-1 ids run from 1 to ``l + 1`` and 
 Where this departs from the text, and why:
 
 * **Ids.** The text takes ``l + 1 <= 2^P1`` and lets the NEXT code of id ``2^P1`` wrap around to ``v_1``. In the case of
-  equality head 3 then finds the delimiters (id 1) behind every last digit and misses every ">" and EOS. Needed is
+  equality head 3 then finds the delimiters (id 1) after every last digit and misses every ">" and EOS. Needed is
   ``l + 2 <= 2^P1``, or a zero NEXT code at the last id; ``last_next`` chooses. (The stated sufficient bound
   ``P1 >= log2 l`` is smaller still: at l = 2^P1 the ids do not even fit.) The wrap of level 2 is harmless: only
   digits of b_m have the last id, and the queries that would match them come before. Equations 17-18 mean V_3, U_3.

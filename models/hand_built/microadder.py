@@ -18,7 +18,7 @@ i and j the score is
     |x_i|^2 = A^2 + 3.5^2 + (0.15 i)^2
 
 The next column weighs ten times the own one if the circle's part differs by ln 10: angle beyond half a column (18
-degrees) by as little as k is large. The slope is for one query only: behind Z_9, columns 10 and 0 are the same place
+degrees) by as little as k is large. The slope is for one query only: after Z_9, columns 10 and 0 are the same place
 of the circle, and equals, at half a column before the first, must win over X_0 and Y_0. It also makes far columns
 look farther the more to the right the query is: the ratio drifts from 9 to 12 over the columns.
 
@@ -35,7 +35,7 @@ which is the tooth of a saw: its sign steps with tau, at digit sums of 9.5, and 
 passes ``|h1 - h2| c sqrt 5`` where the answer is 4.5. ``s`` makes the slope dimension, of which no more than 1.35 is
 position, the radial reading. ``h1 + h2``, small, is the only number whose size was not derived.
 
-EOS. ``z_hi`` lies far up the slope: the query behind Z_10 sees nothing but itself, token 0 or 1, and writes ten times
+EOS. ``z_hi`` lies far up the slope: the query after Z_10 sees nothing but itself, token 0 or 1, and writes ten times
 what it holds, as without a carry; and 40 s makes the radial reading negative, so that the lowest digit wins.
 
 67 has W_fc2 of its own. It is set to W_head, which costs 57 nothing.

@@ -24,12 +24,12 @@ too few bits for G.)
 
 Delimiters follow from what a head does *not* find, that is from the share of BOS, 1 instead of at most 1/2:
 
-    A_SHARE      1 where A[k-1] is missing: behind the last digit of a product (or behind a delimiter)
-    WIDTH_SHARE  1 where no product reaches column k: behind the last digit of a sum
+    A_SHARE      1 where A[k-1] is missing: after the last digit of a product (or after a delimiter)
+    WIDTH_SHARE  1 where no product reaches column k: after the last digit of a sum
     LAST_SHARE   1 where B has no further digit: in the last product and in the last sum
 
-    ended    = 2 A_SHARE + IS_DIGIT + HAS_1 - 3     1 behind a product, at most 0 elsewhere
-    summed   = 2 WIDTH_SHARE - 1 - HAS_1            1 behind a sum
+    ended    = 2 A_SHARE + IS_DIGIT + HAS_1 - 3     1 after a product, at most 0 elsewhere
+    summed   = 2 WIDTH_SHARE - 1 - HAS_1            1 after a sum
     last     = 2 LAST_SHARE - 1                     1 or 0
     PLUS     = relu(ended - last)                   EQUALS = relu(ended + last - 1)
     ARROW    = relu(summed - last)                  EOS    = relu(summed + last - 1)

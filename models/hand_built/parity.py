@@ -7,7 +7,7 @@ query and of the scratchpad.
 
     x        = W_E[token] + W_pos[p]            NUM, IS_BOS, FULL_ONES; v_p in POS, v_{p+1} in NEXT; 0 for BOS
     q.k      = eta P if the key is the query's next id or BOS, <= eta (P - 2) else      v in {-1, 1}^P (equation 3)
-    head     looks at {BOS, bit k + 1 of the query}: BIT = 2 NUM, SHARE = that of BOS, 1/2; or 1 behind the last bit
+    head     looks at {BOS, bit k + 1 of the query}: BIT = 2 NUM, SHARE = that of BOS, 1/2; or 1 after the last bit
     PARITY   = relu(NUM + BIT) - 2 relu(NUM + BIT - 1)      exclusive or of the token itself and the bit
     END      = 2 relu(SHARE - 1/2)
     logits   = -PARITY for "0", PARITY - 1 for "1", -1 for "=", 2 END - 1 for "$"       each right by 1

@@ -3,7 +3,7 @@
 For scoring, decoding and training. What is saved: patterns are not kept (fused attention), the last layer computes
 queries, MLP and head only where logits are wanted, half of the tokens of a sum with its scratchpad, and decoding keeps
 the keys and values of the tokens before. On a CPU and without gradients a layer takes its queries a few at a time:
-their scores, their MLP and the keys up to the last of them stay in the processor's cache, and keys behind them cost
+their scores, their MLP and the keys up to the last of them stay in the processor's cache, and keys after them cost
 nothing. The hooks of attention and of the residual stream do not fire. The hooked forward is the definition; the tests
 hold this one to it, gradients included.
 """

@@ -122,7 +122,7 @@ def add_attention(
     attn_out: Float[Tensor, "*batch query d_model"],
     weights: Weights,
 ) -> Float[Tensor, "*batch query d_model"]:
-    """The stream behind attention, ``hook_resid_mid``."""
+    """The stream after attention, ``hook_resid_mid``."""
     resid = resid_pre + dropout(block, attn_out)
     return norm_output(block.ln1_post, resid, weights) if block.config.has_post_norm else resid
 
@@ -140,7 +140,7 @@ def add_mlp(
     weights: Weights,
     mlp_out: Float[Tensor, "*batch query d_model"] | None = None,
 ) -> Float[Tensor, "*batch query d_model"]:
-    """The stream behind the MLP, ``hook_resid_post``; ``mlp_out`` instead of what the MLP makes of the stream."""
+    """The stream after the MLP, ``hook_resid_post``; ``mlp_out`` instead of what the MLP makes of the stream."""
     if not block.config.d_mlp:
         return resid_mid
     if mlp_out is None:
@@ -205,7 +205,7 @@ def _plain_attention(
 
 
 def _future(n_query: int, start: int, like: Tensor) -> Float[Tensor, "query key"]:
-    """What is added to the scores of queries at ``start``, ``start + 1``, ...: -inf at keys behind them."""
+    """What is added to the scores of queries at ``start``, ``start + 1``, ...: -inf at keys after them."""
     return torch.full((n_query, start + n_query), float("-inf"), dtype=like.dtype, device=like.device).triu(1 + start)
 
 

@@ -113,7 +113,7 @@ def responses_right(
 ) -> Bool[Tensor, " batch"]:
     """Whether a model predicts every masked target of each row; a NaN among the logits is wrong.
 
-    The last layer goes through the queries from left to right and forgets a row at its first wrong token, behind which
+    The last layer goes through the queries from left to right and forgets a row at its first wrong token, after which
     nothing can make the response right again. Where a model fails early, little more than keys and values is computed.
     """
     last, residual, bias = _before_last(model, tokens, weights, position_ids, bias)

@@ -67,7 +67,7 @@ class Attention(HeadCircuits, WeightView):
         position_bias: Float[Tensor, "head query key"] | None = None,
         query_positions: Int[Tensor, " query"] | None = None,
     ) -> Float[Tensor, "batch head query key"]:
-        """Scores of (rotated) queries and keys with FIRE's bias, -inf at keys behind the query."""
+        """Scores of (rotated) queries and keys with FIRE's bias, -inf at keys after the query."""
         scores = self.raw_scores(q, k)
         if position_bias is not None:
             scores = scores + position_bias

@@ -79,7 +79,7 @@ def _blocks(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
 
 
 def _causal_scores(q: Tensor, k: Tensor, kind: ScoreKind, scale: float) -> Float[Tensor, "batch head query key"]:
-    """Scaled scores of queries at the last places of the keys, -inf at keys behind them."""
+    """Scaled scores of queries at the last places of the keys, -inf at keys after them."""
     n_query, n_key = q.shape[2], k.shape[2]
     future = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device).triu(1 + n_key - n_query)
     return (pair_scores(q, k, kind) / scale).masked_fill(future, float("-inf"))

@@ -190,7 +190,7 @@ class MultiOperandAddition(SequenceTask):
         digit = tokens < PLUS
         is_mark = ~digit
         back, ahead = places(tokens, is_mark)
-        after = (tokens == EQUALS).long().cumsum(1) - (tokens == EQUALS).long() > 0  # strictly behind '='
+        after = (tokens == EQUALS).long().cumsum(1) - (tokens == EQUALS).long() > 0  # strictly after '='
         in_response = after | (tokens == EQUALS)
         step = torch.where(in_response, (tokens == ARROW).long().cumsum(1), 0)
         form = self.format

@@ -78,7 +78,7 @@ class ProblemPairs:
 
     @property
     def own_token_differs(self) -> Bool[Tensor, " n"]:
-        """Whether the token at the query differs: behind the first target that is the digit written before, which a
+        """Whether the token at the query differs: after the first target that is the digit written before, which a
         model reads under teacher forcing."""
         return self.token_differs[:, self.task.query_positions[self.target]]
 

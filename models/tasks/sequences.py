@@ -228,7 +228,7 @@ class SequenceTask(Task):
         return found[0]
 
     def _with_rest(self, groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
-        """Groups of positions completed by BOS, delimiters and all others, none of them behind the query."""
+        """Groups of positions completed by BOS, delimiters and all others, none of them after the query."""
         taken = {position for group in groups.values() for position in group}
         groups["BOS"] = [0] if 0 not in taken else []
         kinds = [role.kind for role in self.roles]

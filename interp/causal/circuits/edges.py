@@ -20,7 +20,7 @@ def node_at(component: str, group: str | None) -> str:
 
 def links(graph: EdgeGraph) -> tuple[tuple[str, str], ...]:
     """What always belongs together: a head's queries at a group of positions with the head there, its keys and values
-    with the head at every group that has a position at or behind one of theirs, the logits of all groups."""
+    with the head at every group that has a position at or after one of theirs, the logits of all groups."""
     groups = {None: tuple(range(graph.n_positions))} if graph.groups is None else dict(graph.groups)
     found = []
     for receiver in graph.receivers:

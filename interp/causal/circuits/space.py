@@ -63,7 +63,7 @@ class Space:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The nodes, each behind all that it reads from."""
+        """The nodes, each after all that it reads from."""
         graph: dict[str, set[str]] = {}
         for sender, receiver in (*zip(self.senders, self.receivers, strict=True), *self.links):
             graph.setdefault(receiver, set()).add(sender)

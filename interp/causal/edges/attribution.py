@@ -1,7 +1,7 @@
 """Estimates of every edge's and every node's effect from a few gradients, each compared with the effect itself.
 
 With ``value_s`` what sender s writes in the run, ``other_s`` the alternative, and ``g_r`` the gradient of the metric
-with respect to what receiver r reads, all paths behind r included:
+with respect to what receiver r reads, all paths after r included:
 
     eap           (other_s - value_s) . g_r, g_r of the run itself: the first-order term of cutting the edge s -> r
                   (attribution patching, Nanda 2023; Syed et al. 2023)

@@ -1,11 +1,11 @@
 """The edge graph of a transformer: who writes to the residual stream, who reads from it, and every edge between them.
 
-A model without norms behind its sums is a graph of small parts. Every part reads the sum of all that was written before
+A model without norms after its sums is a graph of small parts. Every part reads the sum of all that was written before
 it, so each term of that sum is an edge that can be cut on its own:
 
     senders     embed, pos_embed (where positions are added to the stream), L0H1 (a head), MLP0
     receivers   L1H0.q, L1H0.k, L1H0.v (a head reads the stream three times), MLP1, logits
-    edges       from a sender to every receiver behind it: "L0H1->L1H0.v"
+    edges       from a sender to every receiver after it: "L0H1->L1H0.v"
 
 What a sender writes: a head its ``z W_O``; an MLP its output *with* ``b_out``; the embeddings themselves. The
 attention's bias ``b_O`` belongs to no head: it is no sender, and every later receiver gets it whatever is cut. So the
@@ -56,7 +56,7 @@ class Edge:
 class EdgeGraph:
     """Senders, receivers and edges of a model of this shape, as far as they bear on logits at ``read``.
 
-    ``read`` are the positions whose logits are asked for, in ascending order. Nothing behind the last of them is part
+    ``read`` are the positions whose logits are asked for, in ascending order. Nothing after the last of them is part
     of the graph. ``groups`` maps names to positions; without, edges hold at all positions at once.
     """
 
@@ -82,7 +82,7 @@ class EdgeGraph:
 
     @staticmethod
     def of(cfg: TransformerConfig, read: Sequence[int], groups: Mapping[str, Sequence[int]] | None = None) -> EdgeGraph:
-        """The graph of a model with this config. Groups that the graph does not reach (behind ``read``) are dropped."""
+        """The graph of a model with this config. Groups that the graph does not reach (after ``read``) are dropped."""
         end = max(read, default=0) + 1
         kept = None
         if groups is not None:

@@ -2,7 +2,7 @@
 
     input_r = sum over senders s of (mask[s, r] ? value_s in this very run : alternative_s) + b_O's of earlier layers
 
-Values that are kept are those of the masked run itself, so that a cut edge's effect goes on through everything behind
+Values that are kept are those of the masked run itself, so that a cut edge's effect goes on through everything after
 it. All edges kept is the model; all cut is the run that the alternatives come from. Many masks are run at once, in
 chunks that fit a core's cache, from the first stage at which a mask cuts anything, and in the last layer at the
 positions whose logits are asked for.
@@ -73,7 +73,7 @@ class MaskedModel:
     Weights are taken when this is built; later changes of the model's parameters do not show.
 
     Raises:
-        UserError: a model in training mode, with hooks or the like, with norms behind its sums, or not expressible
+        UserError: a model in training mode, with hooks or the like, with norms after its sums, or not expressible
             here.
     """
 

@@ -1,6 +1,6 @@
 """Path patching, exactly: what one edge alone carries to the answer, and what a sender tells a receiver by any route.
 
-    direct    only the edge from sender to receiver carries the other value; everything behind the receiver runs on
+    direct    only the edge from sender to receiver carries the other value; everything after the receiver runs on
     all       the receiver reads what it would read if the sender were patched wherever it is read; no other receiver
               hears of it but through that receiver
 

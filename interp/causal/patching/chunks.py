@@ -44,14 +44,14 @@ class Chunk:
 
     @cached_property
     def queries(self) -> Int[Tensor, " query"]:
-        """Each variant's rows among the layer's old rows and, behind them, its new ones."""
+        """Each variant's rows among the layer's old rows and, after them, its new ones."""
         n_rows, device = self.rows.stop - self.rows.start, self.mask.device
         row = self.skip + torch.arange(n_rows, device=device)
         return (row + self.of_rows[..., 0] * (self.skip + n_rows)).flatten()
 
     @cached_property
     def hidden(self) -> Float[Tensor, "query both_keys"]:
-        """-inf at what a row does not see of the old keys and, behind them, the new ones; 0 at one of each pair."""
+        """-inf at what a row does not see of the old keys and, after them, the new ones; 0 at one of each pair."""
         keys = torch.arange(self.mask.shape[1], device=self.mask.device)
         seen = keys <= keys[self.rows, None]
         of_old, of_new = (~self.mask[:, None] & seen, self.mask[:, None] & seen)
@@ -82,7 +82,7 @@ def chunks(
     may_be_small: bool,
     device: torch.device,
 ) -> list[Chunk]:
-    """Groups whose variants are run together, by their first position; those behind all reads are left out.
+    """Groups whose variants are run together, by their first position; those after all reads are left out.
 
     Args:
         n_pos: positions that are looked at, of which ``first`` is the first that is read.

@@ -73,7 +73,7 @@ class Engine:
                 else:
                     self._stream(layer + 1, parts, other[: parts.stop - parts.start], groups, emit)
 
-    # ---- patches that mix no positions: the stream behind the layer, had the patch been made everywhere
+    # ---- patches that mix no positions: the stream after the layer, had the patch been made everywhere
 
     def _streams_behind(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
@@ -136,7 +136,7 @@ class Engine:
         return _written(change, w_o[parts])
 
     def _read(self, parts: slice, stream: Tensor, mask: Bool[Tensor, "group pos"], emit: Emit) -> None:
-        """Logits from streams behind the last layer: each variant's own at its positions, the base's elsewhere."""
+        """Logits from streams after the last layer: each variant's own at its positions, the base's elsewhere."""
         n_parts, layer = parts.stop - parts.start, self.config.n_layers - 1
         logits = self.frame.logits(stream[:, :, self.frame.read_rows])[:, None]  # [part, 1, batch, read, d_vocab]
         if len(logits) > n_parts:
@@ -301,7 +301,7 @@ class Engine:
             self._onwards(layer, slice(0, heads), chunk, frame.behind_mlp(layer, mid), emit)
 
     def _onwards(self, layer: int, parts: slice, chunk: Chunk, stream: Tensor, emit: Emit) -> None:
-        """From the stream behind a layer, [part * group * batch, row, d_model], to logits."""
+        """From the stream after a layer, [part * group * batch, row, d_model], to logits."""
         if self._last(layer):
             logits = self.frame.logits(stream[:, self.frame.read_rows])
         else:

@@ -29,7 +29,7 @@ def as_slice(places: list[int]) -> slice | list[int]:
 class Frame:
     """A model, how many positions are looked at and the rows of its last layer that are read.
 
-    Positions behind the last one that is read change nothing, and are left out unless ``n_pos`` says otherwise: a
+    Positions after the last one that is read change nothing, and are left out unless ``n_pos`` says otherwise: a
     user's patterns may look ahead. ``first`` and ``last`` bound the rows, inclusive.
     """
 
@@ -90,7 +90,7 @@ class Frame:
         if self.fire is not None:
             scores = scores + self.fire[:, rows]
         if rows.start + 1 >= self.n_pos:
-            return scores  # of the last position, which no key is behind
+            return scores  # of the last position, which no key is after
         bounds = rows.start, rows.stop
         if bounds not in self._future:
             keys = torch.arange(self.n_pos, device=q.device)
@@ -98,7 +98,7 @@ class Frame:
         return scores.masked_fill(self._future[bounds], float("-inf"))
 
     def hidden(self, rows: slice) -> Float[Tensor, "row pos"]:
-        """-inf at keys behind the rows, else 0."""
+        """-inf at keys after the rows, else 0."""
         shape = rows.stop - rows.start, self.n_pos
         return torch.full(shape, float("-inf"), device=self.model.cfg.device).triu(1 + rows.start)
 

@@ -148,7 +148,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
         if isinstance(other, Run):
             of_run["source"].append(judge(other.logits()))
         of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
-        for i, missing in enumerate(~found):  # behind all that is read
+        for i, missing in enumerate(~found):  # after all that is read
             if missing.any():
                 out[:, i][:, :, missing, ..., rows] = of_base
     joined = {name: np.concatenate(parts, 1) for name, parts in of_run.items() if parts}

@@ -179,7 +179,7 @@ def _fold(found: Parameters, norm: str, readers: list[tuple[str, str]]) -> None:
         found[norm + "b"] = torch.zeros_like(bias)
     elif bias is not None:
         if not bool((gain != 0).all()):
-            raise UserError(f"{norm}b cannot be moved behind a gain of zero, so that this model has no alignment here.")
+            raise UserError(f"{norm}b cannot be moved past a gain of zero, so that this model has no alignment here.")
         found[norm + "b"] = bias / gain
     for matrix, _ in into:
         found[matrix] = gain[:, None] * found[matrix]

@@ -81,7 +81,7 @@ class LowRankSymmetries(Symmetries):
             gain = own[f"{norm}_w"]
             if not self.rms:
                 if not bool((gain != 0).all()):
-                    raise UserError(f"{norm}_b cannot be moved behind a gain of zero, so that there is no alignment.")
+                    raise UserError(f"{norm}_b cannot be moved past a gain of zero, so that there is no alignment.")
                 found[f"{norm}_b"] = own[f"{norm}_b"] / gain
             found[reader] = gain[:, None] * found[reader]
             found[f"{norm}_w"] = torch.ones_like(gain)

@@ -7,7 +7,7 @@ Exact, and used, each where a rung has the numbers for it:
 * Values and output. Own values: an invertible matrix on each side of ``out_A``. Values through the head: ``out_A``
   counts by ``W_head out_A`` alone, and a factor can be moved to ``out_B``.
 * MLP units in any order, where their output is not the head's matrix.
-* The token plane. A table behind norms of its own: any rotation. An arc or ellipse: its axes exchanged (digit d's angle
+* The token plane. A table after norms of its own: any rotation. An arc or ellipse: its axes exchanged (digit d's angle
   is then measured from the other axis) and reversed. 57, whose head is also what the units write: exchanged only, with
   the units.
 * The position space, where the spiral is learned: the circle turned (its phase), the slope reversed.

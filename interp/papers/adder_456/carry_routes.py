@@ -10,7 +10,7 @@ Pairs of problems agree in the two digits of column i and in all columns above, 
 
 The model runs on one problem with an activation taken from its run on the other (interchange), at the query that
 predicts digit i: the keys and values of a group of positions, the query vector, the query's own token in the residual
-stream (its embedding, past attention), the attention's output, or all of the residual stream behind attention. The
+stream (its embedding, past attention), the attention's output, or all of the residual stream after attention. The
 table counts how often the predicted digit becomes the other problem's, which is the digit with the carry flipped.
 
     whole stream after attention     100% by construction in a one-layer model: the check of the method

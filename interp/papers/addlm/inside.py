@@ -36,7 +36,7 @@ d_head). Folding a norm's gain into it would make floats of the integers, so gai
 heads is the product of their integer matrices; the control shuffles which residual dimensions the later head reads."""
 
 HEADS = """Effective keys are exp(entropy) of a head's pattern; the dropped mass is what a softmax over all earlier keys
-would give to those behind the best 16. Both are means over the queries that have more than 16 keys. Ablation replaces a
+would give to those after the best 16. Both are means over the queries that have more than 16 keys. Ablation replaces a
 head's z by zero or by its mean over all windows and positions."""
 
 SCORES = """-|q - k| summed over coordinates is an attribution that adds up exactly, and 2 sum min(q, k) - sum k - sum q

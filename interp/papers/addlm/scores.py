@@ -85,7 +85,7 @@ class ScoreReading(Result):
 
 
 def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"], source: str) -> ScoreReading:
-    """Coordinates and key bias behind each query's best key, for the queries with more than ``top_k`` earlier keys.
+    """Coordinates and key bias after each query's best key, for the queries with more than ``top_k`` earlier keys.
 
     Raises:
         UserError: a model whose scores are not L1 distances.

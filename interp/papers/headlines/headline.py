@@ -34,7 +34,7 @@ class Headline:
         rule: how ours is held against it; None for what is not run.
         command: makes our number anew; empty only for what is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
-        unit: "%" for shares; "errors" for shares that are shown as counts; else a word behind the number, or none.
+        unit: "%" for shares; "errors" for shares that are shown as counts; else a word after the number, or none.
         quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
         scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
         why: why it is not run, where nothing is stored of it.

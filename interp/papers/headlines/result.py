@@ -26,7 +26,7 @@ class Headlines(Result):
     provenance: Provenance
 
     def labels(self) -> list[str]:
-        """Verdicts that occur, best first, those at a smaller scale behind their kind."""
+        """Verdicts that occur, best first, those at a smaller scale after their kind."""
         found = {row.label for row in self.rows}
         return [label for verdict in VERDICTS for label in (verdict, f"{verdict} at a smaller scale") if label in found]
 

@@ -42,7 +42,7 @@ ROLES = {
     "arc_A": "radius of the digits' arc",
     "arc_start": "angle of digit 0: the arc is centred on 45 degrees",
     "arc_stride": "angle from digit to digit",
-    "pos_equals": "equals: the column before the first, and zeros for the column behind the last",
+    "pos_equals": "equals: the column before the first, and zeros for the column after the last",
     "pos_z_hi": "Z_10's place: far up the slope, only EOS",
     "q_angle": "how far past its own column a query looks",
     "W_qk": "sharpness of attention on the columns' circle and slope",
@@ -237,7 +237,7 @@ class NumberComparison(Result):
 
     @property
     def correlation(self) -> float:
-        """Cosine between both models' key matrices as read; the arrays before and behind have scales of their own."""
+        """Cosine between both models' key matrices as read; the arrays before and after have scales of their own."""
         a, b = self.table[self.table.name == "W_qk"][["as_read", "by_hand"]].to_numpy().T
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 

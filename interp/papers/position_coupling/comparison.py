@@ -23,7 +23,7 @@ What is not compared. Boundaries: the constructed arrow and EOS heads are read w
 compared where digits are predicted (:func:`interp.papers.position_coupling.errors.first_errors` asks how boundaries go
 wrong). Every constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the
 construction keeps 1/3 or more there, trained heads need not (``bos`` is kept beside). What a head writes lies in
-another basis, and norms behind the attention rescale it by all heads' sum: only the shape of what it writes over the
+another basis, and norms after the attention rescale it by all heads' sum: only the shape of what it writes over the
 ten digits can be laid beside (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
 """
 

@@ -1,6 +1,6 @@
 """Which token of the response goes wrong first: by running sum, digit, and at the boundaries between numbers.
 
-Teacher-forced over problems of one shape. For every target (running sum i, digit k, or the boundary behind it: ">" or
+Teacher-forced over problems of one shape. For every target (running sum i, digit k, or the boundary after it: ">" or
 EOS)
 
     first     problems whose first wrong token it is, of all problems (greedy decoding fails at the same token)
@@ -11,7 +11,7 @@ with Clopper-Pearson intervals. Boundaries are counted apart, against the share 
 control for "errors sit at the boundaries", with an exact binomial p-value over problems with an error (one first error
 a problem, so these are independent). ``confusions`` counts what was predicted in place of what at first errors.
 
-Limits. Sampled, with position ids from 1; other offsets can differ much. A teacher-forced token behind the first error
+Limits. Sampled, with position ids from 1; other offsets can differ much. A teacher-forced token after the first error
 is one that decoding would never see in this context.
 """
 

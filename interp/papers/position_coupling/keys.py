@@ -5,7 +5,7 @@ besides BOS, to exactly these tokens (D.5 of the Position Coupling paper):
 
     sum      a_i[k], b_{i-1}[k]                      the digits to be added
     carry    a_i[k-1], b_{i-1}[k-1]                  the digits that decide, with b_i[k-1], whether a carry comes in
-    arrow    digit k of a_1 ... a_m, b_0 ... b_{i-1}  none are left behind the last digit: then ">" or EOS follows
+    arrow    digit k of a_1 ... a_m, b_0 ... b_{i-1}  none are left after the last digit: then ">" or EOS follows
     eos      b_i[k-1] (the query's own token) and a_{i+1}[k-1]    there is no a_{m+1}: the sum is the last one
 
 "sum" and "carry" are ``task.needed_positions``: no constructed reading for delimiters, b_0 and (carry) units digits.

@@ -43,7 +43,7 @@ class NamedStream(Result):
 
     ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or one
     dim a digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token of the largest logit,
-    behind each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
+    after each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
     position of "=", from which on the model is asked.
     """
 
@@ -58,7 +58,7 @@ class NamedStream(Result):
 
     @property
     def stream(self) -> xr.DataArray:
-        """The stream behind the last layer, [dim, pos]."""
+        """The stream after the last layer, [dim, pos]."""
         return self.written.sum("stage")
 
     @property

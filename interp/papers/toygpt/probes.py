@@ -1,6 +1,6 @@
 """Where the carry can be read: linear probes in a two-digit adder's residual stream, on units pairs they never saw.
 
-For every stream (behind embeddings, attention and MLP of each layer), sublayer output and position, ridge regression on
+For every stream (after embeddings, attention and MLP of each layer), sublayer output and position, ridge regression on
 the label +1 (carry out of the units) or -1, thresholded at zero:
 
     w = argmin |X w - y|^2 / n + lambda |w|^2,   X standardised with intercept, lambda = 1e-3

@@ -85,7 +85,7 @@ def greedy_agreement(
     """Decode greedily what :func:`interp.probes.heatmaps.grid.exact_match_grid` scores by teacher forcing, and compare.
 
     ``table``: over the shapes, problems on whose whole response both give the same verdict (``correct``), responses
-    right by greedy decoding (``greedy``), final numbers right (``answer``), and right behind the true scratchpad
+    right by greedy decoding (``greedy``), final numbers right (``answer``), and right after the true scratchpad
     (``answer_forced``); only the verdicts on whole responses must agree.
 
     Cost: ``n`` cached decodings of every shape, for one layer about as much as ten teacher-forced passes.

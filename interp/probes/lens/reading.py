@@ -98,7 +98,7 @@ def read(
         for name, values in kept.items():
             if values.ndim < 3 or values.shape[:2] != logits.shape[:2]:
                 raise UserError(
-                    f"{name} has shape {list(values.shape)}, without the positions behind the batch; read one such as "
+                    f"{name} has shape {list(values.shape)}, without the positions after the batch; read one such as "
                     "hook_resid_mid, attn.hook_z or mlp.hook_post."
                 )
         found = {name: values[:, places] for name, values in kept.items()}

@@ -10,7 +10,7 @@ problem that attains it. Two such sums:
                       ``sum_h e_hj(token) u . (c_hj(token) - o_h) / D_h``; for one head its sum over positions is
                       ``u . (o' - o) D' / D``, exactly
 
-The second is linear only behind the attention: the ratio is kept. Its problems are proposals, judged by the model;
+The second is linear only after the attention: the ratio is kept. Its problems are proposals, judged by the model;
 nothing here has to be a bound.
 """
 

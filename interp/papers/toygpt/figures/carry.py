@@ -95,6 +95,6 @@ def carry_probes(result: CarryProbes) -> go.Figure:
         f"(untrained: at most {blank:.3f}; labels dealt again: at most {result.table.control.max():.3f})"
     )
     y = {"range": [0.3, 1.02], "title": "accuracy on units pairs never seen"}
-    panel = Panel(layers, x=_LAYERS | {"title": "residual stream behind"}, y=y)
+    panel = Panel(layers, x=_LAYERS | {"title": "residual stream after"}, y=y)
     note = "Dotted lines: the same probes on an untrained copy"
     return compose([panel], title, result.provenance, note=note, width=1050)

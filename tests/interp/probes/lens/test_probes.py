@@ -234,7 +234,7 @@ def test_bad_input_is_named():
         linear_probes(model, signals="carry-out")
     with pytest.raises(UserError, match=r"Did you mean 'blocks\.0\.hook_resid_mid'"):
         linear_probes(model, sites="blocks.0.hook_resid_mide", n=200)
-    with pytest.raises(UserError, match="without the positions behind the batch"):
+    with pytest.raises(UserError, match="without the positions after the batch"):
         linear_probes(model, sites="blocks.0.attn.hook_pattern", n=200)
     with pytest.raises(UserError, match="never fired|use_attn_result"):
         linear_probes(model, sites="blocks.0.attn.hook_result", n=200)
