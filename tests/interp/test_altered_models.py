@@ -149,6 +149,8 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "stress_suites": lambda m: interp.stress_suites(m, n=100),
     "attention_by_role": lambda m: interp.attention_by_role(m, n=64),
     "carry_units": lambda m: interp.carry_units(m, n=64),
+    "written_number": lambda m: interp.written_number(m, n=64),
+    "score": lambda m: interp.score(m, n=64, by="target"),
     "certify": lambda m: interp.certify(m),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
     "attack": lambda m: _attack(m, runs=100),
@@ -214,6 +216,7 @@ RUN_NO_MODEL = {
     "fourier_spectrum",
     "grokking_curves",
     "helix_fit",
+    "learning_curves",
     "training_dynamics",
 }
 

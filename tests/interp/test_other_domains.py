@@ -80,10 +80,12 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "coupled_comparison": lambda a, b: interp.coupled_comparison(a),
     "head_writes": lambda a, b: interp.head_writes(a),
     "stress_suites": lambda a, b: interp.stress_suites(a, n=100),
-    "score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
+    "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
+    "score": lambda a, b: interp.score(a, n=N),
+    "written_number": lambda a, b: interp.written_number(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "grokking_curves", "training_dynamics"}
+NO_QUESTION = {"patch_sweep", "grokking_curves", "learning_curves", "training_dynamics"}
 
 
 def test_every_public_question_is_asked_here():
