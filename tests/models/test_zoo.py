@@ -312,8 +312,8 @@ def test_every_stored_model_is_what_its_config_says(name: str) -> None:
         return  # needs the text: tests/models/test_characters.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
-    if name.startswith("microadder"):
-        assert result.correct == result.n == 10_010
+    if "certificate" in config:  # right on all pairs
+        assert result.correct == result.n
 
 
 @pytest.mark.parametrize("name", models.zoo_names())

@@ -109,7 +109,7 @@ def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Foun
     parts = [_accuracy(name, model, entry)]
     if certificate is not None:
         parts.append(certificate_part(name, certificate))
-    parts.append(training_part(name, entry))
+    parts.append(_training_part(name, entry))
     start = entry["training"].get("start")
     begun = "from a random start" if start is None else f"from a start near {start['origin'].partition(',')[0]}"
     sentence = (
@@ -162,15 +162,23 @@ def certificate_part(name: str, certificate: Certificate) -> Part:
     return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])
 
 
-def training_part(name: str, entry: dict[str, Any]) -> Part:
-    items: list[Markup] = []
-    if {"curves.safetensors", "metrics.jsonl"} & set(entry["sha256"]):
-        items.append(figure_data(learning_curves(name).figure()))
-    else:
+def has_curves(entry: dict[str, Any]) -> bool:
+    """Whether the entry holds the learning curves of its seeds."""
+    return bool({"curves.safetensors", "metrics.jsonl"} & set(entry["sha256"]))
+
+
+def training_items(name: str, entry: dict[str, Any]) -> list[Markup]:
+    """The learning curves, where they are stored, and the commands that made the model."""
+    drawn = [figure_data(learning_curves(name).figure())] if has_curves(entry) else []
+    return [*drawn, paragraph("Made by"), commands(entry["training"]["commands"])]
+
+
+def _training_part(name: str, entry: dict[str, Any]) -> Part:
+    items = training_items(name, entry)
+    if not has_curves(entry):
         paper = next(paper for paper in PAGES if paper.name == paper_of(name))
         text = "No learning curves are stored with this entry. The card has every seed's result, and more is on "
-        items.append(Markup("<p>{}<a href='../{}'>the paper's page</a>.</p>").format(text, paper.path))
-    items += [paragraph("Made by"), commands(entry["training"]["commands"])]
+        items.insert(0, Markup("<p>{}<a href='../{}'>the paper's page</a>.</p>").format(text, paper.path))
     return Part("training", "How was it found?", items)
 
 

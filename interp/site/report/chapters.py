@@ -30,7 +30,7 @@ from interp.proofs.certificate import Certificate
 from interp.proofs.stored import stored_certificate
 from interp.site.explorer import static_view
 from interp.site.gallery import facts as say
-from interp.site.gallery.model_page import certificate_part, training_part
+from interp.site.gallery.model_page import certificate_part, training_items
 from interp.site.gallery.probes import SMALL, chain_part, parameter_part
 from interp.site.gallery.render import commands, control, folded, paragraph, table
 from interp.site.pages import figure_data
@@ -207,7 +207,7 @@ def _account(shown: Shown) -> list[Markup]:
 def _training(shown: Shown) -> list[Markup]:
     if shown.entry is None:
         return []
-    items = list(training_part(shown.name, shown.entry).items)
+    items = training_items(shown.name, shown.entry)
     with contextlib.suppress(UserError):  # an entry without snapshots
         found = training_dynamics(shown.name, n=min(shown.n, 256), n_per_length=50)
         items += [figure_data(found.figure()), folded("In one sentence", paragraph(found.sentence()))]

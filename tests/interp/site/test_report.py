@@ -12,6 +12,9 @@ from interp.site.report import write_report
 from models.errors import UserError
 from tests.shape_checks import unchecked_shapes
 
+#: Whether every figure that is shown has been drawn.
+DRAWN = """() => [...document.querySelectorAll("figure")].every(
+    (figure) => !figure.offsetParent || figure.querySelector("svg.main-svg"))"""
 NAMES = ("microadder-57", "toygpt-learned-pre")
 
 
@@ -68,8 +71,10 @@ def test_the_parameter_table_lists_every_number():
 def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(page: Path, open_page):
     for width in (1400, 380):
         opened = open_page(page, width)
+        opened.wait_for_selector("html[data-figures=drawn]")
         for name in (NAMES[0], NAMES[1], NAMES[0]):
             opened.locator("select.which").select_option(name)
+            opened.wait_for_function(DRAWN)
             figures = opened.locator("figure:visible").count()
             assert 3 <= figures <= 15
             assert opened.locator("figure:has(svg.main-svg):visible").count() == figures
@@ -86,7 +91,7 @@ def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neu
 def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):
     with pytest.raises(UserError, match="is a folder"):
         write_report((), tmp_path)
-    monkeypatch.setattr(models, "zoo_names", list)
+    monkeypatch.setattr("interp.site.report.write.zoo_names", list)
     with pytest.raises(UserError, match="zoo holds no model"):
         write_report((), tmp_path / "report.html")
     assert not any(tmp_path.iterdir())
