@@ -11,7 +11,6 @@ copied repeats its own run for every patch, as the reference does, so that its b
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from statistics import median
@@ -144,7 +143,6 @@ def cell(
 
 @torch.no_grad()
 def main() -> None:
-    os.environ["TQDM_DISABLE"] = "1"
     print("Activation patching, one CPU thread: times faster than transformer_lens.patching, by batch size")
     rows = []
     for subject, make in SUBJECTS.items():
