@@ -103,11 +103,11 @@ class Score(Rate):
     rung: Literal["sampled", "exhaustive"] = "sampled"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
+        """One row per chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
         return _table("chain_length", {**self.by_chain_length, "all": self})
 
     def targets_dataframe(self) -> pd.DataFrame:
-        """A row a target, with the same columns."""
+        """One row per target, with the same columns."""
         return _table("target", self.per_target)
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,14 +30,14 @@ class MicroAdderOptions:
     d_mlp: int = 2
     delimiters: bool = False  # plus, equals, EOS and padding are tokens of their own, 14 in all
     predict_eos: bool = True  # False: an answer is eleven digits, and no place after the tenth is ever read
-    # Digits on a circle (3 numbers), on an ellipse (4), or in a table with a row a token.
+    # Digits on a circle (3 numbers), on an ellipse (4), or in a table with one row per token.
     tokens: Literal["arc", "ellipse", "table"] = "arc"
     freeze_arc_start: bool = False
     # Everything in the token plane commutes with the reflection that takes digit d to 9 - d, as addition does: the arc
     # lies around 45 degrees, values and attention output along its tangent (one number), W_fc1, W_fc2 and the head's
     # matrix are [[a, b], [b, a]].
     mirror: bool = False
-    # Columns on a spiral (4 numbers unless frozen), or in a table with a row a column.
+    # Columns on a spiral (4 numbers unless frozen), or in a table with one row per column.
     columns: Literal["spiral", "table"] = "spiral"
     freeze_spiral: bool = True
     early_spiral: bool = False  # starts small, as all rungs above 74 did

@@ -4,7 +4,8 @@ A dataclass becomes an object of its fields without those that are at their defa
 with texts as keys are themselves; NaN and infinities are the texts "nan", "inf" and "-inf". What JSON does not know is
 an object or a list:
 
-    array or tensor   {"dtype": "float64", "data": nested lists; null for NaN}
+    array or tensor   {"dtype": "float64", "shape": [...], "data": nested lists; null for NaN}; of mixed contents a flat
+                      list in which NaN is {"float": "nan"}
     labelled array    {"dims", "coords", "data", "attrs", "name"} as xarray gives it, a dataset with "data_vars"
     table             {"columns": [[name, array], ...], "index": array, unless it counts from 0}
     other mapping     [[key, value], ...]
@@ -24,8 +25,6 @@ import torch
 import xarray as xr
 
 from models.errors import UserError
-
-_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def encode(value: Any) -> Any:
@@ -140,7 +139,8 @@ def _left_at_default(field: Any, value: Any) -> bool:
 
 def _encode_array(array: np.ndarray) -> dict[str, Any]:
     if array.dtype.kind in "OT":  # objects and texts of any length
-        return {"dtype": "object", "data": [encode(each) for each in array.ravel()], "shape": list(array.shape)}
+        data = [{"float": str(x)} if _is_no_number(x) else encode(x) for x in array.ravel()]
+        return {"dtype": "object", "data": data, "shape": list(array.shape)}
     if array.dtype.kind == "f":
         objects = array.astype(object)
         objects[np.isnan(array)] = None
@@ -151,10 +151,15 @@ def _encode_array(array: np.ndarray) -> dict[str, Any]:
     return {"dtype": str(array.dtype), "data": data, "shape": list(array.shape)}
 
 
+def _is_no_number(value: Any) -> bool:
+    """NaN or an infinity; next to texts, "nan" would be one of them."""
+    return isinstance(value, float | np.floating) and not math.isfinite(value)
+
+
 def _decode_array(value: Any) -> np.ndarray:
     if value["dtype"] == "object":
         array = np.empty(len(value["data"]), dtype=object)
-        array[:] = [math.nan if each == "nan" else each for each in value["data"]]
+        array[:] = [float(each["float"]) if isinstance(each, Mapping) else each for each in value["data"]]
         return array.reshape(value["shape"])
     return np.array(value["data"], dtype=value["dtype"]).reshape(value["shape"])
 

@@ -1,8 +1,7 @@
 """Every number that decides what a sentence claims, with its reason.
 
 A finding is put in words ("detector", "causal", "no circle", "reproduced") where a measured value passes one of these.
-They were fixed before the numbers that they judge were seen. What is only the rounding of floats stands where it is
-used.
+What is only the rounding of floats stands where it is used.
 """
 
 #: ``auroc_apart`` from which a neuron is called a detector: with every rival signal held fixed, it is wrong about one
@@ -19,7 +18,7 @@ SIGNIFICANT = 0.05
 
 #: One number for several keys misleads if it is far off for one of them: it may be a quarter off.
 ALIKE = 1.25
-#: Below 1/200 of a row a difference is left unsaid: it is small next to the weights of 0.04 to 0.4 that addition in
+#: A difference below 1/200 of a row is not mentioned. It is small next to the weights of 0.04 to 0.4 that addition in
 #: base 10 asks for.
 FAINT = 0.005
 #: Largest standard deviation over inputs of an attention weight that float32 rounding of the norms can cause: attention

@@ -67,7 +67,7 @@ def _together(table: Any, name: str, colour: str, width: Number, opacity: float)
 
 @drawing(Curves, "seeds")
 def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> go.Figure:
-    """Every seed after so many steps (the most that every model has), a row a model; a cross marks the paper's run."""
+    """Every seed after the most steps that all models have; each model is a row, and a cross marks the paper's run."""
     step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step
     layers, names = [], [result.labels.get(model, model) for model in result.models]
     for row, (model, label) in enumerate(zip(result.models, names, strict=True)):

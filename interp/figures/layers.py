@@ -48,11 +48,6 @@ def hover(said: str, /, extra: Any = "", **fields: Any) -> dict[str, Any]:
     return shown | {"customdata": np.stack([c if same else c.astype(object) for c in columns], -1)}
 
 
-def literal(text: object) -> str:
-    """Text that stands in a template as it is."""
-    return str(text).replace("{", "(").replace("}", ")")
-
-
 def written(values: Any, form: str | Callable[[float], str] = ".2f", least: Number = 0) -> list[list[str]]:
     """Numbers as the texts of cells; nothing for NaN and for what is closer to zero than ``least``."""
     say = form if callable(form) else lambda value: format(value, form)

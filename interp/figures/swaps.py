@@ -35,8 +35,8 @@ _MEASURES = {
 
 @drawing(Swaps)
 def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
-    """A row a component: what is right with the other's part in its place, with controls; how close the mapped part is
-    to the model's own; and what is right by carry-chain length.
+    """One row per component: what is right with the other's part in its place, with controls; how close the mapped
+    part is to the model's own; and what is right by carry-chain length.
 
     Raises:
         UserError: an unknown measure.

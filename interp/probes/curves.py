@@ -1,7 +1,7 @@
 """How training went: learning curves of every seed of one or several models, read from wherever they are stored.
 
     interp.learning_curves("adder-456")                     exact match on validation problems, all seeds of an entry
-    interp.learning_curves(["adder-512", "adder-456"], what="uniform")      several models, a panel each
+    interp.learning_curves(["adder-512", "adder-456"], what="uniform")      several models, one panel per model
     interp.learning_curves("runs/mine")                     a run folder
 
 A seed has come in at the first evaluation that reaches a level, so its step is known up to the distance between

@@ -73,7 +73,7 @@ class HeadWrites(Result):
         return "; ".join(texts) + ("." if np.isnan(control) else f"; untrained heads {control:.0%}.")
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer and head."""
+        """One row per layer and head."""
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
 

@@ -16,21 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.problems import chunks
+from interp.core.runs import passes
 from models.errors import UserError
 from models.tasks.base import Task
 
 CLIP = 0.01
-WEIGHTS_AT_ONCE = 2**24  # attention weights of a chunk, over all heads of a layer
 
 # "_": chunks differ in size, and a check looks at one at random.
 Patterns = Float[np.ndarray, "_ layer head query key"]
@@ -138,21 +134,12 @@ def read_patterns(
 ) -> Iterator[Float[np.ndarray, "chunk layer head query key"]]:
     """The patterns of every layer, chunk by chunk, of all query positions or only of ``rows``.
 
-    Cost: one forward pass a chunk; memory a few times ``WEIGHTS_AT_ONCE`` weights.
+    Cost: one forward pass per chunk. Raises UserError where the model has diverged.
     """
-    cfg = model.cfg
-    size = max(1, WEIGHTS_AT_ONCE // (cfg.n_heads * cfg.n_layers * tokens.shape[1] ** 2))
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(cfg.n_layers)]
-    for batch in chunks(tokens, model, size):
-        found: dict[str, np.ndarray] = {}
-
-        def keep(pattern: Tensor, hook: Any, name: str, into: dict[str, np.ndarray]) -> None:
-            into[name] = (pattern if rows is None else pattern[:, :, list(rows)]).float().cpu().numpy()
-
-        hooks = [(name, partial(keep, name=name, into=found)) for name in names]
-        with torch.no_grad():
-            model.run_with_hooks(batch, return_type=None, fwd_hooks=hooks)
-        stacked = np.stack([found[name] for name in names], 1)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    queries = slice(None) if rows is None else list(rows)
+    for _, _, kept in passes(model, tokens, keep=names):
+        stacked = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
         if not np.isfinite(stacked).all():
             raise UserError("The attention pattern holds NaN: the model has diverged.")
         yield stacked

@@ -172,10 +172,10 @@ class Scores(Result):
                 ]
         return frame
 
-    # ---- JSON
+    # ---- files of grids
 
-    def to_dict(self) -> dict[str, Any]:
-        """A grid of sizes as JSON."""
+    def to_grid(self) -> dict[str, Any]:
+        """A grid of sizes as its file has it; :meth:`from_grid` reads it. (Any scores have :meth:`to_dict`.)"""
         axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
         counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
         trained = {axis: list(bounds) for axis, bounds in self.trained.items()} or None
@@ -183,8 +183,8 @@ class Scores(Result):
         return {"kind": "exact-match-grid", "version": FORMAT, **stated, "axes": axes, "counts": counts}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Scores:
-        """Raises UserError unless it came from :meth:`to_dict`."""
+    def from_grid(cls, value: Mapping[str, Any]) -> Scores:
+        """Raises UserError unless it came from :meth:`to_grid`."""
         if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
             raise UserError(f"This is no exact-match grid of format {FORMAT}.")
         try:
@@ -196,11 +196,11 @@ class Scores(Result):
             raise UserError(f"This exact-match grid is incomplete ({error}).") from None
 
     def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
+        write_json_atomic(path, self.to_grid())
 
     @classmethod
     def load(cls, path: str | Path) -> Scores:
-        return cls.from_dict(read_json(path))
+        return cls.from_grid(read_json(path))
 
 
 def policy(about: Mapping[str, Any]) -> str:
@@ -316,7 +316,7 @@ class GridPanels(Result):
 
     def to_dict(self) -> dict[str, Any]:
         panels = [
-            {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_dict() for grid in p.grids]}
+            {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_grid() for grid in p.grids]}
             for p in self.panels
         ]
         return {"kind": "exact-match-panels", "title": self.title, "planned": self.planned, "panels": panels}
@@ -328,7 +328,7 @@ class GridPanels(Result):
             raise UserError("These are no panels of exact-match grids.")
         try:
             panels = tuple(
-                GridPanel(p["label"], tuple(Scores.from_dict(grid) for grid in p["grids"]), p["chosen_among"])
+                GridPanel(p["label"], tuple(Scores.from_grid(grid) for grid in p["grids"]), p["chosen_among"])
                 for p in value["panels"]
             )
             return cls(value["title"], panels, value["planned"])

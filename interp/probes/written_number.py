@@ -33,8 +33,9 @@ from jaxtyping import Float, Int
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import Sample, chunks, draw, resolve_task
+from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.runs import passes
 from interp.core.sites import model_name
 from interp.core.stats import percentile_interval
 from models.errors import UserError
@@ -216,14 +217,13 @@ class _Fit:
         return float(low), float(high)
 
 
-@torch.no_grad()
 def _attention_out(
     model: HookedModel, tokens: Int[torch.Tensor, "n pos"], queries: list[int]
 ) -> Float[np.ndarray, "n column d_model"]:
     """What all attention layers together write at the queries."""
     names = [f"blocks.{layer}.hook_attn_out" for layer in range(model.cfg.n_layers)]
-    found = []
-    for batch in chunks(tokens, model):
-        _, cache = model.run_with_cache(batch, names_filter=names)
-        found.append(sum(cache[name][:, queries].double() for name in names).cpu())  # type: ignore[union-attr]
+    found = [
+        torch.stack([kept[name][:, queries].double().cpu() for name in names]).sum(0)
+        for _, _, kept in passes(model, tokens, keep=names)
+    ]
     return torch.cat(found).numpy()

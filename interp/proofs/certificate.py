@@ -191,7 +191,7 @@ class Certificate(Verdict):
         return float(self.classes.proved.min(skipna=False))
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a class: what it is, its extreme pair, the margin there, the hunted one and the proved bound."""
+        """One row per class: what it is, its extreme pair, the margin there, the hunted one and the proved bound."""
         data = self.classes
         frame = pd.DataFrame({name: data[name].values for name in (*CLASS, "margin")})
         frame["problem"] = [f"{a}+{b}" for a, b in zip(data.a.values, data.b.values, strict=True)]

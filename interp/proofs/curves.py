@@ -29,7 +29,7 @@ class DecisionCurves(Result):
     Attributes:
         target: the answer digit asked for (11: EOS). token: the query's own token, the answer digit before.
         lead: [digit, s], logits.
-        reached: a row a class: the right digit, and the range of s over all its inputs.
+        reached: one row per class: the right digit, and the range of s over all its inputs.
     """
 
     model: str

@@ -130,7 +130,7 @@ class HandBuiltCertificate(Verdict):
         return f"undecided {words}: {of} do not close, first {first.name} ({reason})   {took}"
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a part: its name, the bound, whether it is proved."""
+        """One row per part: its name, the bound, whether it is proved."""
         return pd.DataFrame(
             [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
         ).astype({"margin": float})

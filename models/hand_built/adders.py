@@ -104,7 +104,7 @@ class HandSetAdderWeights(WeightMap):
         stride, turn = self.stride * (math.pi / 180), self.turn * (math.pi / 180)
         one = torch.ones_like(stride)
         arc = circular_arc(one, -4.5 * stride, stride, 10)  # [digit, (radial, tangent)]
-        axes = torch.eye(d, dtype=one.dtype, device=one.device)  # a row an axis of the stream
+        axes = torch.eye(d, dtype=one.dtype, device=one.device)  # one row per axis of the stream
         across, along = arc[:, :1], arc[:, 1:]
         tangent, sums = axes[1:2], axes[TOKENS:place].sum(0, keepdim=True)
         turned = torch.stack((torch.stack((turn.cos(), turn.sin())), torch.stack((-turn.sin(), turn.cos()))))

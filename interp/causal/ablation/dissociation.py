@@ -71,7 +71,7 @@ class DoubleDissociation(Result):
     provenance: Provenance
 
     def dissociations(self) -> pd.DataFrame:
-        """Double dissociations, the largest contrast first: a row a signal and pair of units.
+        """Double dissociations, the largest contrast first: one row per signal and pair of units.
 
         ``unit`` is the one that columns with the signal need, ``other`` the one that those without it need; both
         effects are off zero by interval and by permutation; ``apart`` is the smaller effect with rivals held fixed.
@@ -114,7 +114,7 @@ class DoubleDissociation(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
+        """One row per unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
         parts = {}
         for name, values in self.table.drop_vars("present").data_vars.items():
             if "present" in values.dims:

@@ -85,7 +85,7 @@ class ParameterAblation(Result):
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
     def interactions(self, scale: str = "loss") -> pd.DataFrame:
-        """A row a pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
+        """One row per pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
 
         Raises:
             UserError: an unknown scale, or a result without pairs.
@@ -135,7 +135,7 @@ class ParameterAblation(Result):
         return f" ({same} had that value already)" if same else ""
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a single replacement."""
+        """One row per single replacement."""
         return self.single.to_dataframe().reset_index()
 
 

@@ -118,7 +118,7 @@ class ComponentAblation(Result):
         return f"; {unchanged} of {self.table.changed.size} ablations changed no activation" if unchanged else ""
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a metric, component, replacement and stratum."""
+        """One row per metric, component, replacement and stratum."""
         order = ["metric", "component", "replacement", "stratum"]
         frame = self.table.to_dataframe().reset_index()
         frame = frame[order + [column for column in frame.columns if column not in order]]

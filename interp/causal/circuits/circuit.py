@@ -140,7 +140,7 @@ class Circuit(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a quantity: faithfulness and exact match by ablation and part, drop by edge, curve by size."""
+        """One row per quantity: faithfulness and exact match by ablation and part, drop by edge, curve by size."""
         rows = []
         for quantity, array in (("faithfulness", self.faithfulness), ("exact match", self.exact_match)):
             for ablation in array.ablation.values:

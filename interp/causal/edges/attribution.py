@@ -88,7 +88,7 @@ class EdgeAttribution(Result):
         }
 
     def agreement_table(self) -> pd.DataFrame:
-        """A row a metric and level: rank correlation with its permutation p, worst absolute error and where it is.
+        """One row per metric and level: rank correlation with its permutation p, worst absolute error and where it is.
 
         Raises:
             UserError: the exact sweep was not asked for.
@@ -147,7 +147,7 @@ class EdgeAttribution(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a metric and edge: mean estimate, spread, bootstrap interval (95%), n, and the exact mean."""
+        """One row per metric and edge: mean estimate, spread, bootstrap interval (95%), n, and the exact mean."""
         table = effect_table(self.estimate, self.provenance.seed or 0).rename(columns={"effect": "estimate"})
         exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
         table.insert(table.columns.get_loc("estimate") + 1, "exact", exact)  # pyright: ignore[reportArgumentType]

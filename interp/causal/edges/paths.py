@@ -91,7 +91,7 @@ class PathPatching(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
+        """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
         return effect_table(self.effects, self.provenance.seed or 0)
 
 
@@ -217,7 +217,7 @@ def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = Fa
 
 
 def effect_table(effects: xr.DataArray, seed: int) -> pd.DataFrame:
-    """A row a metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n."""
+    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n."""
     low, high = bootstrap_interval(effects.values, seed)
     mean, spread = effects.values.mean(-1), effects.values.std(-1, ddof=1) if effects.shape[-1] > 1 else None
     rows = []

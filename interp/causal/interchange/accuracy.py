@@ -123,7 +123,7 @@ class InterchangeAccuracy(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a run: pairs whose answer changes, right among them with interval, stayed; right among all."""
+        """One row per run: pairs whose answer changes, right among them with interval, stayed; right among all."""
         rows = []
         for run in self.outcomes.run.values.tolist():
             found, everything, stayed = self.accuracy(run), self.accuracy_all(run), self.stayed(run)

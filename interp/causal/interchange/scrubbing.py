@@ -106,8 +106,8 @@ class CausalScrubbing(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a run and column (and one for all): n, mean loss, share of digits right, share of the loss recovered
-        with its interval."""
+        """One row per run and column (and one for all): n, mean loss, share of digits right, and the share of the
+        loss that is recovered, with its interval."""
         rows = []
         columns = self.outcomes.column.values.tolist()
         for run in RUNS:

@@ -63,7 +63,7 @@ class InterchangeSweep(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a site: n, accuracy with its interval, and whether source and base ever differ there."""
+        """One row per site: n, accuracy with its interval, and whether source and base ever differ there."""
         rows = []
         for hook in self.right.hook.values.tolist():
             for position in self.right.position.values.tolist():

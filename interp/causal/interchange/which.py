@@ -151,7 +151,7 @@ class WhichAlgorithm(Result):
         return "none of these" if winner is None else " or ".join(winner)
 
     def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
-        """A row a difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
+        """One row per difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
         digit sum plus it; "other" is the rest. A digit fits one of them at most: in bases below 4, one from 0 on."""
         kind = self._kind(corruption)
         least = -1 if self.base >= 4 else 0
@@ -213,7 +213,7 @@ class WhichAlgorithm(Result):
         return f"{text}, and where both change (n = {both.n:,}) in {both}." if both.n else f"{text}."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a corruption and algorithm, shares with n and interval: accuracy where they disagree; share followed
+        """One row per corruption and algorithm, with n and interval: accuracy where they disagree; share followed
         among changed predictions, among changed answers of the algorithm ("rule"), and where both change; the untrained
         twin's accuracy, and the model's accuracy without corruption."""
         rows = []

@@ -62,7 +62,7 @@ class AttentionSignal(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a target."""
+        """One row per target."""
         wide = self.table.coefficient.to_pandas()
         return self.table[["first", "r2", "control"]].to_dataframe().join(wide).reset_index()
 

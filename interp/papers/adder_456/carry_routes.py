@@ -83,7 +83,7 @@ class CarryRoutes(Result):
         return f"In {self.model} {'; '.join(texts)} ({n[0]:,} and {n[1]:,} pairs; control pairs at most {worst:.1%})."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a kind of pair and route: n, flipped, share, low, high (95%)."""
+        """One row per kind of pair and route: n, flipped, share, low, high (95%)."""
         rows = []
         for (kind, route), rate in self.flipped.items():
             low, high = rate.interval if rate.n else (0.0, 1.0)

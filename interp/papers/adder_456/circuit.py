@@ -96,7 +96,7 @@ intervals. All are sampled."""
 
 
 def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
-    """A row a model: how far attention moves, whether that is needed, what it writes, where a passed carry is read."""
+    """One row per model: how far attention moves, whether it must, what it writes, where a passed carry is read."""
     rows = []
     for name, own in found.items():
         dependence, ablation, units = own[DEPENDENCE], own[NEEDED], own[UNITS]

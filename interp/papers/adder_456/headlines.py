@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from interp.papers.headlines.finders import parameters_of
 from interp.papers.headlines.rules import Ours, counted, over_seeds, several
 from interp.papers.headlines.store import NotStored, Store
+from models.registry import parameter_count
 
 MODEL = "adder-456"
 COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
@@ -31,7 +31,7 @@ def across(store: Store, row: int) -> Ours:
 
 def saved(store: Store, a: str, b: str, rows: Sequence[int] = ()) -> Ours:
     """What some components of ``b`` have less than those of ``a``; all of them by default."""
-    less = parameters_of(a) - parameters_of(b)
+    less = parameter_count(a) - parameter_count(b)
     if rows:
         first, second = _components(a), _components(b)
         less = sum(first[row] - second[row] for row in rows)

@@ -59,7 +59,7 @@ class PatternAblation(Result):
         return f"{self.model} over all carry-chain lengths: {'; '.join(texts)}."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a pattern and chain length: n, right, accuracy, low, high (95%)."""
+        """One row per pattern and chain length: n, right, accuracy, low, high (95%)."""
         rows = []
         for pattern, by_length in self.rates.items():
             for length, rate in by_length.items():

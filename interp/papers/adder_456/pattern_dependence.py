@@ -77,7 +77,7 @@ class PatternDependence(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer, head, target ("all": summed over targets) and factor."""
+        """One row per layer, head, target ("all": summed over targets) and factor."""
         frames = []
         for name, part in (("all", self.overall), (None, self.table)):
             frame = part.to_dataframe().reset_index()

@@ -64,7 +64,7 @@ class TernaryEntries(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer and kind of matrix."""
+        """One row per layer and kind of matrix."""
         return self.table.to_dataframe().reset_index()
 
 

@@ -20,6 +20,7 @@ from interp.papers.addlm.runs import LossRow, rows_for, run_table, summary
 from interp.papers.studies import Settings, study
 from models.addlm import ABLATION, FURTHER, SIZES, TOP_K, model_name
 from models.errors import UserError
+from models.registry import parameter_count
 from models.tasks.characters import N_CTX, CharacterLanguage
 from models.text_scores import TextLoss, letter_pair_loss, text_loss
 from models.transformer import ArithmeticTransformer
@@ -61,7 +62,7 @@ def table(settings: Settings) -> Page | None:
     rows = rows_for(settings, [(name, None) for name in names])
     if not rows:
         return None
-    counts = (f"{name} {sum(p.numel() for p in models.build(name).parameters()):,}" for name in names)
+    counts = (f"{name} {parameter_count(name):,}" for name in names)
     text = f"{METHOD}\n\nParameters: {', '.join(counts)}."
     sections = [
         Section("What was measured", text),

@@ -38,7 +38,7 @@ class TextAttention(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer, head and query."""
+        """One row per layer, head and query."""
         frame = xr.Dataset({"kept": self.kept, "effective": self.effective}).to_dataframe().reset_index()
         return frame.assign(character=[self.text[query] for query in frame["query"]], n=1)
 

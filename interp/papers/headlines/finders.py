@@ -9,18 +9,13 @@ from __future__ import annotations
 import models
 from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import Store
+from models.registry import parameter_count
 
 score, certified, grokked = Store.score, Store.certified, Store.grokked
 
 
-def parameters_of(name: str) -> int:
-    """Free parameters of a registered model, counted without drawing them."""
-    spec = models.get_spec(name)
-    return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
-
-
 def parameters(store: Store, model: str) -> Ours:
-    return counted(parameters_of(model), f"parameters of {model}, counted on the model")
+    return counted(parameter_count(model), f"parameters of {model}, counted on the model")
 
 
 def numbers_named(store: Store, model: str, *beginnings: str) -> Ours:

@@ -40,9 +40,6 @@ class Store:
     def entry(self, name: str) -> dict[str, Any]:
         return zoo.read_entry(self.folder(name))
 
-    def entry_json(self, name: str, file: str) -> Any:
-        return json.loads(zoo.entry_file(self.folder(name), file))
-
     def model(self, name: str) -> Any:
         return zoo.load(self.folder(name))
 

@@ -104,7 +104,7 @@ class NeededAttention(Result):
         return "; ".join(self.head_sentence(*head) for head in heads) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer, head and role."""
+        """One row per layer, head and role."""
         flat = self.table.drop_dims("quantile")
         for quantile in QUANTILES:
             values = self.table.quantiles.sel(quantile=quantile, drop=True)

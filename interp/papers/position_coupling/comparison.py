@@ -105,7 +105,7 @@ class CoupledComparison(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a matched pair."""
+        """One row per matched pair."""
         return self.pairs.to_dataframe().reset_index().assign(n=self.provenance.n)
 
     def difference(self) -> xr.DataArray:

@@ -84,7 +84,7 @@ class AttendedGrowth(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a number of operands and unit."""
+        """One row per number of operands and unit."""
         return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
 
 

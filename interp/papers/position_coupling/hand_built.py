@@ -79,7 +79,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class HandBuiltGrid:
-    """The study's data: ``settings`` (largest shape, problems of each, seed) and a row a shape, in the grid's order."""
+    """The study's data: ``settings`` (largest shape, problems of each, seed), and one row per shape in order."""
 
     settings: Mapping[str, Any]
     cells: pd.DataFrame

@@ -90,7 +90,7 @@ class NamedStream(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a named dimension (single dims) and token: position, token, stage, dim, value; zeros left out."""
+        """One row per named dimension (single dims) and token: position, token, stage, dim, value; zeros left out."""
         frame = self.written.to_dataframe("value").reset_index()
         frame = frame[frame.value.abs() > NOTHING]
         frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])

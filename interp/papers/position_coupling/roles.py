@@ -100,7 +100,7 @@ class HeadRoles(Result):
         return "; ".join(texts) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a layer, head and role; ``plays`` marks the verdict."""
+        """One row per layer, head and role; ``plays`` marks the verdict."""
         frame = self.table.to_dataframe().reset_index()
         roles = self.roles()
         frame["plays"] = [roles[row.layer, row.head] == row.role for row in frame.itertuples()]

@@ -74,7 +74,7 @@ class SumUnits(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a distinct reading: x (rounded), right digit, carries, how many digits have it, whether one-hot."""
+        """One row per distinct reading: x (rounded), right digit, carries, how many digits have it, whether one-hot."""
         frame = pd.DataFrame(
             {
                 "x": self.reading.round(3),

@@ -39,7 +39,7 @@ class Settings:
     started: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
     def minutes_left(self) -> float | None:
-        """The minutes left since these settings were made, at least 0; None if there is no limit."""
+        """Minutes that are left, at least 0; None without a limit."""
         return None if self.minutes is None else max(0.0, self.minutes - (time.monotonic() - self.started) / 60)
 
     def __post_init__(self) -> None:

@@ -168,7 +168,7 @@ def _labelled(one: InterchangeAccuracy) -> pd.DataFrame:
 
 
 def hypothesis_table(tested: Sequence[InterchangeAccuracy]) -> pd.DataFrame:
-    """A row a hypothesis, its controls beside it."""
+    """One row per hypothesis, its controls beside it."""
     return pd.DataFrame(
         [
             {
@@ -185,7 +185,7 @@ def hypothesis_table(tested: Sequence[InterchangeAccuracy]) -> pd.DataFrame:
 
 
 def column_table(found: WhichAlgorithm) -> pd.DataFrame:
-    """A row a wrong digit and column: answers of the chained algorithm, and of the others, where they differ."""
+    """One row per wrong digit and column: answers of the chained algorithm, and of the others, where they differ."""
     rows = []
     for corruption in CORRUPTIONS:
         kind = found.examples.sel(corruption=corruption)

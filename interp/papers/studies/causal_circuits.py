@@ -72,7 +72,7 @@ def circuits(subject: Subject, problems: int | None, seed: int) -> Answer:
 
 
 def _drops(found: Circuit) -> pd.DataFrame:
-    """A row an edge of the circuit: faithfulness lost without it, in every metric."""
+    """One row per edge of the circuit: faithfulness lost without it, in every metric."""
     rows = []
     for edge in found.drops.edge.values.tolist():
         row = {"edge": edge}

@@ -76,7 +76,7 @@ def _plain(where: str) -> str:
 
 
 def recovered(sweep: PatchingSweep) -> pd.DataFrame:
-    """A row a cell that recovers at least 5% in either direction, by the first metric; the most first."""
+    """One row per cell that recovers at least 5% in either direction, by the first metric; the most first."""
     frame = sweep.to_dataframe()
     frame = frame[(frame.metric == frame.metric.iloc[0]) & (frame.recovered.abs() >= RECOVERED)]
     order = frame.recovered.abs().sort_values(ascending=False, kind="stable").index

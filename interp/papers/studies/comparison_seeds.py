@@ -172,7 +172,7 @@ def _kept(settings: Settings, family: Family, found: Sequence[tuple[str, Any]], 
 
 
 def barriers(results: Sequence[Measured]) -> pd.DataFrame:
-    """A row a pair: barriers in nats a token with their intervals, controls, and accuracy."""
+    """One row per pair: barriers in nats a token with their intervals, controls, and accuracy."""
     rows = []
     for result in results:
         for line in result.lines:
@@ -184,7 +184,7 @@ def barriers(results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def distances(results: Sequence[Measured]) -> pd.DataFrame:
-    """A row a pair: distances of parameters with their null, of circuits with theirs, and of answers."""
+    """One row per pair: distances of parameters with their null, of circuits with theirs, and of answers."""
     rows = []
     for result in results:
         for line, (near, shuffled) in zip(result.lines, result.circuits, strict=True):

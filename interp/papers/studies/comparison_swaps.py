@@ -129,7 +129,7 @@ def _stored(settings: Settings, pair: Pair, direction: int) -> Swaps | None:
 
 
 def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
-    """A row a pair and direction: exact match whole, and with the largest parts from the other model."""
+    """One row per pair and direction: exact match whole, and with the largest parts from the other model."""
     rows = []
     for _, result in found:
         row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}

@@ -73,7 +73,7 @@ class AttentionMaps(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a view, head, query and key."""
+        """One row per view, head, query and key."""
         frame = self.pattern.rename("weight").to_dataframe().reset_index()
         return frame[frame["weight"].notna()].reset_index(drop=True)
 

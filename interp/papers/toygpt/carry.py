@@ -72,7 +72,7 @@ class CarryPairs:
 
 @dataclass(frozen=True, eq=False)
 class CarryPath(Result):
-    """``table``: a row a site with ``kind``, ``site``, ``layer``, ``position``, ``n``, the counts ``follows``,
+    """``table``: one row per site with ``kind``, ``site``, ``layer``, ``position``, ``n``, the counts ``follows``,
     ``stays`` and ``other``, the ``share`` that follows with ``low`` and ``high``; ``control_changed`` with
     ``control_share``, ``control_low``, ``control_high``. ``points``: the streams in order. ``emitted``: for a written
     units digit that says the "opposite" and the "same" carry, tens digits that are ``kept`` and ``flipped``, of ``n``.
@@ -135,7 +135,7 @@ class CarryPath(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a site."""
+        """One row per site."""
         return self.table.copy()
 
 

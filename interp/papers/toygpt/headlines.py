@@ -13,10 +13,10 @@ import numpy as np
 import models
 from interp.core.results import Provenance
 from interp.core.stats import mean_interval
-from interp.papers.headlines.finders import parameters_of
 from interp.papers.headlines.rules import Ours, counted, over_seeds, share
 from interp.papers.headlines.store import NotStored, Store
 from interp.papers.toygpt.seeds import BUDGET, N_TEST, N_TRAIN
+from models.registry import parameter_count
 
 BEST = "toygpt-learned-pre"
 SIZES = {"test": N_TEST, "train": N_TRAIN}
@@ -105,4 +105,4 @@ def alike(store: Store) -> Ours:
 def without_head(store: Store, model: str) -> Ours:
     """Parameters as minGPT counts them, which leaves out the head."""
     cfg = models.build(model).config
-    return counted(parameters_of(model) - cfg.d_model * cfg.d_vocab, f"parameters of {model} without its head")
+    return counted(parameter_count(model) - cfg.d_model * cfg.d_vocab, f"parameters of {model} without its head")

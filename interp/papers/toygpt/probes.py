@@ -40,7 +40,7 @@ from models.tasks.two_digit import all_problems
 
 @dataclass(frozen=True, eq=False)
 class CarryProbes(Result):
-    """``table``: a row a place with ``kind`` ("stream" or "sublayer"), ``site``, ``layer``, ``position``, ``n``,
+    """``table``: one row per place with ``kind`` ("stream" or "sublayer"), ``site``, ``layer``, ``position``, ``n``,
     ``accuracy`` with ``low`` and ``high``, ``control`` and ``untrained``."""
 
     name: str
@@ -73,7 +73,7 @@ class CarryProbes(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a place."""
+        """One row per place."""
         return self.table.copy()
 
 

@@ -67,8 +67,9 @@ def accuracies(curves: Curves, model: str, step: int, split: str = "test") -> pd
 
 
 def budget_table(curves: Curves, claims: Mapping[str, tuple[float, float]], step: int = BUDGET) -> pd.DataFrame:
-    """A row a variant: the paper's (train, test) accuracies, and mean, interval, extremes and largest gap over seeds,
-    in percent."""
+    """One row per variant: the paper's (train, test) accuracies; mean, interval, extremes and largest gap over seeds.
+
+    In percent."""
     rows = []
     for model in curves.models:
         row: dict[str, Any] = {"variant": curves.labels[model], "iterations": step}
@@ -86,7 +87,7 @@ def budget_table(curves: Curves, claims: Mapping[str, tuple[float, float]], step
 
 
 def orderings(curves: Curves) -> pd.DataFrame:
-    """A row a budget and pair of variants, in the paper's order: in how many seeds it holds, by how much."""
+    """One row per budget and pair of variants, in the paper's order: in how many seeds it holds, by how much."""
     rows = []
     for step in curves.table.test.dropna("step", how="all").step.values.tolist():
         for better, worse in pairwise(curves.models):

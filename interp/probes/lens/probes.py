@@ -55,7 +55,7 @@ DEALS = 8  # of the control's labels a column; they share the factorisation of t
 
 @dataclass(frozen=True, eq=False)
 class LinearProbes(Result):
-    """``table``: a row a ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
+    """``table``: one row per ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
     ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``untrained``,
     ``score``, ``control_score`` and ``untrained_score``; see the module. The untrained columns are NaN without such a
     control. ``at``: the position that was read. ``left_out``: by signal, columns with too

@@ -110,7 +110,7 @@ class Attack(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row a target and one a chain length: smallest margins of both searches, and problems tried."""
+        """One row per target and one a chain length: smallest margins of both searches, and problems tried."""
         rows = []
         for kind, name in (("target", "by_target"), ("chain_length", "by_chain")):
             values = self.margins[name]

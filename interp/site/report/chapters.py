@@ -31,6 +31,7 @@ from interp.proofs.stored import stored_certificate
 from interp.site.explorer import static_view
 from interp.site.gallery import facts as say
 from interp.site.gallery.model_page import certificate_part, training_items
+from interp.site.gallery.papers import PAPERS
 from interp.site.gallery.probes import SMALL, chain_part, parameter_part
 from interp.site.gallery.render import commands, control, folded, paragraph, table
 from interp.site.pages import figure_data
@@ -42,6 +43,7 @@ from models.tasks.two_digit import TwoDigitAddition
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
 ASKED = 5, 7  # the answer digit, and the token written before it, whose decision is drawn
+LEAD = "lead of the right digit (logits)"
 OTHER = "adder-456"  # next to which MicroAdders stand
 
 
@@ -85,11 +87,11 @@ class Chapter:
     about: str = ""
 
     def items(self, shown: Shown) -> list[Markup]:
-        """What answers the question; nothing where a probe says that it does not apply."""
+        """What answers the question: nothing where it does not apply, and why where a probe refuses to answer."""
         try:
             return self.answer(shown)
-        except UserError:
-            return []
+        except UserError as refused:
+            return [paragraph(f"There is no answer: {refused}")]
 
 
 def gather(name: str, n: int, seed: int) -> Shown:
@@ -143,7 +145,9 @@ def _decision(shown: Shown) -> list[Markup]:
     if shown.parameters <= SMALL:
         items.append(figure_data(circle_fit(shown.model.W_E[:DIGIT_TOKENS]).figure()))
     with contextlib.suppress(UserError):  # where attention depends on digits there is no one number
-        items.append(figure_data(decision_curves(shown.model, *ASKED).figure()))
+        curves = decision_curves(shown.model, *ASKED)
+        about = "Which digit leads depends on the number alone. Thick lines are what inputs reach."
+        items += [paragraph(about), figure_data(curves.figure())]
     return items
 
 
@@ -158,7 +162,7 @@ def _hardest(shown: Shown) -> list[Markup]:
     written = predict(shown.model, problem, method="greedy", task=task)
     with teacher_forcing(shown.model, task) as logits_of:
         logits = logits_of(problem)
-    lead = margins(logits, targets)[0]
+    lead = margins(logits, targets)[0]  # of the right token, given the right ones before it
     second = logits.clone().scatter_(-1, targets[..., None], float("-inf")).argmax(-1)[0]
     variables = {name: values[0].tolist() for name, values in task.variables(problem).items()}
     rows = []
@@ -170,29 +174,27 @@ def _hardest(shown: Shown) -> list[Markup]:
                 "carry in": variables["carry_in"][column],
                 "right digit": int(targets[0, column]),
                 "written": int(written[0, column]),
-                "lead over the next token (logits)": round(float(lead[column]), 3),
-                "next token": _token(task, int(second[column])),
+                LEAD: round(float(lead[column]), 3),
+                "strongest other token": task.token_text(second[column]),
             }
         )
     (answer,) = task.decode(written)
-    least = min(rows, key=lambda row: row["lead over the next token (logits)"])
-    key = "lead over the next token (logits)"
+    (right,) = task.decode(targets)
+    verdict = "right" if answer == right else f"wrong: it is {right:,}"
+    least = min(rows, key=lambda row: row[LEAD])
+    said = "no number" if answer < 0 else f"{answer:,}"
     text = (
-        f"{HARDEST.replace('+', ' + ')} = {answer:,}. One carry runs through all ten columns. The right digit leads by "
-        f"least at {least['answer digit']}: {least[key]} logits over {least['next token']}. This is one problem, run "
-        "through the model."
+        f"{HARDEST.replace('+', ' + ')} = {said}, which is {verdict}. One carry runs through all ten columns. The "
+        f"right digit's lead is least at {least['answer digit']}: {least[LEAD]} logits over "
+        f"{least['strongest other token']}. This is one problem, run through the model."
     )
     return [paragraph(text), table(pd.DataFrame(rows))]
-
-
-def _token(task: Any, token: int) -> str:
-    return str(task.vocab[token]) if hasattr(task, "vocab") else str(token)
 
 
 def _account(shown: Shown) -> list[Markup]:
     """What the model's algorithm is, by cause, and where its paper says otherwise."""
     items = _asked("which_algorithm")(shown)
-    paper = {"MicroAdder": "microadder", "456-Parameter": "adder-456"}.get(str(get_spec(shown.registered).paper))
+    paper = next((paper.key for paper in PAPERS if paper.name == get_spec(shown.registered).paper), None)
     rows = [
         {"where": line.where, "the paper": line.claim, "printed": line.printed, "measured": row.shown}
         for row in (headlines(paper).of_kind("behaviour").rows if paper else ())
@@ -279,8 +281,7 @@ CHAPTERS: Sequence[Chapter] = (
         "digit",
         "How does a number become a digit?",
         _decision,
-        "Where the digits' embeddings lie on an arc, in order, an angle is a digit. The second figure has the lead of "
-        "each digit at every value of the number, with the ranges that inputs can reach drawn thick.",
+        "Where the digits' embeddings lie on an arc, in order, an angle is a digit.",
     ),
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(

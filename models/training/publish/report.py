@@ -57,7 +57,7 @@ class Report:
     Attributes:
         result: the score of what is stored, which is handed to the caller; ``score`` is what the config keeps of it.
         counts: of the config's ``training``: how many seeds were tried, and what came of them.
-        seeds: a row a seed, for ``seeds.json``; ``files`` are further ones.
+        seeds: one row per seed, for ``seeds.json``; ``files`` are further ones.
         steps: of the recipe, where only the beginning of the runs is published.
         certificate: what a judge proved of the seed.
     """

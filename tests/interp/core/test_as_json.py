@@ -95,6 +95,8 @@ def test_tables_keep_columns_and_index() -> None:
     table = pd.DataFrame({"name": ["a", None], "value": [0.5, math.nan], 3: [1, 2]}, index=["x", "y"])
     again = through_json(pd.DataFrame, table)
     pd.testing.assert_frame_equal(again, table)
+    texts = pd.DataFrame({"said": np.array(["nan", np.nan, "inf", np.inf], dtype=object)})
+    pd.testing.assert_frame_equal(through_json(pd.DataFrame, texts), texts)
     empty = pd.DataFrame({"name": pd.Series(dtype=object), "value": pd.Series(dtype=float)})
     pd.testing.assert_frame_equal(through_json(pd.DataFrame, empty), empty)
 

@@ -73,7 +73,7 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     assert result.rate(case="uniform: ten digits").accuracy == 1
     whole = [int((p.sum(1) % 10**10 == 0).sum()) for *_, p in suites(200, 0)]
     assert (result.table.n - result.table.correct).values.tolist() == whole
-    assert sum(whole) == result.wrong > 0 and "worst at" in result.sentence()
+    assert sum(whole) == result.wrong > 0
     cases = result.to_dataframe()
     assert ((cases.correct < cases.n) == (cases.wrong_example != "")).all()
     wrong = cases.query("correct < n").iloc[0]

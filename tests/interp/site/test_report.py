@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 import models
 from interp.core.parameters import parameter_table
 from interp.site.report import write_report
+from interp.site.report.chapters import CHAPTERS, Chapter, Shown, gather
 from models.errors import UserError
 from tests.shape_checks import unchecked_shapes
 
@@ -86,6 +88,17 @@ def test_a_reader_steps_through_the_trained_adder_and_its_twin_and_removes_a_neu
     view = opened.locator(".cx[data-mounted]").first
     view.locator("[data-edit='L0U1']").last.click()
     assert "microadder-57-by-hand, without L0U1" in view.inner_text() and "wrong" in view.inner_text()
+
+
+def test_a_model_that_is_wrong_is_said_to_be_and_a_refusal_says_why():
+    wrong = gather("microadder-75", 64, 0)
+    (hardest,) = (chapter for chapter in CHAPTERS if chapter.anchor == "hardest")
+    assert "10,000,000,000" in hardest.items(wrong)[0] and "wrong" in hardest.items(wrong)[0]
+    assert "no such thing" in Chapter("x", "?", _refuses).items(wrong)[0]
+
+
+def _refuses(shown: Shown) -> list[Markup]:
+    raise UserError("There is no such thing.")
 
 
 def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypatch):

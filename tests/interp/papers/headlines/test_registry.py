@@ -201,10 +201,10 @@ def test_rates_of_grokking_count_every_run_of_a_seed():
 
 
 def test_a_count_is_that_of_the_model():
-    from interp.papers.headlines.finders import parameters_of
+    from models.registry import parameter_count
 
     for name in ("microadder-242", "microadder-57", "adder-763", "toygpt-none-pre", "addlm-0.8m"):
-        assert parameters_of(name) == sum(p.numel() for p in models.build(name).parameters())
+        assert parameter_count(name) == sum(p.numel() for p in models.build(name).parameters())
 
 
 def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(checkpoint):

@@ -211,7 +211,7 @@ def test_a_grid_survives_json_and_needs_no_model(tmp_path: Path):
     assert again.sentence() == result.sentence()
     assert again.figure().to_json() == result.figure().to_json()
     with pytest.raises(UserError, match="no exact-match grid"):
-        Scores.from_dict({"kind": "something"})
+        Scores.from_grid({"kind": "something"})
 
 
 def test_parity_counts_final_answers_by_greedy_decoding():
