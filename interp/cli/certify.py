@@ -38,6 +38,8 @@ class Certify:
     """Verify this certificate against the model instead of making one."""
     card: bool = False
     """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
+    standalone: Path | None = None
+    """Also write a file for certificates/check.py, which proves the claim without this package."""
 
     def run(self) -> int:
         from interp.proofs import certify, check_certificate, load_certificate
@@ -67,6 +69,15 @@ class Certify:
             print(certificate.sentence())
         if self.json is not None:
             certificate.save(self.json)
+        if self.standalone is not None:
+            from interp.proofs.certificate import Certificate
+            from interp.proofs.standalone import write_standalone
+
+            if not isinstance(certificate, Certificate):
+                raise UserError(
+                    f"certificates/check.py proves ten-digit adders, and this verdict is {certificate.method}."
+                )
+            print(f"written to {write_standalone(certificate, model, self.standalone)}")
         if self.card:
             print(f"written to {store(self.model, certificate)}")
         return certificate.exit_status

@@ -1,0 +1,582 @@
+#!/usr/bin/env python3
+"""Check a proof that a trained transformer adds every pair of ten-digit numbers rightly.
+
+    python3 certificates/check.py certificates/microadder-57.json
+
+This file needs Python 3.10 or later and nothing else. All numbers are integers that stand for multiples of 2^-160, and
+every result is an interval that holds the true value. The theorem, for the weights in the file:
+
+    For all a and b from 0 to 9999999999 the model, decoding greedily, writes the digits of a + b, then its end token.
+    At each of these twelve steps the right token's logit is more than the margin above every other logit.
+
+"Logit" means what a processor computes in float32, in any order of summation, with every rounding error enclosed. The
+assumptions about float32 are the constants below. README.md, next to this file, says what is trusted.
+
+1. A *query* is a step and the token at its position. In a model of one layer the score and the value of every other
+   position then depend on the token there alone: attention writes sum_j w_j c_j / sum_j w_j, with w_j and c_j from
+   tables of intervals.
+2. A *leaf* of a query is the digits x, y of one column and the carry into it. Over its problems the ratio is at most L
+   if the largest sum_j w_j (c_j - L) is at most 0. A dynamic programme over the other columns, with the carry as its
+   state, finds that largest sum.
+3. This gives an interval for what attention writes on each leaf. First-order forms carry it through MLP and norms.
+4. The right logit's lead must exceed the margin on the whole interval, which is halved where it does not. The pairs in
+   all leaves of a step must add up to 10^20.
+"""
+
+# ruff: noqa: B905 -- lengths are checked where the file is read
+import hashlib
+import json
+import math
+import struct
+import sys
+from bisect import bisect_left
+from functools import cache
+from operator import mul
+
+BITS = 160  # an integer n stands for n / 2^160; every float32 is such a number
+ONE = 1 << BITS
+TINY = ONE >> 90  # more than underflow adds to a sum of a few hundred products
+LARGEST = ONE << 60  # magnitudes that are surely no overflow, nor are their squares
+LARGEST_WEIGHT = ONE << 12
+# Assumptions about the processor and the mathematical library, in units of u = 2^-24 relative: IEEE addition and
+# multiplication are rounded rightly (1); a square root and a quotient are off by one unit in the last place (2), exp by
+# two (4), gelu(x) by 16 u |x|.
+SQRT, QUOTIENT, EXP, GELU = 2, 2, 4, 16
+ROOT_TWO_PI = 2506628274631000502415765284811045253006986740609938316629923  # 10^60 sqrt(2 pi), rounded down
+
+DIGITS, STEPS = 10, 12
+PLUS, EQUALS, ANSWER = 10, 21, 22  # positions: a at 0-9, "+", b at 11-20, "=", the sum from 22 on
+# Task: whether operands are written with the units first; the tokens of "+", "=" and the end.
+TASKS = {"ten-digit-addition": (True, 0, 0, 0), "padded-addition": (False, 10, 11, 13)}
+SWITCHES = {
+    "n_layers": 1, "act_fn": "gelu", "gated_mlp": False, "normalization_type": "RMS", "norm_placement": "pre",
+    "norm_eps_outside": False, "final_norm": True, "positional_embedding_type": "standard", "n_position_levels": 1,
+    "attn_scores": "dot", "attn_top_k": None, "dtype": "float32",
+}  # fmt: skip
+LEVELS, HALVINGS = 64, 8
+
+
+class Rejected(Exception):
+    """The file does not prove what it claims, or is not of a kind that this checker knows."""
+
+
+def require(fact, why):
+    if not fact:
+        raise Rejected(why)
+
+
+# ---- integers as numbers
+
+
+def floor(n):
+    """A product, which has 320 bits after the point, with 160: below."""
+    return n >> BITS
+
+
+def ceil(n):
+    return -(-n >> BITS)
+
+
+def up(n, d):
+    """n / d rounded up, d > 0."""
+    return -(-n // d)
+
+
+def fixed(text):
+    """The number that a hexadecimal float stands for, exactly."""
+    require(isinstance(text, str), "a weight is not written as a hexadecimal float")
+    try:
+        n, d = float.fromhex(text).as_integer_ratio()
+    except (ValueError, OverflowError):
+        raise Rejected(f"{text!r} is not a finite hexadecimal float") from None
+    require(ONE % d == 0, f"{text} is too small")
+    return n * (ONE // d)
+
+
+def round32(n):
+    """The float32 nearest to n, ties to even, as IEEE addition rounds."""
+    shift = max(abs(n).bit_length() - 24, BITS - 149)
+    q, rest = divmod(abs(n), 1 << shift)
+    half = 1 << (shift - 1)
+    q += rest > half or (rest == half and q % 2)
+    return (q << shift) * (1 if n >= 0 else -1)
+
+
+def exp(x):
+    """e^x, below and above: the series for |x| / 2^k < 2^-8, squared k times."""
+    t = abs(x)
+    k = max(0, t.bit_length() - BITS + 8)
+    a, b = t >> k, up(t, 1 << k)
+    low = high = term_low = term_high = ONE
+    for n in range(1, 25):
+        term_low, term_high = (term_low * a >> BITS) // n, up(up(term_high * b, ONE), n)
+        low, high = low + term_low, high + term_high
+    high += term_high  # the rest of the series is less than its last term
+    for _ in range(k):
+        low, high = low * low >> BITS, up(high * high, ONE)
+    return (low, high) if x >= 0 else (ONE * ONE // high, up(ONE * ONE, low))
+
+
+def density(x):
+    """The normal density phi(x), below and above."""
+    square = -(x * x // (2 * ONE))
+    return exp(square - 1)[0] * 10**60 // (ROOT_TWO_PI + 1), up(exp(square)[1] * 10**60, ROOT_TWO_PI)
+
+
+@cache
+def gelu(x):
+    """x Phi(x) and its derivative Phi(x) + x phi(x): (below, above) of each."""
+    t = abs(x)
+    if t >= 12 * ONE:  # t (1 - Phi(t)) < phi(t) and t phi(t) are below 2^-100 from 12 on
+        far = ONE >> 100
+        return ((x - far, x), (ONE - far, ONE + far)) if x > 0 else ((-far, 0), (-far, far))
+    # Phi(t) = 1/2 + phi(t) (t + t^3 / 3 + t^5 / (3 5) + ...)
+    low = high = term = more = t
+    n, square = 1, t * t >> BITS
+    while more > 1 or 2 * (square + 1) > n * ONE:
+        n += 2
+        term, more = (term * square >> BITS) // n, up(up(more * (square + 1), ONE), n)
+        low, high = low + term, high + more
+    high += 2 * more  # each later term is less than half of the one before it
+    phi = density(t)
+    low, high = ONE // 2 + (phi[0] * low >> BITS), ONE // 2 + up(phi[1] * high, ONE)
+    low, high = (low, high) if x >= 0 else (ONE - high, ONE - low)
+    values = [f(x * p) for p in (low, high) for f in (floor, ceil)]
+    slopes = [f(x * p) for p in phi for f in (floor, ceil)]
+    return (min(values), max(values)), (low + min(slopes), high + max(slopes))
+
+
+@cache
+def u(n):
+    """n u / (1 - n u), above: what n roundings in a row do to a number, relative to it (Higham 2002, 3.1)."""
+    return up(n * ONE, (1 << 24) - n)
+
+
+# ---- forms: numbers c + sum_k a_k s_k + e with unknown s_k and e, |s_k| <= 1 and |e| within the error
+
+
+class Form:
+    """One number: its centre, its slopes along what attention writes, its error."""
+
+    def __init__(self, centre, slopes, error):
+        self.c, self.a, self.e = centre, slopes, error
+        self.reach = sum(map(abs, slopes)) + error
+
+    @property
+    def size(self):
+        return abs(self.c) + self.reach
+
+    def widened(self, error):
+        return Form(self.c, self.a, self.e + error)
+
+    def shifted(self, bits):
+        """Divided by 2^bits."""
+        return Form(self.c >> bits, [a >> bits for a in self.a], (self.e >> bits) + len(self.a) + 2)
+
+    def __add__(self, other):
+        return Form(self.c + other.c, [p + q for p, q in zip(self.a, other.a)], self.e + other.e)
+
+    def __mul__(self, other):
+        apart = self.reach - self.e  # the slopes' part
+        e = (abs(self.c) + apart) * other.e + self.e * other.size + apart * (other.reach - other.e)
+        a = [self.c * q + other.c * p for p, q in zip(self.a, other.a)]
+        return Form(self.c * other.c, a, e).shifted(BITS)
+
+
+class Row:
+    """A row of exact numbers, for sums of its products with forms."""
+
+    def __init__(self, numbers):
+        self.numbers = list(numbers)
+        self.sizes = [abs(x) for x in self.numbers]
+
+    def of(self, forms):
+        """Not yet shifted."""
+        slopes = [sum(map(mul, part, self.numbers)) for part in zip(*(f.a for f in forms))]
+        centre = sum(f.c * x for f, x in zip(forms, self.numbers))
+        return Form(centre, slopes, sum(f.e * x for f, x in zip(forms, self.sizes)))
+
+    def most(self, sizes):
+        return sum(map(mul, sizes, self.sizes))
+
+
+def inverse_scale(forms, eps):
+    """1 / sqrt(mean square + eps) of a vector, as computed: to first order around its centre, and its least and largest
+    value. None without a bound."""
+    n = 2 * len(forms) * ONE
+    apart = sum(f.reach**2 for f in forms)  # the squares' second-order part is within [0, this]
+    c = (2 * sum(f.c * f.c for f in forms) + apart) // n
+    slopes = [4 * sum(f.c * a for f, a in zip(forms, part)) // n for part in zip(*(f.a for f in forms))]
+    mean = Form(c, slopes, up(4 * sum(abs(f.c) * f.e for f in forms) + apart, n) + len(slopes) + 1)
+    mean = mean.widened(ceil(mean.size * u(len(forms) + 3)) + TINY)
+    least = mean.c - mean.reach + eps
+    if least <= 0:
+        return None
+    at = math.isqrt(mean.c + eps << BITS)
+    below, above = ONE * ONE // (at + 1), up(ONE * ONE, at)
+    steepest = up(ONE * ONE, math.isqrt(least << BITS))
+    slope = -(below**3 >> 2 * BITS + 1)  # of q^(-1/2): -1/2 q^(-3/2)
+    bend = 3 * steepest**5 * mean.reach**2 // (8 * ONE**6)  # 3/8 q^(-5/2) reach^2
+    tilt = (above**3 - below**3) * mean.reach >> 3 * BITS
+    lost = ceil(steepest * u(3 + SQRT)) + TINY
+    flattest = ONE * ONE // (math.isqrt(mean.c + mean.reach + eps << BITS) + 1)
+    smallest, largest = flattest - lost, steepest + lost
+    lost += bend + tilt + above - below + 8 + len(slopes)
+    form = Form(below, [slope * a >> BITS for a in mean.a], ceil(-slope * mean.e) + lost)
+    return (form, smallest, largest) if smallest > 0 and max(form.size, mean.size) < LARGEST else None
+
+
+def gelu_of(form):
+    """gelu of a form as computed, to first order around a multiple of 2^-12 next to its centre."""
+    at = (form.c >> BITS - 12) << BITS - 12
+    (low, high), (slope, steeper) = gelu(at)
+    furthest = form.reach + abs(form.c - at)
+    bend = up(2 * furthest**2, 5 * ONE)  # |gelu''| is at most 2 phi(0), below 4/5
+    error = ceil(abs(slope) * form.e) + high - low + ceil((steeper - slope) * furthest) + bend + len(form.a) + 3
+    error += ceil(form.size * u(GELU)) + TINY
+    return Form(low + floor(slope * (form.c - at)), [floor(slope * a) for a in form.a], error)
+
+
+# ---- the model
+
+
+class Model:
+    """Weights and switches from the file, and the tables of what each token at each position does."""
+
+    def __init__(self, file):
+        config = file["config"]
+        require(config["task"] in TASKS, f"this checker does not know the task {config['task']!r}")
+        for name, value in SWITCHES.items():
+            found = config.get(name, "nothing")
+            require(found == value, f"this checker needs {name} = {value!r}, and finds {found!r}")
+        names = ("d_model", "d_head", "d_mlp", "n_heads", "d_vocab", "n_ctx")
+        sizes = [config[name] for name in names]
+        require(all(type(n) is int and 0 < n < 1000 for n in sizes), f"{', '.join(names)} are not small whole numbers")
+        d, e, m, self.heads, self.vocab, n_ctx = sizes
+        self.d, self.e, self.m = d, e, m
+        shapes = {
+            "embed.W_E": (self.vocab, d), "pos_embed.W_pos": (n_ctx, d), "unembed.W_U": (d, self.vocab),
+            "blocks.0.attn.W_Q": (self.heads, d, e), "blocks.0.attn.W_K": (self.heads, d, e),
+            "blocks.0.attn.W_V": (self.heads, d, e), "blocks.0.attn.W_O": (self.heads, e, d),
+            "blocks.0.mlp.W_in": (d, m), "blocks.0.mlp.W_out": (m, d),
+            "blocks.0.ln1.w": (d,), "blocks.0.ln2.w": (d,), "ln_final.w": (d,),
+        }  # fmt: skip
+        require(set(file["weights"]) == set(shapes), "the weights are not those of a one-layer model without biases")
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+        w = self.w = {}
+        for name, shape in sorted(shapes.items()):
+            flat = file["weights"][name]
+            require(isinstance(flat, list) and len(flat) == math.prod(shape), f"{name} is not of shape {shape}")
+            digest.update(f"{name} {shape} torch.float32".encode())
+            numbers = [fixed(text) for text in flat]
+            for text, number in zip(flat, numbers):
+                require(round32(number) == number, f"{name} holds {text}, which is no float32")
+                require(abs(number) < LARGEST_WEIGHT, f"{name} holds a weight too large for the bounds")
+                digest.update(struct.pack("<f", float.fromhex(text)))
+            for size in reversed(shape[1:]):
+                numbers = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+            w[name.split(".")[-2 if name.endswith(".w") else -1]] = numbers
+        self.fingerprint = digest.hexdigest()
+        require(file["fingerprint"] == self.fingerprint, "the weights are not those that the fingerprint names")
+        self.eps = fixed(float(config["eps"]).hex())
+        self.scale = fixed(float(config["attn_scale"] or math.sqrt(e)).hex())
+        require(self.eps > 0 and self.scale > 0, "eps or the scale of attention is not positive")
+        self.units_first, plus, equals, self.end = TASKS[config["task"]]
+        self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)]
+        self.tokens[PLUS], self.tokens[EQUALS] = [plus], [equals]
+        require(self.vocab > max(9, plus, equals, self.end), "the vocabulary is too small")
+        require(n_ctx >= len(self.tokens), "the context is too short")
+        self.basis = [[fixed(x) for x in row] for row in file["basis"]]
+        require(all(len(row) == d for row in self.basis) and 0 < len(self.basis) <= 4, "the basis does not fit")
+        # Products of two weights are exact at 320 bits; one more at 480.
+        self.W_in = [Row(g * row[k] for g, row in zip(w["ln2"], w["W_in"])) for k in range(m)]
+        self.W_out = [Row(column) for column in zip(*w["W_out"])]
+        self.unembeds = {answer: self.unembed(answer) for answer in {*range(10), self.end}}
+        self.read_positions()
+
+    def unembed(self, answer):
+        """For each other token: rows that give the answer's lead from the stream and from the neurons, and sizes."""
+        found = []
+        for other in set(range(self.vocab)) - {answer}:
+            gained = [(g * row[answer], g * row[other]) for g, row in zip(self.w["ln_final"], self.w["W_U"])]
+            direct = [a - b for a, b in gained]
+            through = Row(sum(map(mul, row, direct)) for row in self.w["W_out"])
+            found.append((Row(direct), through, Row(abs(a) + abs(b) for a, b in gained)))
+        return found
+
+    def position(self, operand, column):
+        return (PLUS + 1) * operand + (column if self.units_first else DIGITS - 1 - column)
+
+    def stream(self, token, position):
+        return [round32(a + b) for a, b in zip(self.w["W_E"][token], self.w["W_pos"][position])]
+
+    def normed(self, x):
+        """ln1 of an exact vector, as computed."""
+        inverse = inverse_scale([Form(v, [], 0) for v in x], self.eps)
+        require(inverse is not None, "a norm's input may vanish")
+        inverse = inverse[0].widened(ceil(inverse[0].size * u(QUOTIENT + 1)))
+        return [
+            Form(v * g * inverse.c, [], abs(v * g) * inverse.e).shifted(2 * BITS).widened(TINY)
+            for v, g in zip(x, self.w["ln1"])
+        ]
+
+    def project(self, x, matrix):
+        """x W as computed."""
+        rows, sizes = [Row(column) for column in zip(*matrix)], [f.size for f in x]
+        return [row.of(x).shifted(BITS).widened((row.most(sizes) * u(self.d) >> 2 * BITS) + TINY + 1) for row in rows]
+
+    def read_positions(self):
+        """Keys, what each value writes along the basis, and bounds of what is left, for every token and position."""
+        n, d, w = len(self.tokens), self.d, self.w
+        self.normed_at = [{t: self.normed(self.stream(t, j)) for t in self.tokens[j]} for j in range(n)]
+        self.keys, self.coords = [], []
+        self.off = [0] * d  # what all heads write off the basis, and what rounding adds, at most
+        for h in range(self.heads):
+            at_all = [(j, t, x) for j, at in enumerate(self.normed_at) for t, x in at.items()]
+            self.keys.append({(j, t): self.project(x, w["W_K"][h]) for j, t, x in at_all})
+            largest, off, coords = [0] * self.e, [0] * d, {}
+            columns = [Row(column) for column in zip(*w["W_O"][h])]
+            for j, t, x in at_all:
+                value = self.project(x, w["W_V"][h])
+                largest = [max(old, f.size) for old, f in zip(largest, value)]
+                out = [row.of(value).shifted(BITS) for row in columns]
+                coords[j, t] = [floor(sum(f.c * b for f, b in zip(out, row))) for row in self.basis]
+                along = [floor(sum(map(mul, coords[j, t], column))) for column in zip(*self.basis)]
+                off = [max(old, abs(f.c - a) + f.e + 2) for old, f, a in zip(off, out, along)]
+            self.coords.append(coords)
+            # pattern @ values: the sum of exponentials, the quotient, the products; then W_O over all heads.
+            lost = [ceil(size * u(2 * n + QUOTIENT)) + (size >> 100) + TINY for size in largest]
+            lost = [a + ceil((size + a) * u(self.heads * self.e)) for a, size in zip(lost, largest)]
+            self.off = [a + b + ceil(row.most(lost)) + self.e * TINY for a, b, row in zip(self.off, off, columns)]
+            require(max(self.off) < LARGEST, "attention may overflow")
+
+    def weights_of(self, h, query, token):
+        """exp(score - shift) of every token at every position that the query sees: below and above."""
+        q = self.project(self.normed_at[query][token], self.w["W_Q"][h])
+        middle = [f.c for f in self.keys[h][query, token]]  # what all keys share does not matter
+        scores, furthest, shift = {}, -LARGEST, -LARGEST
+        for j in range(query + 1):
+            tokens = self.tokens[j] if j < query else [token]
+            for t in tokens:
+                key = self.keys[h][j, t]
+                size = floor(sum(a.size * b.size for a, b in zip(q, key))) + 1
+                apart = [b.c - m for b, m in zip(key, middle)]
+                lost = sum(a.e * abs(x) + a.size * b.e for a, b, x in zip(q, key, apart))
+                lost = ceil(lost + size * u(self.e + 1 + QUOTIENT)) + TINY + 1
+                score = sum(a.c * x for a, x in zip(q, apart)) // self.scale
+                require(size < LARGEST and abs(score) < LARGEST, "scores may overflow")
+                scores[j, t] = score, up(lost * ONE, self.scale) + 1
+                furthest = max(furthest, sum(scores[j, t]))
+            shift = max(shift, min(scores[j, t][0] for t in tokens))
+        require(furthest - shift < 400 * ONE, "attention scores are too far apart")
+        found = {}
+        for at, (score, lost) in scores.items():
+            lost += ceil((furthest - score + lost) * u(1))  # the score less the largest one
+            low, high = exp(score - shift - lost)[0], exp(score - shift + lost)[1]
+            found[at] = low - ceil(low * u(EXP)), high + ceil(high * u(EXP))
+        return found
+
+    def lowest_lead(self, x, answer, low, high):
+        """A bound below the answer's lead over each other token, where attention writes within [low, high] along the
+        basis, and anything within self.off. None where there is no bound."""
+        middle = [(a + b) // 2 for a, b in zip(low, high)]
+        half = [b - m for b, m in zip(high, middle)]
+        y = []
+        for v, off, column in zip(x, self.off, zip(*self.basis)):
+            form = Form(v + floor(sum(map(mul, middle, column))), [floor(h * b) for h, b in zip(half, column)], off)
+            y.append(form.widened(ceil(form.size * u(1)) + TINY + len(low) + 1))
+        sizes, scale = [f.size for f in y], inverse_scale(y, self.eps)
+        if scale is None or max(sizes) >= LARGEST:
+            return None
+        inverse, _, largest = scale
+        neurons = []
+        for row in self.W_in:
+            rounding = ceil(ceil(row.most(sizes) * largest) * u(QUOTIENT + 1 + self.d)) >> 2 * BITS
+            neurons.append(gelu_of((row.of(y).shifted(2 * BITS) * inverse).widened(rounding + TINY + 2)))
+        active = [f.size for f in neurons]
+        last, lost = [], []
+        for form, row in zip(y, self.W_out):
+            out = ceil(row.most(active))
+            lost.append(ceil(out * u(self.m + 1) + (form.size + 2 * out) * u(1)) + TINY)
+            last.append((form + row.of(neurons).shifted(BITS)).widened(lost[-1]))
+        sizes, scale = [f.size for f in last], inverse_scale(last, self.eps)
+        if scale is None or max(sizes) >= LARGEST:
+            return None
+        _, smallest, largest = scale
+        found = LARGEST
+        for direct, through, both in self.unembeds[answer]:
+            on_stream = direct.of(y)
+            form = Form(on_stream.c * ONE, [a * ONE for a in on_stream.a], (on_stream.e + direct.most(lost)) * ONE)
+            form = (form + through.of(neurons)).shifted(3 * BITS)
+            lead = form.c - form.reach
+            lead = floor(lead * (smallest if lead > 0 else largest))
+            rounding = ceil(ceil(both.most(sizes) * largest) * u(QUOTIENT + 1 + self.d)) >> 2 * BITS
+            found = min(found, lead - rounding - TINY - 2)
+        return found
+
+
+# ---- leaves
+
+
+class Query:
+    """One step and the token at its position: its leaves, and what attention can write on each."""
+
+    def __init__(self, model, target, token):
+        self.model, self.target, self.token, self.own = model, target, token, min(target, DIGITS - 1)
+        self.position = EQUALS + target
+        self.ways = [list(self.of_column(column)) for column in range(self.own + 1)]
+        self.tables = []  # [head][symbol][sign]: levels, and by level what the dynamic programme found
+        for h in range(model.heads):
+            weights = model.weights_of(h, self.position, token)
+            by_symbol = [[self.tabulate(h, weights, k, sign) for sign in (1, -1)] for k in range(len(model.basis))]
+            self.tables.append(by_symbol)
+
+    def shown(self, column):
+        """Whether the digit that a column writes stands before the query's position."""
+        return column <= self.target - 2
+
+    def of_column(self, column):
+        """Carry in, sum of the two digits, carry out and digit written, where they agree with the query's token."""
+        for carry in (0, 1):
+            for digits in range(19):
+                out, written = divmod(digits + carry, 10)
+                last = self.target == DIGITS + 1 and column == DIGITS - 1  # the token is the last carry
+                if (written == self.token or column != self.target - 1) and (out == self.token or not last):
+                    yield carry, digits, out, written
+
+    def tabulate(self, h, weights, k, sign):
+        terms = [(j, t, *ends, sign * self.model.coords[h][j, t][k]) for (j, t), ends in weights.items()]
+        least, most = min(term[-1] for term in terms), max(term[-1] for term in terms)
+        levels = [least + (most - least) * i // (LEVELS - 1) for i in range(LEVELS)]
+        return levels, [self.best(terms, level) for level in levels]
+
+    def best(self, terms, level):
+        """The largest sum of w (c - level) outside the window: by the carry into it; and the window's own terms."""
+        f = [{} for _ in range(self.position + 1)]
+        for j, t, low, high, c in terms:
+            f[j][t] = (c - level) * (high if c > level else low)
+        model, own = self.model, self.own
+        fixed_terms = f[PLUS][model.tokens[PLUS][0]] + f[self.position][self.token]
+        if self.position > EQUALS:
+            fixed_terms += f[EQUALS][model.tokens[EQUALS][0]]
+        below = [fixed_terms, None]
+        for column in range(own):
+            a, b = f[model.position(0, column)], f[model.position(1, column)]
+            tops = [max(a[x] + b[s - x] for x in range(max(0, s - 9), min(s, 9) + 1)) for s in range(19)]
+            new = [None, None]
+            for carry, digits, out, written in self.ways[column]:
+                if below[carry] is not None:
+                    value = below[carry] + tops[digits] + (f[ANSWER + column][written] if self.shown(column) else 0)
+                    new[out] = value if new[out] is None else max(new[out], value)
+            below = new
+        above = 0
+        for column in range(own + 1, DIGITS):
+            above += max(f[model.position(0, column)].values()) + max(f[model.position(1, column)].values())
+        window = f[model.position(0, own)], f[model.position(1, own)], f[ANSWER + own] if self.shown(own) else None
+        return [None if value is None else value + above for value in below], window
+
+    def leaves(self):
+        """Number of pairs, right token, carry and digits of each leaf."""
+        count = [1, 0]
+        for column in range(self.own):
+            new = [0, 0]
+            for carry, digits, out, _ in self.ways[column]:
+                new[out] += count[carry] * (10 - abs(digits - 9))
+            count = new
+        free = 100 ** (DIGITS - 1 - self.own)
+        for carry, digits, out, written in self.ways[self.own]:
+            answer = (written, out, self.model.end)[max(0, self.target - DIGITS + 1)]
+            for x in range(max(0, digits - 9), min(digits, 9) + 1):
+                if count[carry]:
+                    yield count[carry] * free, answer, (carry, x, digits - x, written)
+
+    def ends(self, leaf):
+        """Least and largest coordinates of what attention writes on a leaf."""
+        highs, lows = (
+            [sum(largest(symbols[k][side], leaf) for symbols in self.tables) for k in range(len(self.model.basis))]
+            for side in (0, 1)
+        )
+        return [-low for low in lows], highs
+
+
+def largest(table, leaf):
+    """The root of the sum over a leaf, from above: the sum is convex in the level, so that a chord lies above it."""
+    levels, found = table
+    carry, x, y, written = leaf
+
+    def total(i):
+        below, (a, b, z) = found[i]
+        return below[carry] + a[x] + b[y] + (z[written] if z else 0)
+
+    if total(0) <= 0:
+        return levels[0]
+    # At the last level every term is at most 0.
+    at = bisect_left(range(LEVELS - 1), True, key=lambda i: total(i) <= 0) - 1
+    first, second = total(at), total(at + 1)
+    return levels[at] + up((levels[at + 1] - levels[at]) * first, first - second)
+
+
+# ---- the check
+
+
+def proved(model, x, answer, low, high, margin):
+    """The bound that was proved on a box, above the margin; None without one."""
+    boxes, smallest = [(low, high, HALVINGS)], LARGEST
+    while boxes:
+        low, high, halvings = boxes.pop()
+        bound = model.lowest_lead(x, answer, low, high)
+        if bound is not None and bound > margin:
+            smallest = min(smallest, bound)
+        elif halvings:
+            k = max(range(len(low)), key=lambda k: high[k] - low[k])
+            middle = [(low[k] + high[k]) // 2]
+            boxes.append((low, high[:k] + middle + high[k + 1 :], halvings - 1))
+            boxes.append((low[:k] + middle + low[k + 1 :], high, halvings - 1))
+        else:
+            return None
+    return smallest
+
+
+def check(file):
+    """The smallest bound of a lead that was proved; raises Rejected where the file does not prove its claim."""
+    require(isinstance(file, dict) and file.get("format") == 1, "the file is not a certificate of format 1")
+    model = Model(file)
+    margin = fixed(file["margin"])
+    require(margin > 0, "the margin is not positive")
+    smallest = LARGEST
+    for target in range(STEPS):
+        pairs = 0
+        for token in model.tokens[EQUALS + target]:
+            query = Query(model, target, token)
+            x = model.stream(token, query.position)
+            for number, answer, leaf in query.leaves():
+                bound = proved(model, x, answer, *query.ends(leaf), margin)
+                require(
+                    bound is not None, f"no proof at step {target + 1} for token, carry and digits {token}, {leaf[:3]}"
+                )
+                smallest, pairs = min(smallest, bound), pairs + number
+        require(pairs == 10 ** (2 * DIGITS), f"step {target}'s leaves hold {pairs} pairs")
+        print(f"step {target + 1} of {STEPS}: all 10^20 pairs", file=sys.stderr, flush=True)
+    return smallest, model.fingerprint
+
+
+def main(paths):
+    if not paths or paths[0].startswith("-"):
+        print(__doc__)
+        return 0 if paths and paths[0] in ("-h", "--help") else 2
+    status = 0
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as opened:
+                smallest, fingerprint = check(json.load(opened))
+        except (Rejected, OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
+            print(f"{path}: rejected. {type(problem).__name__}: {problem}.")
+            status = 1
+        else:
+            print(f"{path}: proved. The model with fingerprint {fingerprint} adds all 10^20 pairs rightly in float32.")
+            print(f"The right token leads by more than {(smallest * 10**4 >> BITS) / 10**4} at every step.")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

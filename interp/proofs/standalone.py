@@ -1,0 +1,62 @@
+"""A certificate that can be checked without this project: weights, a claim, and one hint.
+
+``certificates/check.py`` reads such a file and proves its claim by integer arithmetic of its own, with nothing but
+Python's standard library. It believes nothing here: what this module writes can make that proof fail, but not hold
+wrongly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from interp.core.sites import model_name
+from interp.proofs.balls import FLOAT32
+from interp.proofs.certificate import Certificate
+from interp.proofs.certify import check_one_layer
+from interp.proofs.one_layer import read_adder
+from interp.proofs.ratio_attention import read_ratio_attention
+from models.checkpoint import write_json_atomic
+from models.errors import UserError
+from models.transformer import ArithmeticTransformer
+
+FORMAT = 1
+#: What the checker can read. Its own bounds are looser or tighter than those here, so that half of the smallest proved
+#: lead is claimed.
+TASKS = ("ten-digit-addition", "padded-addition")
+SHARE = 0.5
+
+
+def write_standalone(certificate: Certificate, model: ArithmeticTransformer, path: str | Path) -> Path:
+    """Write the claim that a model adds all 10^20 pairs rightly, with its effective weights as hexadecimal floats.
+
+    The hint is a basis of what attention writes; a bad one makes the checker's bounds useless, not wrong.
+
+    Raises:
+        UserError: the certificate is not one of all tokens with float32 rounding, is not about these weights, or the
+            model has parts that the checker does not know (biases, LayerNorm, ReLU, another format of the task).
+    """
+    adder = read_adder(model)
+    if (certificate.status, certificate.arithmetic, certificate.targets) != ("certified", "float32", "all"):
+        raise UserError("Only a certificate of all tokens, with float32 rounding, can be written for the checker.")
+    config = model.config.to_dict() | {"task": model.task.name}
+    weights = {name: value for name, value in adder.stored.items() if name in model.weight_shapes}
+    unknown = [name for name in weights if ".b" in name]
+    if model.task.name not in TASKS or unknown or adder.centred or adder.eps_outside or adder.activation != "gelu":
+        raise UserError(
+            f"The checker knows adders with RMS norms, gelu and no biases on {' or '.join(TASKS)}, and "
+            f"{model_name(model)} is none."
+        )
+    check_one_layer(certificate, model)
+    content = {
+        "format": FORMAT,
+        "model": certificate.model,
+        "margin": (SHARE * certificate.lower_bound).hex(),
+        "fingerprint": adder.fingerprint,
+        "config": config,
+        "basis": [[x.hex() for x in row] for row in read_ratio_attention(adder, FLOAT32).basis.tolist()],
+        "weights": {
+            name: [x.hex() for x in value.cpu().double().flatten().tolist()] for name, value in weights.items()
+        },
+    }
+    write_json_atomic(path, content)
+    return Path(path)

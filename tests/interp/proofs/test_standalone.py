@@ -1,0 +1,256 @@
+"""``certificates/check.py``: a checker that uses nothing of this project proves what is claimed, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import math
+import random
+import sys
+from pathlib import Path
+
+import mpmath
+import pytest
+import torch
+
+import models
+from interp.proofs import certify
+from interp.proofs.standalone import write_standalone
+from interp.proofs.stored import stored_certificate
+from models.errors import UserError
+
+FOLDER = Path(__file__).parents[3] / "certificates"
+NAMES = ("microadder-57", "adder-456")
+
+
+@pytest.fixture(scope="module")
+def checker():
+    spec = importlib.util.spec_from_file_location("standalone_checker", FOLDER / "check.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(name: str) -> dict:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(request, checker):
+    """The checker's model and ours."""
+    return checker.Model(read(request.param)), models.load(request.param)
+
+
+def test_it_imports_the_standard_library_alone():
+    tree = ast.parse((FOLDER / "check.py").read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported and imported <= set(sys.stdlib_module_names)
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert not called & {"eval", "exec", "compile", "__import__"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stored_files_are_about_the_models_of_the_zoo(name):
+    certificate, model, file = stored_certificate(name), models.load(name), read(name)
+    assert certificate is not None and file["fingerprint"] == certificate.fingerprint
+    for key, stored in file["weights"].items():
+        assert [float.fromhex(x) for x in stored] == model.effective_weights()[key].double().flatten().tolist()
+    assert file["config"] == model.config.to_dict() | {"task": model.task.name}
+
+
+def test_a_written_file_is_the_stored_one(tmp_path):
+    certificate = stored_certificate("microadder-57")
+    assert certificate is not None
+    path = write_standalone(certificate, models.load("microadder-57"), tmp_path / "again.json")
+    again, stored = json.loads(path.read_text()), read("microadder-57")
+    del again["basis"], stored["basis"]  # a singular vector, whose last digits depend on the library
+    assert again == stored
+
+
+def test_every_pair_is_proved(checker):
+    smallest, fingerprint = checker.check(read("microadder-57"))
+    certificate = stored_certificate("microadder-57")
+    assert certificate is not None and fingerprint == certificate.fingerprint
+    # Above what is claimed, and not above the smallest margin that the model has.
+    assert checker.fixed(read("microadder-57")["margin"]) < smallest < certificate.smallest_margin * checker.ONE
+
+
+@pytest.mark.slow
+def test_every_pair_is_proved_of_456_parameters(checker):
+    smallest, _ = checker.check(read("adder-456"))
+    certificate = stored_certificate("adder-456")
+    assert certificate is not None
+    assert checker.fixed(read("adder-456")["margin"]) < smallest < certificate.smallest_margin * checker.ONE
+
+
+@pytest.mark.parametrize("target", [0, 1, 6, 9, 10, 11])
+def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(checker, case, target):
+    theirs, model = case
+    rng = random.Random(target)
+    pairs = [(rng.randrange(10**10), rng.randrange(10**10)) for _ in range(40)]
+    pairs += [(a, 10**10 - 1 - a + rng.randrange(2)) for a, _ in pairs]  # long carries
+    tokens = model.task.encode(torch.tensor(pairs))
+    wanted = model.task.targets(torch.tensor(pairs))[:, target]
+    position = model.task.query_positions[target]
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(tokens)
+    lead = logits[:, position].double()
+    right = lead.gather(1, wanted[:, None])[:, 0]
+    lead = right - lead.scatter(1, wanted[:, None], -math.inf).max(1).values
+    basis = torch.tensor([[x / checker.ONE for x in row] for row in theirs.basis], dtype=torch.float64)
+    written = cache["blocks.0.hook_attn_out"][:, position].double() @ basis.T
+    own = min(target, 9)
+    queries = {}
+    for row, (a, b) in enumerate(pairs):
+        token = int(tokens[row, position])
+        if token not in queries and len(queries) > 2:
+            continue
+        query = queries.setdefault(token, checker.Query(theirs, target, token))
+        power = 10**own
+        x, y, carry = a // power % 10, b // power % 10, (a % power + b % power) // power
+        leaf = (carry, x, y, (x + y + carry) % 10)
+        assert leaf in [found for _, _, found in query.leaves()]
+        low, high = query.ends(leaf)
+        # What is off the basis, and rounding, is bounded apart.
+        slack = sum(theirs.off) / checker.ONE
+        for k, value in enumerate(written[row].tolist()):
+            assert low[k] / checker.ONE - slack <= value <= high[k] / checker.ONE + slack
+        stream = theirs.stream(token, query.position)
+        at = [int(value * checker.ONE) for value in written[row].tolist()]
+        near = theirs.lowest_lead(stream, int(wanted[row]), at, at)
+        assert near / checker.ONE <= float(lead[row]) <= near / checker.ONE + 0.2 + 0.05 * abs(float(lead[row]))
+        whole = checker.proved(theirs, stream, int(wanted[row]), low, high, 1)
+        assert whole is not None and whole / checker.ONE <= float(lead[row])
+
+
+def test_the_pairs_in_all_leaves_of_a_query_are_those_with_its_token(checker, case):
+    theirs, _ = case
+    for target in (0, 3, 10, 11):
+        counts = [
+            sum(number for number, _, _ in checker.Query(theirs, target, token).leaves())
+            for token in theirs.tokens[checker.EQUALS + target]
+        ]
+        assert sum(counts) == 10**20
+        if 0 < target < 11:
+            assert max(counts) - min(counts) <= 10**19 // 10  # every digit about equally often
+
+
+def test_functions_lie_in_their_intervals(checker):
+    one = checker.ONE
+    rng = random.Random(0)
+    with mpmath.workdps(70):
+        root = mpmath.sqrt(2 * mpmath.pi)
+        assert checker.ROOT_TWO_PI < root * mpmath.mpf(10) ** 60 < checker.ROOT_TWO_PI + 1
+        for x in [0.0, 1.0, -1.0, 11.999, -11.999, 13.0, -13.0, *(rng.uniform(-9, 9) for _ in range(60))]:
+            n = int(mpmath.mpf(x) * one)
+            exact = mpmath.mpf(n) / one
+
+            def within(ends, value):
+                return ends[0] <= value * one <= ends[1] and ends[1] - ends[0] <= one >> 50
+
+            assert within(checker.exp(n), mpmath.exp(exact))
+            density = mpmath.exp(-exact * exact / 2) / root
+            assert within(checker.density(n), density)
+            values, slopes = checker.gelu(n)
+            cdf = mpmath.ncdf(exact)
+            assert within(values, exact * cdf) and within(slopes, cdf + exact * density)
+
+
+def test_forms_hold_the_values_of_their_points(checker):
+    one, rng = checker.ONE, random.Random(1)
+
+    def form(size, error):
+        return checker.Form(
+            int(rng.uniform(-3, 3) * one), [int(rng.uniform(-size, size) * one) for _ in range(2)], int(error * one)
+        )
+
+    def point(form, s, e):
+        return (form.c + sum(a * x for a, x in zip(form.a, s, strict=True)) + form.e * e) / one
+
+    for _ in range(200):
+        size = rng.choice([1e-6, 1e-2, 0.3])
+        forms = [form(size, size / 10) for _ in range(4)]
+        s = [rng.choice([-1.0, 1.0, rng.uniform(-1, 1)]) for _ in range(2)]
+        values = [point(f, s, rng.uniform(-1, 1)) for f in forms]
+
+        def holds(found, exact, s=s):
+            centre = point(found, s, 0.0)
+            assert abs(exact - centre) <= found.e / one + 1e-12 * (1 + abs(exact))
+
+        holds(forms[0] * forms[1], values[0] * values[1])
+        gelu = values[0] * 0.5 * math.erfc(-values[0] / math.sqrt(2))
+        holds(checker.gelu_of(forms[0]), gelu)
+        row = checker.Row([int(rng.uniform(-2, 2) * one) for _ in forms])
+        total = sum(v * n / one for v, n in zip(values, row.numbers, strict=True))
+        holds(row.of(forms).shifted(checker.BITS), total)
+        scale = checker.inverse_scale(forms, one // 10**5)
+        if scale is not None:
+            exact = 1 / math.sqrt(sum(v * v for v in values) / 4 + 1e-5)
+            holds(scale[0], exact)
+            assert scale[1] / one <= exact * (1 + 1e-12) and exact <= scale[2] / one * (1 + 1e-12)
+
+
+def test_tampered_files_are_rejected_or_say_the_same(checker):
+    """1,000 files with one character changed: what is accepted for proof has the same weights and config."""
+    text, rng = json.dumps(read("microadder-57")), random.Random(2)
+    original, same = json.loads(text), 0
+    for _ in range(1000):
+        at = rng.randrange(len(text))
+        changed = text[:at] + rng.choice('0123456789abcdef.-+p"[]{}, ') + text[at + 1 :]
+        try:
+            file = json.loads(changed)
+            checker.require(isinstance(file, dict), "")
+            checker.Model(file)
+        except (checker.Rejected, ValueError, KeyError, TypeError, IndexError):
+            continue
+        numbers = {name: [float.fromhex(x) for x in rows] for name, rows in file["weights"].items()}
+        expected = {name: [float.fromhex(x) for x in rows] for name, rows in original["weights"].items()}
+        assert numbers == expected and file["config"] == original["config"]
+        same += 1
+    assert same < 100
+
+
+def test_a_margin_that_the_model_does_not_have_is_rejected(checker):
+    with pytest.raises(checker.Rejected):
+        checker.check(read("microadder-57") | {"margin": (4.6).hex()})  # step 1 has a margin of 4.46
+
+
+def test_weights_of_a_model_that_errs_are_rejected(checker):
+    """The fingerprint is right, and the model is not."""
+    model = models.load("microadder-75")
+    from interp.proofs.one_layer import fingerprint
+
+    weights = {name: value for name, value in model.effective_weights().items() if name in model.weight_shapes}
+    file = read("microadder-57") | {
+        "fingerprint": fingerprint(model),
+        "config": model.config.to_dict() | {"task": model.task.name},
+        "weights": {name: [x.hex() for x in w.detach().double().flatten().tolist()] for name, w in weights.items()},
+    }
+    with pytest.raises(checker.Rejected) as problem:
+        checker.check(file)
+    assert "no proof" in str(problem.value)
+
+
+def test_nonsense_is_rejected_with_a_status(checker, tmp_path, capsys):
+    nonsense = {"empty.json": "", "list.json": "[]", "other.json": '{"format": 2}', "deep.json": "[" * 100_000}
+    for name, text in nonsense.items():
+        (tmp_path / name).write_text(text)
+        assert checker.main([str(tmp_path / name)]) == 1
+    assert checker.main([str(tmp_path / "missing.json")]) == 1
+    assert checker.main([]) == 2
+    assert capsys.readouterr().out.count(".json: rejected.") == len(nonsense) + 1
+
+
+def test_models_that_the_checker_does_not_know_are_refused(tmp_path):
+    model = models.load("microadder-57")
+    sampled = certify(model, arithmetic="float")
+    with pytest.raises(UserError):
+        write_standalone(sampled, model, tmp_path / "x.json")
+    eleven = stored_certificate("microadder-11")
+    assert eleven is not None
+    with pytest.raises(UserError):
+        write_standalone(eleven, models.load("microadder-11"), tmp_path / "x.json")
+    assert list(Path(tmp_path).iterdir()) == []
