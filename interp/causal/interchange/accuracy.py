@@ -62,6 +62,7 @@ from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
+WHOLE = "the whole site"  # what a hypothesis takes where it names no subspace
 CONTROLS = ("random labels", "untrained model", "random subspace")
 
 
@@ -335,7 +336,7 @@ def interchange(
 
 def _described(subspace: Any, basis: Tensor | None, method: str) -> str:
     if basis is None:
-        return "the whole site"
+        return WHOLE
     k = basis.shape[1]
     directions = f"{k} direction{'s' if k > 1 else ''}"
     return f"{directions} {f'by {method}' if isinstance(subspace, int) else 'given'}"

@@ -69,6 +69,12 @@ class DiscoverabilityGap(Result):
     table: pd.DataFrame
     provenance: Provenance
 
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> DiscoverabilityGap:
+        """As strong as the weakest of its models."""
+        weakest = min(table.rung, key=lambda rung: get_args(Rung).index(rung) if rung in get_args(Rung) else -1)
+        return cls(table, Provenance(len(table), None, "models; the weakest's rung", weakest))
+
     def smallest(self, *kinds: str) -> pd.Series:
         """The certified model with the fewest numbers among some kinds. Raises UserError if there is none."""
         rows = self.table[self.table.made.isin(kinds) & self.table.rung.str.startswith("certified")]
@@ -129,9 +135,7 @@ def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] |
                 "smallest_margin": math.nan if certificate is None else certificate.smallest_margin,
             }
         )
-    table = pd.DataFrame(rows).sort_values(["numbers", "model"], ignore_index=True)
-    weakest = min(table.rung, key=lambda rung: get_args(Rung).index(rung) if rung in get_args(Rung) else -1)
-    return DiscoverabilityGap(table, Provenance(len(table), None, "models; the weakest's rung", weakest))
+    return DiscoverabilityGap.of(pd.DataFrame(rows).sort_values(["numbers", "model"], ignore_index=True))
 
 
 def _judged(model: HookedModel, judge: Judge) -> Certificate | None:
@@ -158,6 +162,12 @@ class DigitsKept(Result):
     model: str
     table: pd.DataFrame
     provenance: Provenance
+
+    @classmethod
+    def of(cls, model: str, table: pd.DataFrame) -> DigitsKept:
+        """As strong as the weakest of its verdicts."""
+        weakest = min(table.rung, key=get_args(Rung).index)
+        return cls(model, table, Provenance(len(table), None, "roundings; the weakest's rung", weakest))
 
     @property
     def enough(self) -> int | None:
@@ -211,12 +221,13 @@ def digits_kept(
                 "counterexample": "" if a is None else f"{a} + {b} -> {'no number' if answer is None else answer}",
             }
         )
-    table = pd.DataFrame(rows)
-    weakest = min(table.rung, key=get_args(Rung).index)
-    return DigitsKept(model_name(model), table, Provenance(len(table), None, "roundings; the weakest's rung", weakest))
+    return DigitsKept.of(model_name(model), pd.DataFrame(rows))
 
 
 # ---- number by number
+
+
+UNITS_ON = "uniform problems, for the units' ranges"
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +287,7 @@ def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, 
     both = pd.DataFrame({"quantity": list(left), "trained": left.values(), "by_hand": right.values()})
     return NumberComparison(
         model_name(trained), model_name(by_hand), pd.DataFrame(rows, columns=columns), both,
-        Provenance(n, seed, "uniform problems, for the units' ranges"),
+        Provenance(n, seed, UNITS_ON),
     )  # fmt: skip
 
 

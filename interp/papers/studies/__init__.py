@@ -2,7 +2,8 @@
 
 A study trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
 measures, and returns one page with its data. Adding one is a function with :func:`study` above it in a module that its
-paper's package names in ``PAPER``. What is stored of it is shown again by a function with :func:`shows`.
+paper's package names in ``PAPER``. One function with :func:`shows` makes the sections from the data, of the run's page
+and of what is stored; results, which hold more than is stored, are given to it for their figures alone.
 """
 
 from __future__ import annotations
