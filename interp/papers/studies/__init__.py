@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interp.core.sections import Page, Section
 from interp.papers import papers
@@ -62,6 +62,7 @@ class Study:
 
 
 Show = Callable[[Any], list[Section]]
+_Shown = TypeVar("_Shown", bound=Show)
 _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
 
@@ -83,10 +84,10 @@ def register_study(new: Study) -> Study:
     return new
 
 
-def shows(*targets: str) -> Callable[[Show], Show]:
+def shows(*targets: str) -> Callable[[_Shown], _Shown]:
     """Register a function that makes sections of the stored data of these studies."""
 
-    def add(show: Show) -> Show:
+    def add(show: _Shown) -> _Shown:
         _SHOWS.update(dict.fromkeys(targets, show))
         return show
 
