@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from interp.core.results import Result as Result
     from interp.probes.attention import attention_by_role as attention_by_role
     from interp.probes.carry import carry_units as carry_units
-    from interp.probes.curves import grokking_curves as grokking_curves
     from interp.probes.curves import learning_curves as learning_curves
     from interp.probes.dynamics import training_dynamics as training_dynamics
     from interp.probes.embeddings import circle_fit as circle_fit
@@ -107,10 +106,7 @@ _HOME = {
         ),
         "interp.probes.attention": ("attention_by_role",),
         "interp.probes.carry": ("carry_units",),
-        "interp.probes.curves": (
-            "grokking_curves",
-            "learning_curves",
-        ),
+        "interp.probes.curves": ("learning_curves",),
         "interp.probes.dynamics": ("training_dynamics",),
         "interp.probes.embeddings": (
             "circle_fit",
@@ -163,7 +159,6 @@ __all__ = [
     "offset_sweep",
     "greedy_agreement",
     "learning_curves",
-    "grokking_curves",
     "training_dynamics",
     "activation_patching",
     "patch_sweep",

@@ -90,7 +90,7 @@ circle.figure()
 # Most seeds never get there. These are all that were tried.
 
 # %%
-curves = interp.grokking_curves("microadder-57")
+curves = interp.learning_curves("microadder-57")
 print(curves)
 curves.figure()
 

@@ -222,7 +222,7 @@ def separation() -> str:
 
 z_hi, turned = digits_right("pos_z_hi"), digits_right("q_angle")
 verdicts = list(units.verdicts().itertuples())
-curves = interp.grokking_curves("microadder-57")
+curves = interp.learning_curves("microadder-57")
 rows = [
     (
         "the model cannot chain carries through previous outputs",

@@ -243,7 +243,7 @@ print(f"Of the others, {said} stay right just where the difference still says th
 # paths can be patched exactly.
 
 # %%
-paths = {kind: interp.path_patching(adder, pairs) for kind, pairs in PAIRS.items()}
+paths = {kind: interp.path_patching(adder, pairs, direction="noise") for kind, pairs in PAIRS.items()}
 for kind, found in paths.items():
     print(f"{kind}: {found}\n")
 paths["made"].figure()
@@ -267,8 +267,8 @@ circuit.figure()
 # runs ("eap-ig"). On a model of this size the exact effects are there to compare with.
 
 # %%
-print(interp.edge_attribution(adder, PAIRS["made"], method="eap"), "\n")
-estimate = interp.edge_attribution(adder, PAIRS["made"], method="eap-ig")
+print(interp.edge_attribution(adder, PAIRS["made"], method="eap", direction="noise"), "\n")
+estimate = interp.edge_attribution(adder, PAIRS["made"], method="eap-ig", direction="noise")
 print(estimate)
 estimate.figure()
 

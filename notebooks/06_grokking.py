@@ -37,7 +37,7 @@ from interp.figures import theme
 
 # %%
 NAMES = ("microadder-57", "microadder-67", "microadder-74", "adder-456", "adder-512")
-curves = {name: interp.grokking_curves(name) for name in NAMES}
+curves = {name: interp.learning_curves(name) for name in NAMES}
 for found in curves.values():
     print(found.sentence())
 

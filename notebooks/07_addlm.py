@@ -16,7 +16,7 @@
 #
 # AddLM is a small character model of Shakespeare without multiplications where most of them are: every projection is
 # one scale times -1, 0 and 1, and attention compares queries and keys by the distance `-|q - k|`, over the best sixteen
-# keys only. This notebook opens one, beside a float model of the same shape, and then asks the same algebra to add.
+# keys only. This notebook opens one, next to a float model of the same shape, and then asks the same algebra to add.
 
 # %%
 import pandas as pd

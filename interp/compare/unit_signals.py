@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from interp.compare.subject import Subject
 from interp.core.answers import Answer, Part
 from interp.core.signal_measures import RIVALS, separation, signal_name
+from interp.core.stats import percentile_interval
 from models.errors import UserError
 
 SHOWN, RESAMPLES = 6, 100  # units in the table; bootstrap draws of problems
@@ -54,7 +55,7 @@ def unit_signals(subject: Subject, signal: str) -> Answer:
         )
         for index, value, rival in zip(own.order[at], own.value[at], own.rival[at], strict=True)
     )
-    low, high = _interval(subject, int(own.order[at, 0]), at)
+    low, high = _interval(subject, int(own.order[at, 0]), at, parts[0].value)
     return Answer(
         parts[0].value,
         low,
@@ -102,8 +103,8 @@ def _choose(units: Float[np.ndarray, "n column layer unit"], labels: Bool[np.nda
     return _Chosen(order, pick(found["auroc_apart"]), pick(found["rival"]))
 
 
-def _interval(subject: Subject, unit: int, at: int) -> tuple[float, float]:
-    """Percentile bootstrap over the problems that the unit was not chosen on."""
+def _interval(subject: Subject, unit: int, at: int, value: float) -> tuple[float, float]:
+    """Bootstrap over the problems that the unit was not chosen on, within the range of an AUROC."""
     units, labels = subject.readings.units, _labels(subject)
     _, held = _halves(len(units))
     x, rng = _flat(units, held, np.array([unit])).reshape(len(held), -1), np.random.default_rng(subject.seed)
@@ -112,5 +113,5 @@ def _interval(subject: Subject, unit: int, at: int) -> tuple[float, float]:
         rows = rng.integers(len(held), size=len(held))
         values = separation(x[rows].reshape(-1, 1), labels[held[rows]].reshape(-1, len(RIVALS)), RIVALS)
         drawn.append(values["auroc_apart"][0, at])
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return float(low), float(high)
+    low, high = percentile_interval(value, np.array(drawn), len(held))
+    return max(0.0, float(low)), min(1.0, float(high))

@@ -162,16 +162,6 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
     return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
 
 
-@probe("When did each seed of an entry learn to add?")
-def grokking_curves(entry: str) -> Curves:
-    """The stored learning curves of a zoo entry; see :func:`learning_curves`.
-
-    Raises:
-        UserError: no such entry, or one without curves of all its seeds.
-    """
-    return learning_curves(entry)
-
-
 def read_curves(source: str | Path) -> Curves:
     """The one reader of learning curves: an entry's tensors (``curves.safetensors``), the lines of an entry's runs
     (``metrics.jsonl``: a new run begins where the step starts over), or those of a run folder.

@@ -44,10 +44,10 @@ def certify_one_layer(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    The rungs: "float" looks at margins in float64, at one hunted problem a class, and proves nothing about all others;
-    "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding of
-    every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
-    and, every token being right, greedily decoded). What is assumed of the machine stands in
+    The arithmetics: "float" looks at margins in float64, at one hunted problem per class, and proves nothing about all
+    others; "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding
+    of every operation of the forward pass, in any order of summation, and so is about the model as it runs
+    (teacher-forced and, every token being right, greedily decoded). What is assumed of the machine stands in
     :mod:`interp.proofs.balls`.
 
     Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are made once. Post-
@@ -161,7 +161,7 @@ class Leads:
     Attributes:
         own: as the model computes them. margins: of the function that is judged, which over the reals is run in
             float64. A NaN does not count as a lead.
-        size: the largest logit beside each.
+        size: the largest logit next to each.
     """
 
     own: Float[np.ndarray, " n"]

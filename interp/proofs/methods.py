@@ -38,7 +38,7 @@ MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary ones are too many pro
 
 @dataclass(frozen=True)
 class Asked:
-    """What :func:`certify` was asked for beside the model and the task."""
+    """What :func:`certify` was asked for besides the model and the task."""
 
     arithmetic: ArithmeticName | None = None
     width: float | None = WIDTH
@@ -209,6 +209,6 @@ def _method_of(name: Any) -> Method:
 
 
 def certified_at_best(model: HookedModel, task: Any = None) -> Any:
-    """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
+    """The certificate that includes float32 rounding; where that is undecided, the one over the real numbers."""
     found = certify(model, arithmetic="float32", task=task)
     return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

@@ -235,18 +235,17 @@ def _grokked(found: Curves) -> tuple[int, dict[int, int]]:
     return found.grokked(ENTRY).correct, found.onset(ENTRY)
 
 
-for _question in ("learning_curves", "grokking_curves"):
-    register_exam(
-        Exam(
-            _question,
-            partial(ask_curves, getattr(interp, _question)),
-            _grokked,
-            presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
-            absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
-            inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
-            untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
-        )
+register_exam(
+    Exam(
+        "learning_curves",
+        partial(ask_curves, interp.learning_curves),
+        _grokked,
+        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
     )
+)
 
 
 def _answered(widget: Any) -> list[str]:

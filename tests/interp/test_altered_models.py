@@ -214,7 +214,6 @@ RUN_NO_MODEL = {
     "chained_claims",
     "circle_fit",
     "fourier_spectrum",
-    "grokking_curves",
     "helix_fit",
     "learning_curves",
     "training_dynamics",

@@ -209,10 +209,12 @@ def smallest_circuit(
         raise UserError("A circuit is judged by means over pairs, and needs at least 2 of them.")
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
-    first = EdgeExperiment(model, one, bind(one), ablation, groups=groups, seed=seed)
+    first = EdgeExperiment(model, one, bind(one), ablation, "noise", groups, seed=seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
     if {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
-        right = first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, seed=seed)
+        right = (
+            first if "exact_match" in names else EdgeExperiment(model, one, "exact_match", ablation, "noise", seed=seed)
+        )
         share = float(right.full[[metric.name for metric in right.metrics].index("exact_match")].double().mean())
         require_able(model_name(model), share, f"the {len(one):,} pairs to be searched on")
     undecided = ~space.everything()
@@ -225,7 +227,7 @@ def smallest_circuit(
 
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
-        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, groups=groups, seed=seed)
+        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
         for kind in dict.fromkeys((ablation, *ABLATIONS))
     }
     faithfulness, exact_match = _judge_parts(judges, space, found, seed)

@@ -162,7 +162,7 @@ def edge_attribution(
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     method: str = "eap-ig",
     steps: int = 5,
-    direction: str = "noise",
+    direction: str | None = None,
     alternative: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     target: int | None = None,
@@ -176,7 +176,7 @@ def edge_attribution(
             cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
-    Cost: ``steps`` forward and backward passes (conductance one more), beside the exact sweep.
+    Cost: ``steps`` forward and backward passes (conductance one more), next to the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
@@ -205,7 +205,7 @@ def edge_attribution(
     return EdgeAttribution(
         model=model_name(model),
         what=pairs.what,
-        direction=direction,
+        direction=experiment.direction,
         alternative=alternative,
         method=method,
         steps=steps,

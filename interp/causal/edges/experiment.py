@@ -20,7 +20,7 @@ from interp.core.model import HookedModel
 from models.errors import UserError, unknown_name
 from models.tasks.pairs import ProblemPairs
 
-DIRECTIONS = ("noise", "denoise")
+DIRECTIONS = ("denoise", "noise")
 
 
 class EdgeExperiment:
@@ -31,7 +31,8 @@ class EdgeExperiment:
             :class:`interp.core.metrics.Metric`; they say which positions are read. alternative: what cut edges carry:
             "corrupted", "resample", "mean" or "zero" (:mod:`interp.causal.edges.masked`). Statistics are taken over the
             clean problems.
-        direction: "noise" or "denoise"; "denoise" needs the corrupted alternative.
+        direction: "denoise" or "noise". Unless given, denoise where cut edges carry the corrupted problem, and noise
+            where they carry any other alternative, which knows no other direction.
         groups: split every edge by groups of positions.
         target: the task's target to judge, if not the pairs' own.
         seed: of the resampling.
@@ -46,11 +47,13 @@ class EdgeExperiment:
         pairs: ProblemPairs,
         metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
         alternative: str = "corrupted",
-        direction: str = "noise",
+        direction: str | None = None,
         groups: Mapping[str, Sequence[int]] | None = None,
         target: int | None = None,
         seed: int = 0,
     ):
+        if direction is None:
+            direction = "denoise" if alternative == "corrupted" else "noise"
         if direction not in DIRECTIONS:
             raise unknown_name("direction", direction, DIRECTIONS)
         if direction == "denoise" and alternative != "corrupted":

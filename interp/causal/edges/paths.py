@@ -102,7 +102,7 @@ def path_patching(
     *,
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     paths: str = "direct",
-    direction: str = "noise",
+    direction: str | None = None,
     alternative: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     target: int | None = None,
@@ -129,7 +129,7 @@ def path_patching(
     return PathPatching(
         model=model_name(model),
         what=pairs.what,
-        direction=direction,
+        direction=experiment.direction,
         alternative=alternative,
         paths=paths,
         values=labelled(experiment, found, "edge"),

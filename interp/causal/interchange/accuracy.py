@@ -5,7 +5,7 @@ the model's answer is compared with the causal model's: the algorithm run on the
 in the source. A pair is right if the answer digits of the columns read agree (the variable's own column unless more are
 asked for: a variable that is read by later columns too shows only there). Only pairs whose answer the
 intervention changes *in the causal model* say anything (a model that never reacts has all others right); both counts
-are kept. Three controls run on the same pairs, the first two with a subspace fitted anew:
+are kept. Three controls run on the same pairs, the first two with a subspace fitted again:
 
     random labels      the variable's values are dealt at random among the sources (in training and in test)
     untrained model    the same architecture with fresh parameters
@@ -62,6 +62,7 @@ from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
+WHOLE = "the whole site"  # what a hypothesis takes where it names no subspace
 CONTROLS = ("random labels", "untrained model", "random subspace")
 
 
@@ -115,11 +116,11 @@ class InterchangeAccuracy(Result):
     def sentence(self) -> str:
         found = self.accuracy()
         controls = [f"{run} {self.accuracy(run)}" for run in self.outcomes.run.values.tolist() if run != HYPOTHESIS]
-        beside = f"; {', '.join(controls)}" if controls else ""
+        compared = f"; {', '.join(controls)}" if controls else ""
         return (
             f"{self.model}, {self.variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
             f": interchange accuracy {found} on the {found.n:,} of {counted(len(self.outcomes.pair), 'pair')} whose "
-            f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){beside}."
+            f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){compared}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -335,7 +336,7 @@ def interchange(
 
 def _described(subspace: Any, basis: Tensor | None, method: str) -> str:
     if basis is None:
-        return "the whole site"
+        return WHOLE
     k = basis.shape[1]
     directions = f"{k} direction{'s' if k > 1 else ''}"
     return f"{directions} {f'by {method}' if isinstance(subspace, int) else 'given'}"

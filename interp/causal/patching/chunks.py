@@ -132,7 +132,7 @@ def _run_of(places: list[int]) -> slice | None:
     return found if isinstance(found, slice) else None
 
 
-def changed_values(
+def z_of_changed_values(
     pattern: Float[Tensor, "batch head group row key"], change: Float[Tensor, "batch key head d_head"], chunk: Chunk
 ) -> Float[Tensor, "batch group row head d_head"]:
     """What a change of the values at the keys of each group adds to z."""
@@ -142,7 +142,7 @@ def changed_values(
     return weight.permute(0, 3, 2, 1)[..., None] * change[:, chunk.place, None]
 
 
-def columns(
+def with_columns(
     old: Float[Tensor, "batch head row key"], new: Float[Tensor, "batch head row key"], chunk: Chunk
 ) -> Float[Tensor, "batch head group row key"]:
     """``old`` for each group, with its columns taken from ``new``."""

@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.causal.patching.chunks import Chunk, changed_values, chunks, columns, steps, weighted
+from interp.causal.patching.chunks import Chunk, chunks, steps, weighted, with_columns, z_of_changed_values
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import Groups, Site, parts_of
 from models.partial_forward import layers as fast
@@ -67,7 +67,7 @@ class Engine:
             n_parts = parts_of(site, self.config) * (len(groups) if site.by_source else 1)
             width = self._width(self.frame.rows(layer)) * (1 if self._last(layer) else min(4, len(mask)))
             for parts in steps(n_parts, max(1, self.numbers // width)):
-                other = self._streams_behind(site, layer, parts, mask)
+                other = self._streams_after(site, layer, parts, mask)
                 if self._last(layer):
                     self._read(parts, other, mask, emit)
                 else:
@@ -75,7 +75,7 @@ class Engine:
 
     # ---- patches that mix no positions: the stream after the layer, had the patch been made everywhere
 
-    def _streams_behind(
+    def _streams_after(
         self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
         """With the base's own as one more part, where it is not known yet: it costs little along with the others."""
@@ -88,7 +88,7 @@ class Engine:
             return torch.cat((new, base.get(name, layer)[None])) if rides else new
 
         if site.name == "resid_mid":
-            streams = self._flat(frame.behind_mlp, layer, along(self.source.get("resid_mid", layer)[None], "resid_mid"))
+            streams = self._flat(frame.after_mlp, layer, along(self.source.get("resid_mid", layer)[None], "resid_mid"))
         elif site.name in ("mlp_out", "neuron"):
             if site.name == "mlp_out":
                 new = self.source.get("mlp_out", layer)[None]
@@ -97,7 +97,7 @@ class Engine:
                 w_out = frame.weights[f"blocks.{layer}.mlp.W_out"][parts]  # [part, d_model]
                 new = base.get("mlp_out", layer) + change[..., None] * w_out[:, None, None]
             out = along(new, "mlp_out")
-            streams = self._flat(frame.behind_mlp, layer, base.get("resid_mid", layer).expand(out.shape), out)
+            streams = self._flat(frame.after_mlp, layer, base.get("resid_mid", layer).expand(out.shape), out)
         else:
             if site.name == "attn_out":
                 new = self.source.get("attn_out", layer)[None]
@@ -105,7 +105,7 @@ class Engine:
                 new = base.get("attn_out", layer) + self._z_change(site, layer, parts, mask)
             out = along(new, "attn_out")
             pre = base.get("resid_pre", layer)[:, rows].expand(out.shape)
-            streams = self._flat(frame.behind_mlp, layer, self._flat(frame.behind_attention, layer, pre, out))
+            streams = self._flat(frame.after_mlp, layer, self._flat(frame.after_attention, layer, pre, out))
         if rides:
             base.keep("resid_post", layer, streams[-1])
         return streams
@@ -186,8 +186,7 @@ class Engine:
             before = torch.where(
                 chunk.of_rows[:, None], other[:, None, :, chunk.rows], base.get("resid_pre", layer)[:, chunk.rows]
             )
-            mid = frame.behind_attention(layer, before.flatten(0, 2), attn_out)
-            self._onwards(layer, parts, chunk, frame.behind_mlp(layer, mid), emit)
+            self._onwards(layer, parts, chunk, before, attn_out, emit)
 
     def _old_and_new(
         self, layer: int, other: Float[Tensor, "part batch pos d_model"]
@@ -222,14 +221,14 @@ class Engine:
         ``scores``: old queries on old keys, old on new, new on old, new on new.
         """
         old_old, old_new, new_old, new_new = (x[:, :, chunk.skip :] for x in scores)
-        mixed = columns(old_old, old_new, chunk)
+        mixed = with_columns(old_old, old_new, chunk)
         if chunk.touched:
             part = chunk.only(chunk.touched)
             mixed[:, :, chunk.touched] = torch.where(
-                part.of_rows, columns(new_old, new_new, part), mixed[:, :, chunk.touched]
+                part.of_rows, with_columns(new_old, new_new, part), mixed[:, :, chunk.touched]
             )
         pattern = self.frame.pattern(layer, mixed)
-        return weighted(pattern, v[:, 0]) + changed_values(pattern, v[:, 1] - v[:, 0], chunk)
+        return weighted(pattern, v[:, 0]) + z_of_changed_values(pattern, v[:, 1] - v[:, 0], chunk)
 
     def _one_key(
         self,
@@ -285,23 +284,25 @@ class Engine:
         for chunk in self._chunks(layer, groups, heads, new):
             if name == "v":
                 pattern = base.get("pattern", layer)[:, :, None, chunk.skip :]
-                change = changed_values(pattern.expand(-1, -1, len(chunk.groups), -1, -1), new - old_v, chunk)
+                change = z_of_changed_values(pattern.expand(-1, -1, len(chunk.groups), -1, -1), new - old_v, chunk)
             else:
                 change = self._one_key(layer, new_scores, None, chunk)
                 if change is None:
                     old, mine = (x[:, :, chunk.skip :] for x in (base.get("scores", layer), new_scores))
-                    z = weighted(frame.pattern(layer, columns(old, mine, chunk)), old_v)
+                    z = weighted(frame.pattern(layer, with_columns(old, mine, chunk)), old_v)
                     change = z - base.get("head_out", layer)[:, None, chunk.skip :]
             if chunk.rides:
                 change = F.pad(change, (0, 0, 0, 0, 0, 0, 0, 1))
             more = _written(change, frame.w_o(layer)).transpose(1, 2)  # [head, group, batch, row, d_model]
             attn_out = (base.get("attn_out", layer)[:, chunk.skip :] + more).flatten(0, 2)
-            before = base.get("resid_pre", layer)[:, chunk.rows].expand(more.shape).flatten(0, 2)
-            mid = frame.behind_attention(layer, before, attn_out)
-            self._onwards(layer, slice(0, heads), chunk, frame.behind_mlp(layer, mid), emit)
+            before = base.get("resid_pre", layer)[:, chunk.rows].expand(more.shape)
+            self._onwards(layer, slice(0, heads), chunk, before, attn_out, emit)
 
-    def _onwards(self, layer: int, parts: slice, chunk: Chunk, stream: Tensor, emit: Emit) -> None:
-        """From the stream after a layer, [part * group * batch, row, d_model], to logits."""
+    def _onwards(self, layer: int, parts: slice, chunk: Chunk, before: Tensor, attn_out: Tensor, emit: Emit) -> None:
+        """From the stream before a layer, [part, group, batch, row, d_model], and its attention's output, flat, to
+        logits."""
+        mid = self.frame.after_attention(layer, before.flatten(0, 2), attn_out)
+        stream = self.frame.after_mlp(layer, mid)
         if self._last(layer):
             logits = self.frame.logits(stream[:, self.frame.read_rows])
         else:

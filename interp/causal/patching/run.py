@@ -131,10 +131,10 @@ class Frame:
             return scores.softmax(-1)
         return self.block(layer).attn.pattern_of(scores)
 
-    def behind_attention(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
+    def after_attention(self, layer: int, resid_pre: Tensor, attn_out: Tensor) -> Tensor:
         return fast.add_attention(self.block(layer), resid_pre, attn_out, self.weights)
 
-    def behind_mlp(self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None) -> Tensor:
+    def after_mlp(self, layer: int, resid_mid: Tensor, mlp_out: Tensor | None = None) -> Tensor:
         return fast.add_mlp(self.block(layer), resid_mid, self.weights, mlp_out)
 
     def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
@@ -212,7 +212,7 @@ class Run:
 
     def _resid_mid(self, layer: int) -> Tensor:
         stream = self.get("resid_pre", layer)[:, self.frame.rows(layer)]
-        return self.frame.behind_attention(layer, stream, self.get("attn_out", layer))
+        return self.frame.after_attention(layer, stream, self.get("attn_out", layer))
 
     def _neuron(self, layer: int) -> Tensor:
         block = self.frame.block(layer)
@@ -223,7 +223,7 @@ class Run:
 
     def _resid_post(self, layer: int) -> Tensor:
         out = self.get("mlp_out", layer) if self.frame.config.d_mlp else None
-        return self.frame.behind_mlp(layer, self.get("resid_mid", layer), out)
+        return self.frame.after_mlp(layer, self.get("resid_mid", layer), out)
 
     def logits(self) -> Float[Tensor, "batch read d_vocab"]:
         """At the positions that are read."""

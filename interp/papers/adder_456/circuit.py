@@ -60,13 +60,13 @@ token; it reaches the prediction in the residual stream, and through the query, 
 every other rival signal, with the rival held fixed, is drawn; it is a detector if setting it to zero hurts the columns
 with that signal apart from each rival, and correlated only if it does not.""",
     LOOK: """Mean weight at the query of each answer digit on positions of one meaning. Right: the score gap between a
-digit of the column itself and one of the column below, beside ln 10.""",
+digit of the column itself and one of the column below, next to ln 10.""",
 }
 
 
-@study("adder-456:circuit", "What attention and MLP do for the carry, beside MicroAdder and an untrained model")
+@study("adder-456:circuit", "What attention and MLP do for the carry, next to MicroAdder and an untrained model")
 def circuit(settings: Settings) -> Page:
-    """A section a question, in it a figure a model; first the models beside each other."""
+    """A section per question with a figure per model; first the models next to each other."""
     subjects = {**scored_models(settings), OTHER: models.load(OTHER)}
     found: dict[str, dict[str, Result]] = {name: {} for name in subjects}
     for name, model in subjects.items():
@@ -76,7 +76,7 @@ def circuit(settings: Settings) -> Page:
     control = pattern_dependence(models.build(MODEL))
     stored = found.get(f"{MODEL} (zoo)")
     read = [] if stored is None else [f"{MODEL}, read together: {_reading(stored, found[OTHER])}"]
-    sections = [Section("The models beside each other", "\n\n".join([SIDE_BY_SIDE, *read]), (circuit_table(found),))]
+    sections = [Section("The models next to each other", "\n\n".join([SIDE_BY_SIDE, *read]), (circuit_table(found),))]
     for question, text in READING.items():
         sections.append(Section(question, text))
         sections += [Section(name, "", (), (own[question].figure(),), level=3) for name, own in found.items()]

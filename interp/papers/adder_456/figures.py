@@ -27,7 +27,7 @@ _PATTERNS = (
 
 @drawing(PatternDependence)
 def pattern_dependence(result: PatternDependence) -> go.Figure:
-    """Spread of the attention row by target; beside it the share of its variance that each factor accounts for."""
+    """Spread of the attention row by target; next to it the share of its variance that each factor accounts for."""
     table, overall = result.table.isel(layer=0, head=0), result.overall.isel(layer=0, head=0)
     factors = overall.factor.values.tolist()
     spread = bars(table.spread.values, table.target.values.tolist(), across=True, **hover("{y}: {x:.4f}"))

@@ -61,7 +61,7 @@ def errors_by_test_seed(model: ArithmeticTransformer) -> dict[int, int]:
 
 
 def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
-    """The zoo's models of the family, then the published checkpoints that were put beside the run."""
+    """The zoo's models of the family, then the published checkpoints that were put next to the run."""
     found = {f"{name} (zoo)": models.load(name) for name in reversed(OPTIONS) if name in models.zoo_names()}
     for path in sorted((settings.out / PAPER / "published").glob("*.pt")):
         model = models.load(path)

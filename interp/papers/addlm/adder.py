@@ -1,4 +1,4 @@
-"""Adders in AddLM's algebra beside their float twins: ``interp reproduce addlm:adder``.
+"""Adders in AddLM's algebra next to their float twins: ``interp reproduce addlm:adder``.
 
 Two digits are tried on all 10,000 pairs; ten digits on AdderBoard and on problems stratified by carry chain. Every seed
 is trained to its last step and none is chosen, so the rows are what the recipe gives.
@@ -49,7 +49,7 @@ def runs_of(settings: Settings) -> list[SeedRun]:
 
 
 def measure(model: ArithmeticTransformer) -> Iterator[dict[str, Any]]:
-    """Rows of exact match, each with its rung: what was tried, how many, how many right."""
+    """Rows of exact match, each with its strength of evidence: what was tried, how many, how many right."""
     if isinstance(model.task, TwoDigitAddition):
         yield _row("all pairs", "exhaustive", score(model, all_problems()))
         yield _row("the 500 pairs never trained on", "exhaustive", score(model))

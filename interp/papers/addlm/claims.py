@@ -1,6 +1,6 @@
-"""AddLM's claims beside what was measured: ``interp reproduce addlm:claims``. Nothing is trained for it.
+"""AddLM's claims next to what was measured: ``interp reproduce addlm:claims``. Nothing is trained for it.
 
-They are the headline numbers of the paper; what is counted for claims without one is beside them.
+They are the headline numbers of the paper; what is counted for claims without one is next to them.
 """
 
 from __future__ import annotations

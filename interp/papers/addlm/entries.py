@@ -60,7 +60,7 @@ class TernaryEntries(Result):
             f"{self.share():.1%} of the {int(table.n.sum()):,} ternary entries of {self.model} {verb} 0 "
             f"({float(table.zeros.min()):.1%} to {float(table.zeros.max()):.1%} by matrix; {UNIFORM:.1%} as drawn, "
             f"{NORMAL:.1%} for a normal distribution), and +1 and -1 differ by at most {lean:.1%} in a matrix. "
-            f"Latent weights lie {self.pile:.2f} times as densely at the thresholds as beside them."
+            f"Latent weights lie {self.pile:.2f} times as densely at the thresholds as next to them."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

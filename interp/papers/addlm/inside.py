@@ -6,6 +6,7 @@ ternary weights need a run's snapshots and are of that seed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,14 +14,13 @@ import pandas as pd
 import models
 from interp.core.results import Result
 from interp.core.sections import Page, Section
-from interp.papers.addlm.heads import HeadTable, head_table
+from interp.papers.addlm.heads import head_table
 from interp.papers.addlm.patching import CORRUPTIONS, check_patching
 from interp.papers.addlm.runs import seed_run
-from interp.papers.addlm.scores import ScoreReading, read_scores
+from interp.papers.addlm.scores import read_scores
 from interp.papers.addlm.weights import integer_circuits, ternary_training, value_composition
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, train_all
-from interp.papers.studies.tables import show_tables
 from models.packing import PACKINGS, packed_size
 from models.training.run_folder import RunFolder
 from models.transformer import ArithmeticTransformer
@@ -104,50 +104,26 @@ def inside(settings: Settings) -> Page | None:
         ignore_index=True,
     )
     patching = patching[["model", "corrupted by", *patching.columns[:-2]]]
-    weights, packing = {ADDLM: which, FLOAT: which_twin}, packing_table(model)
-    said = [result.sentence() for result in (circuits, composition, *heads, scores, training, *checks)]
-    sections = [
-        Section("Which weights", "\n\n".join(f"{name}: {kind}." for name, kind in weights.items())),
-        Section("Storage", "Embeddings, head and norms stay in float32.", tables=[packing]),
-        Section(
-            "Circuits of integers",
-            "\n\n".join((CIRCUITS, *said[:2])),
-            tables=[circuits.to_dataframe()],
-            figures=[composition.figure(), circuits.figure()],
-        ),
-        Section("Heads", HEADS, tables=[_points(heads[0])], figures=[result.figure() for result in heads]),
-        Section("Scores", SCORES, tables=[_points(scores)], figures=[scores.figure()]),
-        Section("Ternary weights over training", TRAINING, figures=[training.figure()]),
-        Section(
-            "Attribution patching against patching",
-            "\n\n".join((PATCHING, *said[-len(checks) :])),
-            tables=[patching],
-            figures=[check.figure() for check in checks],
-        ),
-    ]
-    tables = {"packing": packing, "circuits": circuits, "composition": composition, "training": training}
+    results = (circuits, composition, *heads, scores, training, *checks)
+    tables = {
+        "packing": packing_table(model), "circuits": circuits, "composition": composition, "training": training,
+    }  # fmt: skip
     data = {
-        "weights": weights,
+        "weights": {ADDLM: which, FLOAT: which_twin},
         **{name: _records(table) for name, table in tables.items()},
         "heads": {result.model: _records(result.rows) | {"loss": result.loss} for result in heads},
         "scores": _records(scores.rows) | {"error": scores.error},
         "patching": _records(patching),
-        "sentences": said,
+        "sentences": [result.sentence() for result in results],
         "windows": {"heads": n, "scores and patching": len(few)},
     }
-    return Page(TITLE, sections, data)
+    return Page(TITLE, show_inside(data, results), data)
 
 
 def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:
     """Tokens and targets of ``n`` validation windows."""
     problems = model.task.validation_problems(n, 0)
     return model.task.encode(problems), model.task.targets(problems)
-
-
-def _points(result: HeadTable | ScoreReading) -> pd.DataFrame:
-    """Without the ends of intervals, which the figures show and the data hold."""
-    rows = result.to_dataframe()
-    return rows[[c for c in rows.columns if not c.endswith(("_low", "_high"))]]
 
 
 def _records(table: pd.DataFrame | Result) -> dict[str, Any]:
@@ -158,8 +134,27 @@ def _records(table: pd.DataFrame | Result) -> dict[str, Any]:
 
 
 @shows("addlm:inside")
-def show_inside(data: Any) -> list[Section]:
-    tables = {key: data[key] for key in ("packing", "circuits", "scores", "patching", "composition", "training")}
-    heads = {f"heads of {name}": table for name, table in data["heads"].items()}
-    text = "\n\n".join(data["sentences"])
-    return [Section("In sentences", text, level=3), *show_tables(tables | heads)]
+def show_inside(data: Any, results: Sequence[Result] = ()) -> list[Section]:
+    """All parts; with figures where ``results``, one per sentence, are at hand, and then without ends of intervals in
+    the tables, which the figures show."""
+    said, heads = data["sentences"], list(data["heads"].values())
+    figures = [result.figure() for result in results]
+
+    def table(stored: dict[str, Any]) -> pd.DataFrame:
+        frame = pd.DataFrame(stored["rows"], columns=stored["columns"])
+        return frame.loc[:, [not (results and name.endswith(("_low", "_high"))) for name in frame]]
+
+    def section(heading: str, about: str, stored: Sequence[dict[str, Any]], at: slice) -> Section:
+        return Section(heading, "\n\n".join((about, *said[at])), [table(one) for one in stored], figures[at])
+
+    last = 2 + len(heads)  # sentences of the circuits and their composition, and of the heads, come first
+    weights = "\n\n".join(f"{name}: {kind}." for name, kind in data["weights"].items())
+    return [
+        Section("Which weights", weights),
+        Section("Storage", "Embeddings, head and norms stay in float32.", [table(data["packing"])]),
+        section("Circuits of integers", CIRCUITS, [data["circuits"], data["composition"]], slice(0, 2)),
+        section("Heads", HEADS, heads, slice(2, last)),
+        section("Scores", SCORES, [data["scores"]], slice(last, last + 1)),
+        section("Ternary weights over training", TRAINING, [data["training"]], slice(last + 1, last + 2)),
+        section("Attribution patching against patching", PATCHING, [data["patching"]], slice(last + 2, None)),
+    ]

@@ -129,7 +129,7 @@ def _origin(row: LossRow) -> str:
 
 
 def summary(rows: Sequence[LossRow], reference: str) -> pd.DataFrame:
-    """One line a model: means over seeds of best and last, and what the best costs beside ``reference``'s."""
+    """One line per model: means over seeds of best and last, and what the best costs against ``reference``'s."""
     names = list(dict.fromkeys(row.model for row in rows))
     best, last = (
         {name: [getattr(row, what) for row in rows if row.model == name] for name in names} for what in ("best", "last")

@@ -26,7 +26,7 @@ from models.text_scores import TextLoss, letter_pair_loss, text_loss
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 
-#: Steps of variants beside the ablation: a quarter of the budget, as the slowest of them takes seconds a step.
+#: Steps of variants outside the ablation: a quarter of the budget, as the slowest of them takes seconds a step.
 SHORT = 500
 TRAINED_KEYS = ("-top-1", "-top-4", "", "-top-all")
 INFERENCE_KEYS: tuple[int | None, ...] = (1, 2, 4, 8, 16, 32, None)
@@ -55,7 +55,7 @@ def _sizes(settings: Settings) -> list[str]:
     return list(SIZES)
 
 
-@study("addlm:table", "AddLM beside a float baseline")
+@study("addlm:table", "AddLM next to a float baseline")
 def table(settings: Settings) -> Page | None:
     """The paper's first table."""
     names = [model_name(size, suffix) for size in _sizes(settings) for suffix in ("-float", "")]
@@ -69,7 +69,7 @@ def table(settings: Settings) -> Page | None:
         Section("Means", tables=[summary(rows, names[0])]),
         Section("Runs", tables=[run_table(rows)], figures=[_curves(rows, "Validation loss over training")]),
     ]
-    return Page("AddLM beside a float baseline", sections, {"rows": [asdict(row) for row in rows]})
+    return Page("AddLM next to a float baseline", sections, {"rows": [asdict(row) for row in rows]})
 
 
 @study("addlm:ablation", "Which of AddLM's changes costs what")

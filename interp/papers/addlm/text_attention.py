@@ -1,4 +1,4 @@
-"""Where heads look in a line of text, with its characters as labels: AddLM's sixteen keys beside a float model's all.
+"""Where heads look in a line of text, with its characters as labels: AddLM's sixteen keys, a float model's all.
 
 Of each query's row, ``kept`` counts the keys that take part (weights above zero: the best top_k and ties with the last
 of them) and ``effective`` is ``exp(entropy)``. One text, teacher-forced; :mod:`interp.papers.addlm.heads` has the same

@@ -117,7 +117,7 @@ def integer_rank(matrix: Int[Tensor, "row column"]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ValueComposition(Result):
-    """V-composition scores of every earlier head into every later one, beside shuffled matrices of the same integers.
+    """V-composition scores of every earlier head into every later one, next to shuffled matrices of the same integers.
 
     ``score = |M_1 M_2|_F / (|M_1|_F |M_2|_F)`` (Elhage et al., 2021); numerator and denominator are square roots of
     integers. ``table`` holds ``score``, and ``chance`` and ``spread``: mean and standard deviation over ``draws``

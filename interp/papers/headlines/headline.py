@@ -32,7 +32,7 @@ class Headline:
         kind: "behaviour" is what a model answers and how it is made inside; "training" how it came about (seeds, steps,
             minutes, losses); "count" a number that holds by construction (parameters, sizes, constants of the recipe).
         rule: how ours is held against it; None for what is not run.
-        command: makes our number anew; empty only for what is not run.
+        command: makes our number again; empty only for what is not run.
         ours: finds our number in a store, or raises :class:`NotStored`.
         unit: "%" for shares; "errors" for shares that are shown as counts; else a word after the number, or none.
         quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
@@ -147,7 +147,7 @@ class Row:
 
     @property
     def remarks(self) -> str:
-        """Everything that is to be said beside the numbers."""
+        """Everything that is to be said with the numbers."""
         line, ours, parts = self.headline, self.ours, [self.why]
         if ours is not None:
             parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else f"p = {ours.p:.2g}"]

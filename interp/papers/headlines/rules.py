@@ -173,7 +173,7 @@ class Near(Rule):
 
 @dataclass(frozen=True)
 class Inside(Rule):
-    """The printed number lies in our interval; one that is wide beside the printed number confirms nothing."""
+    """The printed number lies in our interval; one that is wide for the printed number confirms nothing."""
 
     @property
     def words(self) -> str:
@@ -269,7 +269,7 @@ class SameRate(Rule):
 class LessFar(Rule):
     """Seeds of a variant come less far than those of the model: below one half, and by a test.
 
-    ``p`` is corrected for all comparisons with the same seeds that were made beside it (:func:`holm`).
+    ``p`` is corrected for all comparisons with the same seeds that were made with it (:func:`holm`).
     """
 
     @property

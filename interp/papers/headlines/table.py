@@ -52,4 +52,4 @@ def table(paper: str | None = None, store: Store | None = None) -> Headlines:
         UserError: no such paper, or a stored file that was changed.
     """
     rows = tuple(headline.evaluate(store or Store()) for headline in registered(paper))
-    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the rung of each is in the table"))
+    return Headlines(rows, Provenance(len(rows), None, "headline numbers; the evidence for each is in the table"))

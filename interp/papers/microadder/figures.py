@@ -1,4 +1,4 @@
-"""Pictures of trained beside hand-set numbers: counts, digits kept, and the numbers themselves."""
+"""Pictures of trained next to hand-set numbers: counts, digits kept, and the numbers themselves."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ def figure_numbers(result: NumberComparison) -> go.Figure:
         layers.append(points(table[column] / size, labels, name, colour, symbol, **said))
     x = {"title": "number, in units of its array's size by hand", "zeroline": True}
     y = {"categoryorder": "array", "categoryarray": labels[::-1], "dtick": 1, "tickfont": {"size": 10}}
-    title = f"{result.trained} beside {result.by_hand}, number by number"
+    title = f"{result.trained} next to {result.by_hand}, number by number"
     return compose([Panel(layers, x=x, y=y)], title, result.provenance, width=900, height=200 + 15 * len(labels))

@@ -1,4 +1,4 @@
-"""Trained numbers beside numbers set by hand: ``interp reproduce microadder:gap`` (section 6, the discoverability gap).
+"""Trained numbers next to numbers set by hand: ``interp reproduce microadder:gap`` (section 6, discoverability gap).
 
 Nothing is trained. Certificates of hand-set models and of models without a stored one are made here.
 """
@@ -6,11 +6,23 @@ Nothing is trained. Certificates of hand-set models and of models without a stor
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
+
+import pandas as pd
 
 import models
+from interp.core.results import Provenance
 from interp.core.sections import Page, Section, records
-from interp.papers.microadder.hand_set import compare_numbers, digits_kept, discoverability_gap
-from interp.papers.studies import Settings, study
+from interp.papers.microadder.hand_set import (
+    UNITS_ON,
+    DigitsKept,
+    DiscoverabilityGap,
+    NumberComparison,
+    compare_numbers,
+    digits_kept,
+    discoverability_gap,
+)
+from interp.papers.studies import Settings, shows, study
 from interp.proofs import certify
 from interp.proofs.methods import certified_at_best
 
@@ -24,19 +36,42 @@ def gap(settings: Settings) -> Page:
     """About five minutes; with ``--size`` other than small, roundings are judged with float32 rounding as well."""
     settings.say("certificates")
     found = discoverability_gap(certified_at_best)
-    sections = [Section("The gap", found.sentence() + ".", [found.to_dataframe()], [found.figure()])]
-    data: dict = {"gap": records(found.to_dataframe()), "factor": found.factor}
-    sections.append(Section("Number by number", "The algorithm is derived in models/hand_built/microadder.py."))
+    problems = settings.problems or 2_000
+    data: dict[str, Any] = {"gap": records(found.to_dataframe()), "factor": found.factor, "problems": problems}
     for trained, by_hand in PAIRS:
-        both = compare_numbers(models.load(trained), models.load(by_hand), settings.problems or 2_000)
-        tables = [both.amounts, both.to_dataframe()]
-        sections.append(Section(f"{trained} beside {by_hand}", both.sentence() + ".", tables, [both.figure()], level=3))
+        both = compare_numbers(models.load(trained), models.load(by_hand), problems)
         data[by_hand] = {"numbers": records(both.to_dataframe()), "amounts": records(both.amounts)}
-    sections.append(Section("Digits", "Every free number rounded to so many significant digits."))
     judge = partial(certify, arithmetic="interval" if settings.size == "small" else "float32")
     for name in ROUNDED:
         settings.say(f"digits of {name}")
-        kept = digits_kept(models.load(name), judge=judge)
-        sections.append(Section(name, kept.sentence() + ".", [kept.to_dataframe()], [kept.figure()], level=3))
-        data[f"digits of {name}"] = records(kept.to_dataframe())
-    return Page(TITLE, sections, data)
+        data[_digits(name)] = records(digits_kept(models.load(name), judge=judge).to_dataframe())
+    return Page(TITLE, show_gap(data), data)
+
+
+@shows(TARGET)
+def show_gap(data: Any) -> list[Section]:
+    """The gap, and of the other two questions what there is: the package stores the gap alone."""
+    found = DiscoverabilityGap.of(pd.DataFrame(data["gap"]))
+    sections = [_section("The gap", found, 2)]
+    pairs = [(trained, by_hand) for trained, by_hand in PAIRS if by_hand in data]
+    if pairs:
+        sections.append(Section("Number by number", "The algorithm is derived in models/hand_built/microadder.py."))
+    for trained, by_hand in pairs:
+        numbers, sums = (pd.DataFrame(data[by_hand][name]) for name in ("numbers", "amounts"))
+        both = NumberComparison(trained, by_hand, numbers, sums, Provenance(data["problems"], 0, UNITS_ON))
+        sections.append(_section(f"{trained} next to {by_hand}", both, 3, both.amounts))
+    rounded = [name for name in ROUNDED if _digits(name) in data]
+    if rounded:
+        sections.append(Section("Digits", "Every free number rounded to so many significant digits."))
+    sections += [_section(name, DigitsKept.of(name, pd.DataFrame(data[_digits(name)])), 3) for name in rounded]
+    return sections
+
+
+def _digits(name: str) -> str:
+    return f"digits of {name}"
+
+
+def _section(
+    heading: str, found: DiscoverabilityGap | NumberComparison | DigitsKept, level: int, *before: pd.DataFrame
+) -> Section:
+    return Section(heading, f"{found.sentence()}.", [*before, found.to_dataframe()], [found.figure()], level)

@@ -1,6 +1,6 @@
-"""Trained numbers beside numbers set by hand: how many are enough, how many digits of them, and which is which.
+"""Trained numbers next to numbers set by hand: how many are enough, how many digits of them, and which is which.
 
-discoverability_gap()                the smallest counts of both kinds, with their rungs
+discoverability_gap()                the smallest counts of both kinds, with the strength of evidence
 compare_numbers(trained, by_hand)    MicroAdder's numbers one by one
 digits_kept(model)                   to how many significant digits it can be rounded
 """
@@ -62,12 +62,18 @@ ROLES = {
 class DiscoverabilityGap(Result):
     """Adders of two ten-digit numbers by hand and by training, fewest numbers first.
 
-    ``table``: model, made (one of ``KINDS``), numbers (free ones), values (different ones beside 0, 1 and -1), rung,
+    ``table``: model, made (one of ``KINDS``), numbers (free ones), values (different ones but 0, 1 and -1), rung,
     smallest_margin (NaN without a certificate).
     """
 
     table: pd.DataFrame
     provenance: Provenance
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> DiscoverabilityGap:
+        """As strong as the weakest of its models."""
+        weakest = min(table.rung, key=lambda rung: get_args(Rung).index(rung) if rung in get_args(Rung) else -1)
+        return cls(table, Provenance(len(table), None, "models; evidence as of the weakest", weakest))
 
     def smallest(self, *kinds: str) -> pd.Series:
         """The certified model with the fewest numbers among some kinds. Raises UserError if there is none."""
@@ -100,7 +106,7 @@ class DiscoverabilityGap(Result):
 def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] | None = None) -> DiscoverabilityGap:
     """Every registered adder of two ten-digit numbers that is set by hand or in the zoo, and how strongly it is known.
 
-    A zoo entry's certificate is taken as it is stored beside the weights; other models are judged here, some 20 s each,
+    A zoo entry's certificate is taken as it is stored with the weights; other models are judged here, some 20 s each,
     and those that no method can judge count as sampled. Counted are the numbers that the weight map takes: what a
     scheme fixes (spirals and their period, zeros and ones of a pattern, widths) is not, for any of the models.
     """
@@ -129,9 +135,7 @@ def discoverability_gap(judge: Judge = certified_at_best, names: Iterable[str] |
                 "smallest_margin": math.nan if certificate is None else certificate.smallest_margin,
             }
         )
-    table = pd.DataFrame(rows).sort_values(["numbers", "model"], ignore_index=True)
-    weakest = min(table.rung, key=lambda rung: get_args(Rung).index(rung) if rung in get_args(Rung) else -1)
-    return DiscoverabilityGap(table, Provenance(len(table), None, "models; the weakest's rung", weakest))
+    return DiscoverabilityGap.of(pd.DataFrame(rows).sort_values(["numbers", "model"], ignore_index=True))
 
 
 def _judged(model: HookedModel, judge: Judge) -> Certificate | None:
@@ -158,6 +162,12 @@ class DigitsKept(Result):
     model: str
     table: pd.DataFrame
     provenance: Provenance
+
+    @classmethod
+    def of(cls, model: str, table: pd.DataFrame) -> DigitsKept:
+        """As strong as the weakest of its verdicts."""
+        weakest = min(table.rung, key=get_args(Rung).index)
+        return cls(model, table, Provenance(len(table), None, "roundings; evidence as of the weakest", weakest))
 
     @property
     def enough(self) -> int | None:
@@ -211,12 +221,13 @@ def digits_kept(
                 "counterexample": "" if a is None else f"{a} + {b} -> {'no number' if answer is None else answer}",
             }
         )
-    table = pd.DataFrame(rows)
-    weakest = min(table.rung, key=get_args(Rung).index)
-    return DigitsKept(model_name(model), table, Provenance(len(table), None, "roundings; the weakest's rung", weakest))
+    return DigitsKept.of(model_name(model), pd.DataFrame(rows))
 
 
 # ---- number by number
+
+
+UNITS_ON = "uniform problems, for the units' ranges"
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +287,7 @@ def compare_numbers(trained: HookedModel, by_hand: HookedModel, n: int = 2_000, 
     both = pd.DataFrame({"quantity": list(left), "trained": left.values(), "by_hand": right.values()})
     return NumberComparison(
         model_name(trained), model_name(by_hand), pd.DataFrame(rows, columns=columns), both,
-        Provenance(n, seed, "uniform problems, for the units' ranges"),
+        Provenance(n, seed, UNITS_ON),
     )  # fmt: skip
 
 

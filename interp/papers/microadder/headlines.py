@@ -248,9 +248,9 @@ def first_perfect(store: Store) -> Ours:
 
 def _chosen_curve(store: Store) -> tuple[np.ndarray, np.ndarray, Ours]:
     """Steps, exact match, and what they rest on."""
-    from interp.probes.curves import grokking_curves
+    from interp.probes.curves import learning_curves
 
-    curves = grokking_curves(store.folder(MODEL))
+    curves = learning_curves(store.folder(MODEL))
     exact = curves.of(MODEL).sel(seed=curves.chosen[MODEL]).dropna("step")
     return exact.step.values, exact.values, counted(1, f"the seed of {MODEL} that grokked")
 

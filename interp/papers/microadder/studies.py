@@ -64,7 +64,7 @@ def ladder(settings: Settings) -> Page | None:
     text = (
         f"Counted from the configurations: twelve steps save {total} of {steps.parameters.iloc[0]} parameters. Where "
         "the paper's table leaves a rung open, the note says what was chosen.\n\nSeeds are of rungs above 74 in the "
-        "chosen size, and of the runs behind the zoo's entries; those that grokked answer all of AdderBoard. Scores of "
+        "chosen size, and of the runs of the zoo's entries; those that grokked answer all of AdderBoard. Scores of "
         "stored models are sampled: AdderBoard's 10,010 problems."
     )
     tables = {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
@@ -130,7 +130,7 @@ STEP_FADE = "80% carries, step fade"
 
 
 def paper_claim(ours: SeedSweep) -> str:
-    """The paper's counts with the intervals that it does not give, beside the same recipe here."""
+    """The paper's counts with the intervals that it does not give, next to the same recipe here."""
     by_step, by_metric = (
         (round(k), round(n))
         for k, n in (

@@ -8,7 +8,7 @@ Over problems of T_A(digits, operands), with the right response in place, for ev
     keys        tokens attended to in one prediction, BOS apart: weights above 0.01, and exp(entropy)
 
 Averages mislead: a head that chooses between the two digits by their value has the same mean picture as one that
-weighs both one half. So the spread over problems stands beside every mean: quantiles of ``share``, and ``choice``, the
+weighs both one half. So the spread over problems stands next to every mean: quantiles of ``share``, and ``choice``, the
 standard deviation over problems of the weight on the operand's token (0 for the construction, 0.5 for a head that
 picks one of the two at even odds).
 

@@ -94,7 +94,7 @@ class PatternSubstitution(Result):
         return "; ".join(texts) + "."
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per unit and pattern, with the whole model's rate beside it."""
+        """One row per unit and pattern, with the whole model's rate next to it."""
         frame = self.table.to_dataframe().reset_index().dropna(subset="exact")
         frame.insert(1, "role", [self.roles[unit] for unit in frame["unit"]])
         return frame.assign(before=self.before / self.n, n=self.n)

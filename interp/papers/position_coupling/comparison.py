@@ -1,4 +1,4 @@
-"""A trained head beside each of the four constructed ones: which does what, and how far apart they are.
+"""A trained head next to each of the four constructed ones: which does what, and how far apart they are.
 
 Both models read the same problems. A head's row is brought into *role coordinates*: its attention, BOS apart and
 renormalised, on the keys of
@@ -22,9 +22,9 @@ reference only: the matched sum is the smallest of them by construction, so they
 What is not compared. Boundaries: the constructed arrow and EOS heads are read where a number ends, the pairs are
 compared where digits are predicted (:func:`interp.papers.position_coupling.errors.first_errors` asks how boundaries go
 wrong). Every constructed head gets a partner, so read the distance before calling it a counterpart. BOS: the
-construction keeps 1/3 or more there, trained heads need not (``bos`` is kept beside). What a head writes lies in
+construction keeps 1/3 or more there, trained heads need not (``bos`` is kept next to it). What a head writes lies in
 another basis, and norms after the attention rescale it by all heads' sum: only the shape of what it writes over the
-ten digits can be laid beside (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
+ten digits can be compared (:mod:`interp.probes.head_writes`). Sampled, ids from 1.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def coupled_comparison(
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> CoupledComparison:
-    """A trained model beside the hand-built one, head by head; see the module.
+    """A trained model next to the hand-built one, head by head; see the module.
 
     Args:
         model: any model with TransformerLens hooks on the scratchpad format.

@@ -13,7 +13,7 @@ minus 2 degrees of freedom). The interval is about the straight line, not about 
 points lie on the line exactly it has no width.
 
 Controls. An untrained head spreads over the whole sequence, which grows as m with the scratchpad too: its slope stands
-beside each. ``needed`` is the slope that the algorithm asks for. The construction itself is constant only in its
+next to each. ``needed`` is the slope that the algorithm asks for. The construction itself is constant only in its
 digit-sum, carry and EOS heads: its arrow head attends to every digit of one significance, 3/2 more an operand on
 average.
 
@@ -77,10 +77,10 @@ class AttendedGrowth(Result):
                 f"{_signed(cell.high)}] an operand)"
             )
         control = float(self.slopes.untrained.sel(measure=measure, unit=shown[0]))
-        beside = "" if np.isnan(control) else f"; an untrained head {control:+.2f}"
+        controlled = "" if np.isnan(control) else f"; an untrained head {control:+.2f}"
         return (
             f"Tokens attended to from {operands[0]} to {operands[-1]} operands: {'; '.join(texts)}; the algorithm "
-            f"needs {_signed(needed)} an operand{beside}."
+            f"needs {_signed(needed)} an operand{controlled}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -3,7 +3,7 @@
     interp reproduce position-coupling:fig1 --size small
 
 Every model of the figure's table (:data:`models.position_coupling_figures.FIGURES`) is trained with its recipe, one run
-folder a seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell beside the
+folder a seed, so that figures share models and more seeds can be added later. Grids are stored cell by cell next to the
 runs.
 
 The small models of the zoo are used as they are where one seed is asked for. A stored model is the best of several

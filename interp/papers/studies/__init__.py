@@ -2,7 +2,8 @@
 
 A study trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
 measures, and returns one page with its data. Adding one is a function with :func:`study` above it in a module that its
-paper's package names in ``PAPER``. What is stored of it is shown again by a function with :func:`shows`.
+paper's package names in ``PAPER``. One function with :func:`shows` makes the sections from the data, of the run's page
+and of what is stored; results, which hold more than is stored, are given to it for their figures alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interp.core.sections import Page, Section
 from interp.papers import papers
@@ -61,6 +62,7 @@ class Study:
 
 
 Show = Callable[[Any], list[Section]]
+_Shown = TypeVar("_Shown", bound=Show)
 _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
 
@@ -82,10 +84,10 @@ def register_study(new: Study) -> Study:
     return new
 
 
-def shows(*targets: str) -> Callable[[Show], Show]:
+def shows(*targets: str) -> Callable[[_Shown], _Shown]:
     """Register a function that makes sections of the stored data of these studies."""
 
-    def add(show: Show) -> Show:
+    def add(show: _Shown) -> _Shown:
         _SHOWS.update(dict.fromkeys(targets, show))
         return show
 

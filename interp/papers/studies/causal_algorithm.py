@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,16 @@ from interp.causal.interchange import (
     interchange_sweep,
     which_algorithm,
 )
-from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS, proportion
+from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS, WHOLE, proportion
 from interp.causal.interchange.which import CORRUPTIONS
 from interp.core.model import HookedModel
+from interp.core.results import Result
 from interp.core.sections import Section
-from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, interval, share, shown, unbroken
+from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, interval, share, told, unbroken
 
 EXAMPLES, FEW = 1000, 400  # of each corruption; two-digit sums whose tens add up to 9 are too few for more
 
+QUESTION = "Which algorithm?"
 ALGORITHM = """Addition algorithms agree on every sum. They part where the digit written before the query is replaced:
 ripple carry and carry look-ahead do not read it, and the chained algorithm takes the carry to be the whole number
 nearest to (sum of the column below - digit written there) / 10. A plausible wrong digit is the 9 or 0 that a column of
@@ -49,14 +52,14 @@ from problems that show the same digit, all other values from any."""
 
 def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Which algorithm the answers follow, where its variables live, and how much of the loss that explains."""
-    question, model = "Which algorithm?", models.load(subject.model)
-    names = (subject.model, *subject.beside)
+    model = models.load(subject.model)
+    names = (subject.model, *subject.others)
     ranked = {
         name: which_algorithm(models.load(name), n=problems or (FEW if subject.large else EXAMPLES), seed=seed)
         for name in names
     }
     table = pd.concat([found.to_dataframe().assign(model=name) for name, found in ranked.items()], ignore_index=True)
-    sentences = {f"algorithm: {name}": str(found) for name, found in ranked.items()}
+    results: dict[str, Result] = {f"algorithm: {name}": found for name, found in ranked.items()}
     facts = []
     for name, found in ranked.items():
         for corruption, what in (("plausible", "a plausible wrong digit"), ("any", "any wrong digit")):
@@ -64,7 +67,7 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
             twin = found.accuracy("chained", corruption, of="untrained")
             facts.append(
                 fact(
-                    question,
+                    QUESTION,
                     f"{name}: answers of the chained algorithm after {what}",
                     given,
                     given.n,
@@ -74,17 +77,12 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
             followed = found.followed("chained", corruption)
             facts.append(
                 fact(
-                    question,
+                    QUESTION,
                     f"{name}: changed predictions that are the chained algorithm's, {what}",
                     followed,
                     followed.n,
                 )
             )
-    by_column = column_table(ranked[subject.model])
-    sections = [Section(question, ALGORITHM, (which_table(table),))]
-    sections += [shown(name, found) for name, found in ranked.items()]
-    sections.append(Section("By column", BY_COLUMN, (_by_column(by_column),), level=3))
-
     n = problems or PAIRS
     sweep = interchange_sweep(model, "carry_in", subject.column, n=n, seed=seed)
     tested = [*_hypotheses(subject, model, n, seed)]
@@ -95,41 +93,51 @@ def algorithm(subject: Subject, problems: int | None, seed: int) -> Answer:
         accuracy = one.accuracy()
         facts.append(
             fact(
-                question,
+                QUESTION,
                 f"{one.variable} in {one.site}, {one.subspace}: interchange accuracy",
                 accuracy,
                 accuracy.n,
                 f"{share(one.accuracy(CONTROLS[0]))} random labels",
             )
         )
-    computed = next(one for one in tested if one.basis is not None)
-    sections += [
-        Section("Where its variables live", HYPOTHESES, (hypothesis_table(tested),), level=3),
-        shown("The total in one direction, and its controls", computed),
-        shown("The carry in the residual stream, whole sites", sweep),
-        Section("The best of these sites on fresh pairs", str(best), level=3),
-    ]
     scrubbed = causal_scrubbing(model, chained_claims(), n=n, seed=seed)
-    sections.append(shown("How much of the loss that explains", scrubbed, text=SCRUBBING))
     facts.append(
         fact(
-            question,
+            QUESTION,
             "share of the loss that the chained algorithm's claims recover",
             scrubbed.recovered(),
             n,
             f"{interval(*scrubbed.recovered('all irrelevant'))} all irrelevant",
         )
     )
-    sentences |= {f"hypothesis {i}: {one.variable}": str(one) for i, one in enumerate(tested, 1)}
-    sentences |= {"carry in the residual stream": str(sweep), "scrubbing": str(scrubbed)}
+    results |= {f"hypothesis {i}: {one.variable}": one for i, one in enumerate(tested, 1)}
+    results |= {"carry in the residual stream": sweep, "scrubbing": scrubbed}
     scrubbing = scrubbed.to_dataframe()
     tables = {
         "algorithms": table,
-        "algorithms by column": by_column,
+        "algorithms by column": column_table(ranked[subject.model]),
         "hypotheses": frame,
         "scrubbing": scrubbing[scrubbing.column == "all"],
     }
-    return Answer(sections, sentences, tables, facts)
+    return Answer(told(results), tables, facts, results)
+
+
+def show_algorithm(found: Found) -> list[Section]:
+    """Rankings, where they differ by column, hypotheses of where the variables live, and the loss they explain."""
+    sections = [Section(QUESTION, ALGORITHM, (which_table(found.table("algorithms")),))]
+    sections += [found.section(name.partition(": ")[2], name) for name in found.named("algorithm: ")]
+    sections.append(Section("By column", BY_COLUMN, (_by_column(found.table("algorithms by column")),), level=3))
+    names, tested = found.named("hypothesis "), found.table("hypotheses")
+    wholes = tested[tested.run == HYPOTHESIS].subspace == WHOLE
+    first_part = names[wholes.tolist().index(False)]
+    return [
+        *sections,
+        Section("Where its variables live", HYPOTHESES, (hypothesis_table(tested),), level=3),
+        found.section("The total in one direction, and its controls", first_part),
+        found.section("The carry in the residual stream, whole sites", "carry in the residual stream"),
+        replace(found.section("The best of these sites on new pairs", names[-1]), figures=()),
+        found.section("How much of the loss that explains", "scrubbing", found.table("scrubbing"), SCRUBBING),
+    ]
 
 
 def _hypotheses(subject: Subject, model: HookedModel, n: int, seed: int) -> Sequence[InterchangeAccuracy]:
@@ -167,21 +175,17 @@ def _labelled(one: InterchangeAccuracy) -> pd.DataFrame:
     return pd.concat((pd.DataFrame([what] * len(frame)), frame), axis=1)
 
 
-def hypothesis_table(tested: Sequence[InterchangeAccuracy]) -> pd.DataFrame:
-    """One row per hypothesis, its controls beside it."""
-    return pd.DataFrame(
-        [
-            {
-                "variable": one.variable,
-                "site": one.site,
-                "of it": "all" if one.basis is None else one.subspace.replace(" ", "\u00a0"),
-                "pairs that count": one.accuracy().n,
-            }
-            | {"interchange accuracy": share(one.accuracy(HYPOTHESIS))}
-            | {control: share(one.accuracy(control), 2) for control in CONTROLS}
-            for one in tested
-        ]
-    )
+def hypothesis_table(tested: pd.DataFrame) -> pd.DataFrame:
+    """One row per hypothesis, its controls next to it; ``tested`` has a row per hypothesis and run."""
+    rows: list[dict[str, Any]] = []
+    for one in tested.to_dict("records"):
+        if one["run"] == HYPOTHESIS:
+            part = "all" if one["subspace"] == WHOLE else one["subspace"].replace(" ", "\u00a0")
+            rows.append({"variable": one["variable"], "site": one["site"], "of it": part})
+            rows[-1]["pairs that count"] = one["n_changed"]
+        name, decimals = ("interchange accuracy", 3) if one["run"] == HYPOTHESIS else (one["run"], 2)
+        rows[-1][name] = interval(one["accuracy"], one["low"], one["high"], decimals)
+    return pd.DataFrame(rows)
 
 
 def column_table(found: WhichAlgorithm) -> pd.DataFrame:

@@ -20,14 +20,14 @@ PAIRS = 256  # of a sample, unless the settings say otherwise
 
 @dataclass(frozen=True)
 class Subject:
-    """A stored model, the answer's column whose incoming carry is followed, and models to compare its algorithm with.
+    """A stored model, the column whose incoming carry is followed, and others whose algorithm is asked for.
 
     ``large`` models get smaller samples where every edge or head is tried.
     """
 
     model: str
     column: int
-    beside: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     large: bool = False
 
     def pairs(self, n: int, seed: int) -> dict[str, ProblemPairs]:
@@ -39,12 +39,45 @@ class Subject:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question contributes to the page and to what is stored."""
+    """What a question found: sentences, each with the ``results`` of its name for pictures, tables and facts."""
 
-    sections: Sequence[Section]
     sentences: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     facts: Sequence[dict[str, Any]] = ()
+    results: Mapping[str, Result] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a page shows: what is stored of the answers, and the results behind it while they are at hand."""
+
+    data: Mapping[str, Any]
+    results: Mapping[str, Result] = field(default_factory=dict)
+
+    def named(self, start: str) -> list[str]:
+        """The names of sentences that begin so."""
+        return [name for name in self.data["sentences"] if name.startswith(start)]
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A stored table; empty where there is none."""
+        return pd.DataFrame(self.data["tables"].get(name, []))
+
+    def section(
+        self, heading: str, name: str, table: pd.DataFrame | None = None, text: str = "", **figure: Any
+    ) -> Section:
+        """A section of level 3: the sentence of this name, a table, and the picture of its result."""
+        return Section(
+            heading,
+            "\n\n".join(part for part in (text, self.data["sentences"][name]) if part),
+            () if table is None or table.empty else (table,),
+            (self.results[name].figure(**figure),) if name in self.results else (),
+            level=3,
+        )
+
+
+def told(results: Mapping[str, Result]) -> dict[str, str]:
+    """Every result's sentence."""
+    return {name: str(result) for name, result in results.items()}
 
 
 def fact(
@@ -81,14 +114,3 @@ def share(found: Proportion, decimals: int = 3) -> str:
 def unbroken(names: Iterable[Any]) -> list[str]:
     """Names with hyphens at which no line breaks."""
     return [str(name).replace("-", "\u2011") for name in names]
-
-
-def shown(heading: str, result: Result, table: pd.DataFrame | None = None, text: str = "", **figure: Any) -> Section:
-    """A section of level 3: the result's sentence, its picture, and a table."""
-    return Section(
-        heading,
-        "\n\n".join(part for part in (text, f"{result}") if part),
-        () if table is None else (table,),
-        (result.figure(**figure),),
-        level=3,
-    )

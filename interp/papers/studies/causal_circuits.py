@@ -9,8 +9,9 @@ import pandas as pd
 import models
 from interp.causal.circuits import Circuit, smallest_circuit
 from interp.causal.edges import EdgeAttribution, edge_attribution
+from interp.core.results import Result
 from interp.core.sections import Section
-from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, interval, shown
+from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, interval, told
 from interp.probes.dynamics import training_dynamics
 from interp.probes.lens import linear_probes, logit_attribution, logit_lens
 from models.errors import UserError
@@ -19,11 +20,13 @@ STREAMS = 2048  # problems of the linear probes, unless the settings say otherwi
 
 # ---- which circuit?
 
+ENOUGH = "Which circuit is enough?"
 CIRCUIT = """Every part of the model reads the sum of what all earlier parts wrote. An edge is one writer's share in one
 reader's sum; cut, it carries what it would in the pair's other problem. A circuit keeps some edges. It is searched for
 on one half of the pairs, must bring back 90% of the logit difference and of the right answers there, and is judged on
 the other half, which shares no problem with it. A head reads queries (q), keys (k) and values (v) apart. Controls:
 random circuits of the same size, and the complement."""
+BY_ROLE = ", by role"
 ROLES = """The same with every edge split by what its positions are to the predicted digit."""
 EDGES = """Every edge cut by itself, exactly, against two estimates from gradients: EAP, the first-order term, and
 EAP-IG, its mean over runs between the two problems' embeddings. The rank correlation is with the exact effects, the
@@ -32,43 +35,50 @@ HELD_OUT_LARGE = 128  # pairs of a large model, of which half are searched on; e
 
 
 def circuits(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """The smallest faithful circuit, by role too in one layer, and every edge's effect beside its estimates."""
-    question, model = "Which circuit is enough?", models.load(subject.model)
+    """The smallest faithful circuit, by role too in one layer, and every edge's effect next to its estimates."""
+    model = models.load(subject.model)
     n = problems or (HELD_OUT_LARGE if subject.large else PAIRS)
     method, draws = ("acdc", 20) if subject.large else ("auto", 100)
-    sections, sentences, tables, facts = [Section(question, CIRCUIT)], {}, {}, []
-    one_layer = model.cfg.n_layers == 1
-    agreements = []
+    tables, facts, agreements = {}, [], []
+    results: dict[str, Result] = {}
     for way, pairs in subject.pairs(n, seed).items():
-        for groups in (None, "roles") if one_layer else (None,):
+        for groups in (None, "roles") if model.cfg.n_layers == 1 else (None,):
             found = smallest_circuit(model, pairs, method=method, groups=groups, n_random=draws, seed=seed)
-            heading = f"Carry {way}{', by role' if groups else ''}"
-            text = ROLES if groups else ""
-            sections.append(shown(heading, found, _drops(found) if found.found.size <= 12 else None, text))
-            if not one_layer:
-                sections.append(Section("Faithfulness by size", "", (), (found.figure("curve"),), level=3))
-            sentences[f"circuit: {heading.lower()}"] = str(found)
-            tables[f"circuit: {heading.lower()}"] = _drops(found)
-            facts += _facts(question, heading.lower(), found)
-        estimates = [edge_attribution(model, pairs, method=method, seed=seed) for method in ("eap", "eap-ig")]
-        for estimate in estimates:
-            sentences[f"edges, carry {way}: {estimate.method}"] = str(estimate)
+            heading = f"carry {way}{BY_ROLE if groups else ''}"
+            results[f"circuit: {heading}"], tables[f"circuit: {heading}"] = found, _drops(found)
+            facts += _facts(ENOUGH, heading, found)
+        for name in ("eap", "eap-ig"):
+            estimate = edge_attribution(model, pairs, method=name, direction="noise", seed=seed)
+            results[f"edges, carry {way}: {name}"] = estimate
             agreements.append(_edges(estimate).assign(carry=way))
         row = agreements[-1].iloc[0]
         facts.append(
             fact(
-                question,
+                ENOUGH,
                 f"carry {way}: rank correlation of EAP-IG with exact effects, {row.cells} edges",
                 row.spearman,
                 row.n,
                 f"EAP: {agreements[-2].iloc[0].spearman:.3f}",
             )
         )
-        sections.append(shown(f"Every edge by EAP-IG, carry {way}", estimates[1]))
-    table = pd.concat(agreements, ignore_index=True)
-    tables["estimates against exact effects"] = table
-    sections.append(Section("Estimates against exact effects", EDGES, (_short(table),), level=3))
-    return Answer(sections, sentences, tables, facts)
+    tables["estimates against exact effects"] = pd.concat(agreements, ignore_index=True)
+    return Answer(told(results), tables, facts, results)
+
+
+def show_circuits(found: Found) -> list[Section]:
+    """Circuits with their sizes, every edge's estimate, and how well the estimates do."""
+    sections = [Section(ENOUGH, CIRCUIT)]
+    for name in found.named("circuit: "):
+        heading = name.partition(": ")[2].capitalize()
+        text = ROLES if name.endswith(BY_ROLE) else ""
+        sections.append(found.section(heading, name, found.table(name), text))
+        if f"{name}{BY_ROLE}" not in found.data["sentences"] and not text and name in found.results:
+            sections.append(Section("Faithfulness by size", "", (), (found.results[name].figure("curve"),), level=3))
+    for name in found.named("edges, "):
+        way, _, method = name.removeprefix("edges, ").partition(": ")
+        sections.append(found.section(f"Every edge by {method.upper()}, {way}", name))
+    estimates = _short(found.table("estimates against exact effects"))
+    return [*sections, Section("Estimates against exact effects", EDGES, (estimates,), level=3)]
 
 
 def _drops(found: Circuit) -> pd.DataFrame:
@@ -124,14 +134,15 @@ def _short(table: pd.DataFrame) -> pd.DataFrame:
 
 # ---- what does each stream know?
 
+KNOWN = "What does each stream know?"
 STREAM = """Three readings of the residual stream at the queries: by the model's own unembedding (logit lens), part by
 part into the right digit's lead (direct attribution), and by linear probes on pairs of digits that they never saw.
 What can be read need not be used."""
 
 
 def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
-    """Logit lens, direct logit attribution, and linear probes beside those of an untrained model."""
-    question, model = "What does each stream know?", models.load(subject.model)
+    """Logit lens, direct logit attribution, and linear probes next to those of an untrained model."""
+    model = models.load(subject.model)
     n = problems or STREAMS
     lens = logit_lens(model, n=max(n // 4, 2), seed=seed)
     direct = logit_attribution(model, n=max(n // 8, 2), seed=seed)
@@ -146,19 +157,12 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
         ignore_index=True,
     )
     keep = ["model", "site", "signal", "n", "accuracy", "pair_low", "pair_high", "control", "score", "control_score"]
-    sections = [
-        Section(question, STREAM),
-        shown("Logit lens", lens),
-        shown("Direct logit attribution", direct),
-        shown("Linear probes", probes),
-        Section("The same probes on an untrained model", str(untrained), (), (untrained.figure(),), level=3),
-    ]
     before, after, low, _ = lens.largest_rise
     there = lens.table.sel(point=after)
     lead = tuple(float(there[name]) for name in ("overall", "overall_low", "overall_high"))
     facts = [
         fact(
-            question,
+            KNOWN,
             f"right token leads at {after} (at {before}: {low:.3f})",
             lead,
             lens.provenance.n,
@@ -173,21 +177,32 @@ def streams(subject: Subject, problems: int | None, seed: int) -> Answer:
         twin = float(untrained.overall(signal).score.max())
         facts.append(
             fact(
-                question,
+                KNOWN,
                 f"linear probe for {signal}, best at {best.site}: AUROC",
                 float(best.score),
                 probes.provenance.n,
                 f"{best.control_score:.3f} labels dealt, {twin:.3f} untrained",
             )
         )
-    sentences = {"logit lens": str(lens), "direct attribution": str(direct), "probes": str(probes)}
-    sentences["probes, untrained"] = str(untrained)
+    results = {"logit lens": lens, "direct attribution": direct, "probes": probes, "probes, untrained": untrained}
     by_kind = direct.by_kind().rename("logits").rename_axis("kind").reset_index()
-    return Answer(sections, sentences, {"probes": both[keep], "direct attribution": by_kind}, facts)
+    return Answer(told(results), {"probes": both[keep], "direct attribution": by_kind}, facts, results)
+
+
+def show_streams(found: Found) -> list[Section]:
+    """The three readings; the probes also of an untrained model."""
+    return [
+        Section(KNOWN, STREAM),
+        found.section("Logit lens", "logit lens"),
+        found.section("Direct logit attribution", "direct attribution", found.table("direct attribution")),
+        found.section("Linear probes", "probes", found.table("probes")),
+        found.section("The same probes on an untrained model", "probes, untrained"),
+    ]
 
 
 # ---- how did training bring it about?
 
+BROUGHT = "How did training bring it about?"
 DYNAMICS = """Every measure over the snapshots of the seed that the entry was taken from. A change is dated by the first
 snapshot from which on half of it is made; snapshots are log-spaced, so that late ones lie far apart. One seed: the
 order need not be that of another."""
@@ -195,16 +210,15 @@ order need not be that of another."""
 
 def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Training dynamics of the entry, where it keeps snapshots; ``seed`` is that of the problems."""
-    question = "How did training bring it about?"
     try:
         found = training_dynamics(subject.model, n=problems or 512, seed=seed)
     except UserError as error:
-        return Answer([Section(question, str(error))], {"dynamics": str(error)})
+        return Answer({"dynamics": str(error)})
     table = found.half_way()
     moved = table.dropna(subset=["by"])
     facts = [
         fact(
-            question,
+            BROUGHT,
             f"half of the change of {row.reading.replace('_', ' ')}: by step",
             int(row.by),
             found.provenance.n,
@@ -212,8 +226,15 @@ def dynamics(subject: Subject, problems: int | None, seed: int) -> Answer:
         )
         for row in moved[moved.measure != "chain"].sort_values("by", kind="stable").itertuples()
     ]
-    sections = [Section(question, DYNAMICS), shown("All measures over the steps", found, _steps(moved))]
-    return Answer(sections, {"dynamics": str(found)}, {"dynamics": moved}, facts)
+    return Answer({"dynamics": str(found)}, {"dynamics": moved}, facts, {"dynamics": found})
+
+
+def show_dynamics(found: Found) -> list[Section]:
+    """When each measure changed; why there is none, where the entry keeps no snapshots."""
+    moved = found.table("dynamics")
+    if moved.empty:
+        return [Section(BROUGHT, found.data["sentences"]["dynamics"])]
+    return [Section(BROUGHT, DYNAMICS), found.section("All measures over the steps", "dynamics", _steps(moved))]
 
 
 def _steps(moved: pd.DataFrame) -> pd.DataFrame:

@@ -9,9 +9,10 @@ import models
 from interp.causal.ablation import component_ablation, double_dissociation, parameter_ablation, role_edges
 from interp.causal.ablation.sweep import ALL
 from interp.causal.patching import PatchingSweep, activation_patching
+from interp.core.results import Result
 from interp.core.sections import Section
 from interp.core.thresholds import RECOVERED
-from interp.papers.studies.causal_answers import PAIRS, Answer, Subject, fact, shown
+from interp.papers.studies.causal_answers import PAIRS, Answer, Found, Subject, fact, told
 
 COLUMNS = 1024  # problems of a lesion, unless the settings say otherwise
 MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
@@ -19,6 +20,7 @@ MOST_PARAMETERS = 100  # a model with more is not ablated parameter by parameter
 
 # ---- where is the carry's information?
 
+WHERE = "Where is the carry's information?"
 INFORMATION = """Two problems of a pair agree in a column and in all above it and differ in the carry into it, so that
 the digit there differs by one. One activation of one run is put into the other. Denoise: what restores the clean
 digit in the corrupted run; noise: what breaks it in the clean run. Recovered is the share of the difference between
@@ -31,6 +33,7 @@ both, so that the carry is in the operands of that column and nowhere else in th
     "passed": """The column below adds up to 9 with the same digits in both problems and passes on a carry that arrives
 in one of them. It writes 9 or 0, which the query's own token shows; the operands below it differ too.""",
 }
+ARISEN = {"made": "made in the column below", "passed": "passed on by the column below"}
 PATCHED = (
     ("Residual stream by position", "resid_pre", "position"),
     ("Values by role", "v", "role"),
@@ -40,11 +43,10 @@ PATCHED = (
 
 def information(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Activation patching of the residual stream by position and of values and heads by role, both directions."""
-    model, question = models.load(subject.model), "Where is the carry's information?"
-    sections = [Section(question, INFORMATION)]
-    sentences, tables, facts = {}, {}, []
+    model = models.load(subject.model)
+    tables, facts = {}, []
+    results: dict[str, Result] = {}
     for way, pairs in subject.pairs(problems or PAIRS, seed).items():
-        sections.append(Section(f"A carry that is {ARISEN[way]}", ARISES[way], level=3))
         for what, site, by in PATCHED:
             sweep = activation_patching(
                 model,
@@ -57,17 +59,22 @@ def information(subject: Subject, problems: int | None, seed: int) -> Answer:
                 seed=seed,
             )
             name = f"{way}: {what.lower()}"
-            sentences[name], tables[name] = str(sweep), recovered(sweep)
-            sections.append(shown(f"{what}, carry {ARISEN[way]}", sweep))
+            results[name], tables[name] = sweep, recovered(sweep)
             where, most = sweep.strongest("denoise")
             at = f" ({_plain(where)})" if most >= RECOVERED else ""
-            facts.append(
-                fact(question, f"carry {way}: most that one cell of {sweep.site} restores{at}", most, len(pairs))
-            )
-    return Answer(sections, sentences, tables, facts)
+            facts.append(fact(WHERE, f"carry {way}: most that one cell of {sweep.site} restores{at}", most, len(pairs)))
+    return Answer(told(results), tables, facts, results)
 
 
-ARISEN = {"made": "made in the column below", "passed": "passed on by the column below"}
+def show_information(found: Found) -> list[Section]:
+    """The sweeps, by how the carry arises."""
+    sections = [Section(WHERE, INFORMATION)]
+    for way in (way for way in ARISES if found.named(f"{way}: ")):
+        sections.append(Section(f"A carry that is {ARISEN[way]}", ARISES[way], level=3))
+        for what, *_ in PATCHED:
+            name = f"{way}: {what.lower()}"
+            sections.append(found.section(f"{what}, carry {ARISEN[way]}", name, found.table(name)))
+    return sections
 
 
 def _plain(where: str) -> str:
@@ -85,6 +92,7 @@ def recovered(sweep: PatchingSweep) -> pd.DataFrame:
 
 # ---- what breaks?
 
+BREAKS = "What breaks?"
 LESIONS = """Parts are set to zero one by one, teacher forced. Controls: the signals of other problems for the
 dissociation, and for other lesions a change of the same length in a random direction. A lesion shows what the rest
 needs to be about as it was, not what the part stands for; two parts of which each breaks what the other spares show
@@ -93,23 +101,19 @@ more."""
 
 def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
     """Double dissociation of the units, attention by role, and every parameter of a model that has few."""
-    question, model = "What breaks?", models.load(subject.model)
+    model = models.load(subject.model)
     n = problems or COLUMNS
     apart = double_dissociation(model, n=n, seed=seed)
     found = apart.dissociations()
     roles = role_edges(model, model.task, per_head=not subject.large)
     edges = component_ablation(model, components=roles, replacement="zero", n=n // 4 if subject.large else n, seed=seed)
-    sections = [
-        Section(question, LESIONS),
-        shown("Which part is needed for which signal", apart, None if found.empty else found.head(8)),
-        shown("What is read from where: attention by role, set to zero", edges),
-    ]
-    sentences = {"double dissociation": str(apart), "attention by role": str(edges)}
+    results: dict[str, Result] = {"double dissociation": apart, "attention by role": edges}
+    sentences = told(results)
     worst = edges.worst()
     value = tuple(float(worst[key]) for key in ("value", "low", "high"))
     facts = [
         fact(
-            question,
+            BREAKS,
             f"digits right without {worst.component.item()}",
             value,
             int(worst.n),
@@ -121,7 +125,7 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
         facts.insert(
             0,
             fact(
-                question,
+                BREAKS,
                 f"double dissociation of {row.unit} and {row.other} on {row.signal}: contrast",
                 (row.contrast, row.low, row.high),
                 n,
@@ -134,12 +138,12 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
     if sum(p.numel() for p in model.parameters()) <= MOST_PARAMETERS:
         each = parameter_ablation(model, n=problems or PAIRS, seed=seed)
         ranked = each.ranked()
-        sections.append(shown("Every parameter and every pair of them, set to zero", each))
+        results["parameters"] = each
         sentences["parameters"] = f"{each.sentence().rpartition('. ')[0]} ({each.provenance})"  # without the seconds
         above = int(np.sum(ranked["drop"] > ranked.control_worst))
         facts.append(
             fact(
-                question,
+                BREAKS,
                 f"of {len(ranked)} parameters, zeroed one by one, cost at most 0.01 of the digits",
                 len(each.harmless()),
                 each.provenance.n,
@@ -147,11 +151,26 @@ def lesions(subject: Subject, problems: int | None, seed: int) -> Answer:
         )
         facts.append(
             fact(
-                question,
+                BREAKS,
                 f"of {len(ranked)} parameters, cost more than every random step as long",
                 above,
                 each.provenance.n,
             )
         )
         tables["parameters"] = ranked[["parameter", "accuracy", "accuracy_low", "accuracy_high", "control"]]
-    return Answer(sections, sentences, tables, facts)
+    return Answer(sentences, tables, facts, results)
+
+
+def show_lesions(found: Found) -> list[Section]:
+    """Units, attention, and parameters where there are few."""
+    named = {
+        "double dissociation": ("Which part is needed for which signal", "double dissociations"),
+        "attention by role": ("What is read from where: attention by role, set to zero", "attention by role"),
+        "parameters": ("Every parameter and every pair of them, set to zero", "parameters"),
+    }
+    parts = [
+        found.section(heading, name, found.table(table))
+        for name, (heading, table) in named.items()
+        if found.named(name)
+    ]
+    return [Section(BREAKS, LESIONS), *parts]

@@ -42,8 +42,8 @@ PROBLEMS = 256
 PATHS = (STORED, ALIGNED, UNTRAINED, MOVED, BACK)
 BARRIERS = "Barriers in nats a token, with 95% intervals over problems; whole answers right in the last column."
 NULLS = (
-    "Parameters: 0 equal, 1 orthogonal, mean over tensors; beside it untrained copies of the architecture, aligned in "
-    "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, beside "
+    "Parameters: 0 equal, 1 orthogonal, mean over tensors; next to it untrained copies of the architecture, aligned in "
+    "the same way (mean, nearest to farthest pair). Circuits: mean distance of QK and OV tables, from 0 to 1, next to "
     "it with labels shuffled. Answers: Jensen-Shannon divergence with its interval over problems."
 )
 STACKED = 16  # seeds of the stacked run, of which few answer everything
@@ -141,7 +141,7 @@ class Measured:
 
 
 def measure(name: str, found: Sequence[tuple[str, Any]], n: int = PROBLEMS) -> Measured:
-    """The stored model beside each other member, and all members by distance."""
+    """The stored model next to each other member, and all members by distance."""
     labels = [label for label, _ in found]
     distances = seed_distances([model for _, model in found], names=labels, n=n)
     lines, circuits = [], []
@@ -208,7 +208,7 @@ def distances(results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def _everything(result: Measured, line: ModeConnectivity) -> Any:
-    """The row of all parameters of the stored model beside another."""
+    """The row of all parameters of the stored model and another."""
     table = result.distances.table
     return table[(table["a"] == "stored") & (table["b"] == line.names[1]) & (table["component"] == "all")].iloc[0]
 

@@ -7,6 +7,7 @@ as soon as there is one, under OUT/comparison/swaps/, and the same command goes 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]
 @study(TARGET, TITLE)
 def swaps(settings: Settings) -> Page | None:
     """About twenty minutes on one thread; ``--problems`` sets how many each pair is measured on."""
-    found: list[tuple[Pair, Swaps]] = []
+    found: list[Swaps] = []
     for pair in PAIRS:
         zoo = [name for name in (pair.a, pair.b) if models.get_spec(name).recipe is not None]
         if missing := [name for name in zoo if name not in models.zoo_names()]:
@@ -96,10 +97,11 @@ def swaps(settings: Settings) -> Page | None:
             if settings.minutes_left() == 0 and _stored(settings, pair, direction) is None:
                 settings.say("Out of time; what is done is stored, and the same command goes on.")
                 return None
-            found.append((pair, _result(settings, pair, direction)))
+            found.append(_result(settings, pair, direction))
     if not found:
         raise UserError("The zoo holds none of the models of this experiment.")
-    return _write(settings, found)
+    data = swaps_data(found)
+    return Page(TITLE, show_swaps(data, found), data)
 
 
 def _result(settings: Settings, pair: Pair, direction: int) -> Swaps:
@@ -128,10 +130,10 @@ def _stored(settings: Settings, pair: Pair, direction: int) -> Swaps | None:
     return Swaps.from_dict(json.loads(path.read_text())) if path.exists() else None
 
 
-def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
+def overview(found: Sequence[Swaps]) -> pd.DataFrame:
     """One row per pair and direction: exact match whole, and with the largest parts from the other model."""
     rows = []
-    for _, result in found:
+    for result in found:
         row: dict[str, Any] = {"model": result.names[0], "parts of": result.names[1], "n": result.provenance.n}
         row["whole"] = result.whole["exact"]
         for component in ("L0 attention", "all unit inputs", "all units", "L0 MLP", "all that layers write"):
@@ -142,42 +144,10 @@ def overview(found: list[tuple[Pair, Swaps]]) -> pd.DataFrame:
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
-def _shown(result: Swaps) -> pd.DataFrame:
-    """The summary in as many columns as a page is wide."""
-    table = result.summary()
-    exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
-    left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
-    table.insert(2, "swapped", exact)
-    table["partner"] = [text.split(", ", 1)[0] + " ..." if ", " in text else text for text in table["partner"]]
-    return table.drop(columns=left_out, errors="ignore").round(3)
-
-
-def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Page:
-    table = overview(found)
-    text = (
-        "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
-        "the same problem, mapped by a linear fit on other problems; to the loss: with a map that was then fitted to "
-        "the model's own loss there. Half of the problems are rich in carry chains. "
-        "Under each pair: every part, what the map leaves, and the controls (nothing of the other model; its part on "
-        "another problem; untrained models in its place)."
-    )
-    sections = [Section("All pairs", text, (table.round(3),))]
-    before = None
-    for pair, result in found:
-        if pair != before:
-            sections.append(Section(f"{pair.a} and {pair.b}", pair.why))
-        before = pair
-        sections.append(
-            Section(
-                f"{result.names[0]} with parts of {result.names[1]}",
-                str(result),
-                (_shown(result),),
-                (result.figure(), result.figure(measure="recovered")),
-                level=3,
-            )
-        )
-    data = {
-        "overview": records(table, DECIMALS),
+def swaps_data(found: Sequence[Swaps]) -> dict[str, Any]:
+    """What is stored of the results: the overview, and every pair's summary."""
+    return {
+        "overview": records(overview(found), DECIMALS),
         "pairs": [
             {
                 "a": result.names[0],
@@ -186,29 +156,40 @@ def _write(settings: Settings, found: list[tuple[Pair, Swaps]]) -> Page:
                 "n_fit": result.n_fit,
                 "seed": result.provenance.seed,
                 "untrained": {"model": result.control[0], "count": result.control[1]},
-                "whole": records(pd.DataFrame([result.whole[["right", "exact", "low", "high", "tokens"]]]), DECIMALS)[
-                    0
-                ],
+                "whole": records(result.table.iloc[:1][["right", "exact", "low", "high", "tokens"]], DECIMALS)[0],
                 "sentence": result.sentence(),
                 "components": records(result.summary(), DECIMALS),
             }
-            for _, result in found
+            for result in found
         ],
     }
-    return Page(TITLE, sections, data)
 
 
-@shows("comparison:swaps")
-def show_swaps(data: Any) -> list[Section]:
-    text = (
-        "Share of problems with every answer token right, when a part of the model is replaced by another model's on "
-        "the same problem, mapped by a linear fit on other problems; to the loss: with a map fitted to the model's own "
-        "loss there."
-    )
-    pairs = [
-        Section(
-            f"{pair['a']} with parts of {pair['b']}", pair["sentence"], (pd.DataFrame(pair["components"]),), level=3
-        )
-        for pair in data["pairs"]
-    ]
-    return [Section("All pairs", text, (pd.DataFrame(data["overview"]),), level=3), *pairs]
+ABOUT = """Share of problems with every answer token right, when a part of the model is replaced by another model's on
+the same problem, mapped by a linear fit on other problems; to the loss: with a map that was then fitted to the model's
+own loss there. Half of the problems are rich in carry chains. Under each pair: every part, what the map leaves, and the
+controls (nothing of the other model; its part on another problem; untrained models in its place)."""
+
+
+@shows(TARGET)
+def show_swaps(data: Any, results: Sequence[Swaps] = ()) -> list[Section]:
+    """All pairs, then each pair in both directions; with figures where ``results``, in the order of the pairs, are."""
+    reasons = {frozenset((pair.a, pair.b)): pair.why for pair in PAIRS}
+    sections = [Section("All pairs", ABOUT, (pd.DataFrame(data["overview"]).round(3),))]
+    for i, pair in enumerate(data["pairs"]):
+        names = (pair["a"], pair["b"])
+        if i == 0 or {*names} != {data["pairs"][i - 1]["a"], data["pairs"][i - 1]["b"]}:
+            sections.append(Section(" and ".join(names), reasons.get(frozenset(names), "")))
+        figures = (results[i].figure(), results[i].figure(measure="recovered")) if results else ()
+        table = _shown(pd.DataFrame(pair["components"]).dropna(axis="columns", how="all"))
+        sections.append(Section(f"{names[0]} with parts of {names[1]}", pair["sentence"], (table,), figures, level=3))
+    return sections
+
+
+def _shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The summary in as many columns as a page is wide."""
+    exact = [interval(row.exact, row.low, row.high) for row in table.itertuples()]
+    left_out = ["exact", "low", "high", "tokens", "recovered", "p_untrained"]
+    table.insert(2, "swapped", exact)
+    table["partner"] = [text.split(", ", 1)[0] + " ..." if ", " in text else text for text in table["partner"]]
+    return table.drop(columns=left_out, errors="ignore").round(3)

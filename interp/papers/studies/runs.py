@@ -1,4 +1,4 @@
-"""Training runs behind an experiment: one folder a seed, continued where it stopped, with snapshots at chosen steps."""
+"""Training runs of an experiment: one folder per seed, continued where it stopped, with snapshots at chosen steps."""
 
 from __future__ import annotations
 

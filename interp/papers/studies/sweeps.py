@@ -172,7 +172,7 @@ def _sweep(
 
 
 def read_entry_sweep(name: str, label: str) -> SeedSweep:
-    """The seeds behind a zoo entry, from the curves stored in it."""
+    """The seeds of a zoo entry's runs, from the curves stored in it."""
     rows = json.loads(entry_file(name, "seeds.json"))
     curves = read_curves(name).table.sel(model=name)
     exact, token, step = curves.exact.values, curves.token.values, int(curves.step[-1])

@@ -41,7 +41,7 @@ MEANS = ("mean of all", "mean without carry", "mean with carry")
 class AttentionMaps(Result):
     """``pattern`` over (view, layer, head, query, key); ``keys`` [layer, head] attended, of ``visible`` on average;
     ``overlap`` between heads "L0H0", ..., [one, other]; ``spread`` [layer, head, query, key]: standard deviation over
-    problems. ``examples``: the problems behind the views that are no means."""
+    problems. ``examples``: the problems of the views that are no means."""
 
     name: str
     pattern: xr.DataArray

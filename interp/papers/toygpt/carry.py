@@ -12,7 +12,7 @@ that comes out is the source's (it *follows* the carry), the base's (it *stays*)
 Read along the stream, b0 shows which layer *gathers* there what decides the carry, and s0, the position that predicts
 the tens, which layer *moves* it on: the largest rise of the share that follows. It is the layer's attention each time:
 an MLP works on each position by itself, so that replacing a stream before or after it comes to the same. That the MLP
-makes a carry of two digits is for :mod:`interp.papers.toygpt.probes` to see.
+makes a carry of two digits is for :func:`interp.linear_probes` to see.
 
 Bases are all pairs whose units do not sum to 9 (9,000; a sum of 9 has no partner), each with one source drawn uniformly
 from its partners, kept where the model has units and tens of both right. The control for breakage replaces the same

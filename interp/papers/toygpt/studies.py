@@ -13,20 +13,24 @@ from typing import Any
 
 import pandas as pd
 
+from interp.core.model import HookedModel
+from interp.core.results import Result
 from interp.core.sections import Page, Section, records
 from interp.papers.headlines.read import stated
 from interp.papers.studies import Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
-from interp.papers.studies.tables import show_tables
-from interp.papers.toygpt.attention import attention_maps
+from interp.papers.toygpt.attention import AttentionMaps, attention_maps
 from interp.papers.toygpt.carry import carry_path
 from interp.papers.toygpt.errors import carry_errors
-from interp.papers.toygpt.probes import carry_probes
+from interp.papers.toygpt.problems import LABELS
 from interp.papers.toygpt.seeds import BUDGET, budget_table, last_step, orderings, orderings_text, seed_curves
 from interp.probes.curves import Curves
+from interp.probes.lens import LinearProbes, linear_probes
+from interp.probes.lens.reading import stream_points
 from interp.probes.scored import Scores
 from models.checkpoint import read_json, write_json_atomic
 from models.evaluation import score
+from models.tasks.two_digit import all_problems
 from models.training.recipes import get_recipe
 
 SEEDS, LONG_SEEDS = 5, 2
@@ -44,6 +48,12 @@ IN_THE_PAPER = {
     "toygpt-learned-none": "No LayerNorm",
 }
 WHAT = {"positions": ("Positions, pre-LN", POSITIONS), "layernorm": ("LayerNorm, learned positions", PLACEMENTS)}
+
+
+READ_AT = ("b0", "s0")  # shown with a figure; the table has all positions
+READ = """Ridge regression on the label "carry out of the units", on all 10,000 sums; what is scored are pairs of units
+digits that the probe never saw. "Can be read" is not "is used": a carry is a threshold on a0 + b0, so wherever both
+digits lie linearly, a probe finds it."""
 
 
 @cache
@@ -232,49 +242,75 @@ def figure_2(settings: Settings) -> Page | None:
 @study("toygpt:fig3", "Attention maps of every head and layer")
 def figure_3(settings: Settings) -> Page | None:
     result = attention_maps(zoo_model(BEST))
-    overlaps = ", ".join(f"{key} {value:.2f}" for key, value in result.overlaps().items())
-    section = Section(
-        "Attention of every head",
-        f"{result.sentence()}\n\nThe paper shows the maps of one sum and reads off that they get less sparse from "
-        "layer to layer, most from the first to the second, and that heads of one layer are alike. Keys attended to "
-        "(exp(entropy), averaged over the three queries and all 10,000 sums) measure the first; mean overlap of two "
-        f"heads (1 minus the total variation distance) the second: {overlaps}. The menu shows means or single sums.",
-        (),
-        (result.figure(),),
-    )
     data = {
         "model": result.name,
+        "sentence": result.sentence(),
         "keys": result.keys.values.tolist(),
         "overlaps": result.overlaps(),
         "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
     }
-    return Page("ToyGPT: attention maps", [section], data)
+    return Page("ToyGPT: attention maps", show_attention_maps(data, [result]), data)
+
+
+@shows("toygpt:fig3")
+def show_attention_maps(data: Any, results: Sequence[AttentionMaps] = ()) -> list[Section]:
+    """Keys and overlaps; the maps themselves where the result is at hand."""
+    keys = pd.DataFrame({"layer": range(len(data["keys"])), "keys attended to": data["keys"]})
+    overlaps = pd.DataFrame({"heads of": list(data["overlaps"]), "mean overlap": list(data["overlaps"].values())})
+    text = (
+        f"{data['sentence']}\n\nThe paper shows the maps of one sum and reads off that they get less sparse from layer "
+        "to layer, most from the first to the second, and that heads of one layer are alike. Keys attended to "
+        "(exp(entropy), averaged over heads, queries and all 10,000 sums) measure the first; the mean overlap of two "
+        "heads (1 minus the total variation distance of their patterns) measures the second. The maps, of means and "
+        "of single sums, are on the page that the command writes."
+    )
+    figures = [result.figure() for result in results]
+    return [Section("Attention of every head", text, (keys, overlaps), figures)]
+
+
+def carry_probes(model: HookedModel) -> dict[str, LinearProbes]:
+    """Where the carry out of the units can be read, by position, on pairs of units digits that no probe saw."""
+    blocks = range(model.cfg.n_layers)
+    sites = [*stream_points(model), *(f"blocks.{i}.hook_{part}_out" for i in blocks for part in ("attn", "mlp"))]
+    asked: dict[str, Any] = {"problems": all_problems(), "signals": "carry_out", "columns": "s0"}
+    return {position: linear_probes(model, at=position, sites=sites, **asked) for position in LABELS}
 
 
 @study("toygpt:carry", "Carry errors, and the carry's path through the layers")
 def carry(settings: Settings) -> Page | None:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
-    failures = pd.DataFrame(
-        [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in errors.about["failures"]]
-    )
-    sections = [
-        Section("Errors", errors.sentence(), (failures,), (errors.figure(),)),
-        Section("Where the carry can be read", probes.sentence(), (), (probes.figure(),)),
-        Section("Where it is used", path.sentence(), (), (path.figure(),)),
-        Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (_rounded(path.table),)),
-    ]
+    table = pd.concat([found.overall("carry_out").assign(position=at) for at, found in probes.items()])
+    results = (errors, *(probes[position] for position in READ_AT), path)
     data = {
         "model": errors.model,
         "errors": _counts(errors) | _right(errors),
+        "failures": [list(failure) for failure in errors.about["failures"]],
         "by_units_sum": records(errors.to_dataframe(), 5),
-        "probes": records(probes.table, 5),
+        "probes": records(table.drop(columns=["signal", "column", "counted"]), 5),
         "path": records(path.table, 5),
         "points": list(path.points),
         "emitted": path.emitted,
-        "sentences": [errors.sentence(), probes.sentence(), path.sentence()],
+        "sentences": [result.sentence() for result in results],
     }
-    return Page("ToyGPT: the carry", sections, data)
+    return Page("ToyGPT: the carry", show_carry(data, results), data)
+
+
+@shows("toygpt:carry")
+def show_carry(data: Any, results: Sequence[Result] = ()) -> list[Section]:
+    """Errors, where the carry can be read and where it is used; with figures where ``results``, one per sentence, are
+    at hand."""
+    said, figures = data["sentences"], [result.figure() for result in results]
+    failures = [{"sum": f"{a} + {b}", "claimed": claimed, "right": a + b} for a, b, claimed in data["failures"]]
+    errors = (pd.DataFrame(failures), pd.DataFrame(data["by_units_sum"]))
+    probes, replaced = pd.DataFrame(data["probes"]), _rounded(pd.DataFrame(data["path"]))
+    probes = probes[["position", "site", *(name for name in probes if name not in ("position", "site"))]]
+    return [
+        Section("Errors", said[0], errors, figures[:1]),
+        Section("Where the carry can be read", f"{READ}\n\n" + "\n\n".join(said[1:-1]), (probes,), figures[1:-1]),
+        Section("Where it is used", said[-1], (), figures[-1:]),
+        Section("Every replaced activation", "Counts of tens digits, with 95% intervals.", (replaced,)),
+    ]
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
@@ -287,21 +323,3 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
         for row in table.itertuples()
     ]
     return shown
-
-
-@shows("toygpt:fig3")
-def show_attention_maps(data: Any) -> list[Section]:
-    keys = pd.DataFrame({"layer": range(len(data["keys"])), "keys attended to": data["keys"]})
-    overlaps = pd.DataFrame({"heads of": list(data["overlaps"]), "mean overlap": list(data["overlaps"].values())})
-    text = (
-        "Keys attended to: exp(entropy), over heads, queries and all 10,000 sums. Overlap of two heads: 1 minus the "
-        "total variation distance of their patterns. The maps are on the page that the command writes."
-    )
-    return [Section(f"Attention of {data['model']}", text, (keys, overlaps), level=3)]
-
-
-@shows("toygpt:carry")
-def show_carry(data: Any) -> list[Section]:
-    text = "\n\n".join(data["sentences"])
-    tables = {key: data[key] for key in ("by_units_sum", "path", "probes")}
-    return [Section(f"The carry in {data['model']}", text, level=3), *show_tables(tables)]

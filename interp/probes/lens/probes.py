@@ -257,6 +257,7 @@ def linear_probes(
     sites: str | Sequence[str] | None = None,
     at: str = "query",
     signals: str | Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     problems: Any = None,
     n: int = 4096,
     seed: int = 0,
@@ -274,6 +275,7 @@ def linear_probes(
             positions are read together), or a position's label such as "b0".
         signals: of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task with
             a value a column; the former unless given where the task computes what they need, else every variable.
+        columns: the digits whose values are labels, such as "s0"; every one that has these positions unless given.
         problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
         folds: of pairs, 2 to 11.
         untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
@@ -302,6 +304,12 @@ def linear_probes(
     places = {target: found for target, found in places.items() if found}
     width = max((len(found) for found in places.values()), default=0)
     targets = [target for target, found in places.items() if len(found) == width]
+    if columns is not None:
+        by_label = dict(zip(target_labels(task, targets), targets, strict=True))
+        for each in (asked := [columns] if isinstance(columns, str) else columns):
+            if each not in by_label:
+                raise unknown_name("column", each, by_label)
+        targets = [by_label[each] for each in asked]
     roles, base = [task.target_roles[target] for target in targets], base_of(task)
     digits = _column_digits(task, chosen)
     _, number = torch.unique(chosen.flatten(1), dim=0, return_inverse=True)
@@ -326,8 +334,8 @@ def linear_probes(
     assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"
     provenance = Provenance(len(chosen), seed, source, sample.provenance.rung)
-    columns = target_labels(task, targets)
-    return compute_linear_probes(found, labels, columns, model_name(model), at, provenance, folds, blank)
+    labelled_columns = target_labels(task, targets)
+    return compute_linear_probes(found, labels, labelled_columns, model_name(model), at, provenance, folds, blank)
 
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:

@@ -6,7 +6,7 @@ w = argmin |X w - y|^2 / n + lambda |w|^2,   X standardised on the training fold
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 FOLDS = 5
 RIDGE = 1e-3
@@ -32,13 +32,3 @@ def held_out_predictions(
         weights = np.linalg.solve(gram, x.T @ (y - intercept) / len(x))
         predicted[test] = (activations[test] - mean) / scale @ weights + intercept
     return predicted
-
-
-def compute_probe(
-    activations: Float[np.ndarray, "n feature"],
-    labels: Bool[np.ndarray, "n signal"],
-    fold: Int[np.ndarray, " n"],
-    ridge: float = RIDGE,
-) -> Bool[np.ndarray, "n signal"]:
-    """Which rows are classified right (labels as +1 and -1, cut at zero), each by a probe fitted without its fold."""
-    return (held_out_predictions(activations, np.where(labels, 1.0, -1.0), fold, ridge) > 0) == labels

@@ -68,6 +68,11 @@ def report_ten_digit(runs: Runs) -> Report:
         "seeds_once_perfect": len(once),
         "repeats": [{"seeds_tried": again.n, "seeds_grokked": again.correct} for again in repeated],
     }
+    if isinstance(chosen.state.get("accepted"), str):
+        raise UserError(
+            f"Of seed {chosen.number} the run {chosen.run.path} holds its judge's sentence and no certificate, as an "
+            "early version wrote it; train the seed again to publish it."
+        )
     evidence = chosen.run.evidence(chosen.number) if chosen in accepted else {}
     return Report(
         chosen=chosen,

@@ -11,12 +11,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
+from scipy.stats import norm, t
 
 import interp
 import models
 from interp.compare.answers import find_questions, question, registered
 from interp.compare.subject import subject
 from interp.compare.table import ModelRow, ModelTable, cell_text
+from interp.core import stats
 from interp.core.answers import Answer, DoesNotApply, Part
 from interp.core.random_draws import untrained_twin
 from interp.papers.studies.comparison import STORED, adders, stored_table
@@ -295,3 +297,18 @@ def test_the_stored_matrix_repeats_where_it_is_computed_again() -> None:
             stored = table.answer(name, each)
             assert isinstance(stored, Answer) and isinstance(found := fresh.answers[each], Answer)
             assert stored.value == pytest.approx(found.value, abs=1e-3)
+
+
+def test_a_unit_s_interval_is_widened_for_few_problems_as_all_intervals_are(monkeypatch: pytest.MonkeyPatch):
+    def ask() -> Answer:
+        return answer(
+            interp.compare_models([models.load("microadder-57")], questions=["unit: carry in"], n=40), "unit: carry in"
+        )
+
+    found = ask()
+    monkeypatch.setattr(stats, "widened", lambda value, low, high, n, confidence: (low, high))
+    plain = ask()
+    assert found.value == plain.value and found.low is not None and found.high is not None
+    factor = t(19).ppf(0.975) / norm.ppf(0.975) * np.sqrt(20 / 19)  # half of the problems choose the unit
+    assert (found.value - found.low) / (found.value - plain.low) == pytest.approx(factor)
+    assert (found.high - found.value) / (plain.high - plain.value) == pytest.approx(factor)

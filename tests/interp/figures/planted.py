@@ -13,7 +13,6 @@ from interp.papers.addlm.weights import TernaryTraining
 from interp.papers.microadder.hand_set import DiscoverabilityGap
 from interp.papers.toygpt.attention import AttentionMaps
 from interp.papers.toygpt.carry import CarryPath
-from interp.papers.toygpt.probes import CarryProbes
 from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.scored import Scores
@@ -85,16 +84,6 @@ def carry_path() -> CarryPath:
     return CarryPath("m", table, STREAMS, {}, 120, PROVENANCE)
 
 
-def carry_probes() -> CarryProbes:
-    """Accuracies that rise along the stream."""
-
-    def columns(row: int) -> dict[str, float]:
-        value = (0.5, 0.6, 0.9)[row % 3]
-        return {"accuracy": value, "low": value - 0.1, "high": value + 0.05, "control": 0.5, "untrained": 0.55}
-
-    return CarryProbes("m", _along_the_stream(columns, ()), STREAMS, PROVENANCE)
-
-
 def discoverability_gap() -> DiscoverabilityGap:
     """A certified adder set by hand of 4 numbers, a trained one of 57, and one that is not certified."""
     columns = ("model", "made", "numbers", "values", "rung", "smallest_margin")
@@ -116,6 +105,5 @@ def findings() -> Findings:
 
 PLANTED: tuple[Callable[[], Result], ...] = (
     findings,
-    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, carry_probes,
-    discoverability_gap,
+    accuracy_by_chain, grokking_curves, ternary_training, attention_maps, carry_path, discoverability_gap,
 )  # fmt: skip

@@ -84,6 +84,6 @@ def test_models_of_text_are_followed_by_their_validation_loss():
 
 
 def test_learning_curves_of_all_seeds_are_where_they_were():
-    found = interp.grokking_curves("microadder-57")
+    found = interp.learning_curves("microadder-57")
     assert found.chosen["microadder-57"] == snapshots("microadder-57").seed and found.table.sizes["seed"] == 128
     assert found.grokked("microadder-57").correct == 1 and found.onset("microadder-57") == {93: 46_500}

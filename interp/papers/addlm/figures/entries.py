@@ -43,7 +43,7 @@ def ternary_entries(result: TernaryEntries) -> go.Figure:
     title = (
         f"{result.share():.1%} of the entries of {result.model} {'would be' if result.as_if else 'are'} zeros "
         f"({least:.1%} to {most:.1%} by matrix); at the thresholds latent weights lie {result.pile:.2f} times as "
-        "densely as beside them"
+        "densely as next to them"
     )
     note = f"Entries within {THRESHOLD} of their matrix's mean magnitude act as 0; the others by their sign alone"
     return compose(

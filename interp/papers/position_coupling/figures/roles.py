@@ -24,7 +24,7 @@ _GROUPS = {  # name, colour
     "eos": ("EOS", theme.PURPLE),
     "rest": ("rest", theme.LIGHT),
 }
-_MOST_HEADS = 12  # of a large model, beside the constructed ones
+_MOST_HEADS = 12  # of a large model, next to the constructed ones
 _MOST_UNITS = 9  # in one picture
 _EIGHT = (theme.BLUE, theme.VERMILION, theme.GREEN, theme.PURPLE, theme.SKY, theme.ORANGE, theme.YELLOW, theme.GREY)
 _EIGHT_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
@@ -108,7 +108,7 @@ def coupled_comparison(result: CoupledComparison) -> go.Figure:
         f"{close} of {len(matched)} constructed heads have a counterpart (distance below 0.5); mean matched distance "
         f"{total['distance']:.2f}{control}, shuffled roles {total['shuffled']:.2f}"
     )
-    note = f"{result.names[0]} beside {result.names[1]} (italics); outlined: matched pairs, dotted from 0.5 on"
+    note = f"{result.names[0]} next to {result.names[1]} (italics); outlined: matched pairs, dotted from 0.5 on"
     if len(heads) < result.distance.sizes["head"]:
         note += f"; the {len(heads)} nearest of {result.distance.sizes['head']} heads"
     return compose(

@@ -1,5 +1,4 @@
-"""Pictures of ToyGPT's carry: :class:`interp.papers.toygpt.carry.CarryPath` and
-:class:`interp.papers.toygpt.probes.CarryProbes`."""
+"""The picture of :class:`interp.papers.toygpt.carry.CarryPath`."""
 
 from __future__ import annotations
 
@@ -10,10 +9,9 @@ import plotly.graph_objects as go
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
-from interp.figures.layers import bars, curve, hover, points
+from interp.figures.layers import bars, curve, hover
 from interp.figures.panels import Panel, compose
 from interp.papers.toygpt.carry import CarryPath
-from interp.papers.toygpt.probes import CarryProbes
 
 LINES = {
     "a0": (theme.GREEN, "dot", "triangle-up"),
@@ -71,30 +69,3 @@ def _along_the_stream(rows: pd.DataFrame, position: str, value: str, said: str, 
         f"{position}, {{x}}: {said}", **fields
     )
     return curve(rows.site, rows[value], f"at {position}", colour, dash, **style)
-
-
-@drawing(CarryProbes)
-def carry_probes(result: CarryProbes) -> go.Figure:
-    """Accuracy of the carry probe along the stream, a line a position, and the highest control."""
-    said = "{y:.3f} [{low:.3f}, {high:.3f}]; control {control:.3f}"
-    layers = []
-    for position, (colour, _, symbol) in LINES.items():
-        rows = result.stream(position)
-        fields = {"low": rows.low, "high": rows.high, "control": rows.control}
-        again = hover(f"{position}, {{x}}, labels shuffled: {{y:.3f}}")
-        untrained = hover(f"{position}, {{x}}, untrained copy: {{y:.3f}}")
-        layers += [
-            _along_the_stream(rows, position, "accuracy", said, **fields),
-            points(rows.site, rows.control, f"at {position}, control", colour, f"{symbol}-open", 8, **again),
-            curve(rows.site, rows.untrained, f"at {position}, untrained copy", colour, "dot", 1.5, **untrained),
-        ]
-    best = {position: float(result.stream(position).accuracy.max()) for position in ("b0", "s0")}
-    blank = max(float(result.stream(position).untrained.max()) for position in best)
-    title = (
-        f"{result.name}: a linear probe reads the carry with at most {best['b0']:.3f} at b0 and {best['s0']:.3f} at s0 "
-        f"(untrained: at most {blank:.3f}; labels dealt again: at most {result.table.control.max():.3f})"
-    )
-    y = {"range": [0.3, 1.02], "title": "accuracy on units pairs never seen"}
-    panel = Panel(layers, x=_LAYERS | {"title": "residual stream after"}, y=y)
-    note = "Dotted lines: the same probes on an untrained copy"
-    return compose([panel], title, result.provenance, note=note, width=1050)

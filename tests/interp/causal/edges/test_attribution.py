@@ -50,12 +50,16 @@ def test_integrated_gradients_add_up_to_the_difference(name):
     """Conductance by the trapezoidal rule; EAP-IG by end points, its error of order 1 / steps extrapolated away."""
     model = BUILDERS[name](0).double()
     pairs = pairs_for(model.task)
-    found = edge_attribution(model, pairs, method="conductance", steps=60, exact=False).completeness()
-    size = float(abs(EdgeExperiment(model, pairs).full).mean())
+    found = edge_attribution(
+        model, pairs, method="conductance", steps=60, exact=False, direction="noise"
+    ).completeness()
+    size = float(abs(EdgeExperiment(model, pairs, direction="noise").full).mean())
     assert found["out of the embeddings"] == pytest.approx(found["difference"], abs=0.01 * size)
     assert found["into the logits"] == pytest.approx(found["difference"], abs=0.01 * size)
     few, many = (
-        edge_attribution(model, pairs, steps=steps, exact=False).completeness()["out of the embeddings"]
+        edge_attribution(model, pairs, steps=steps, exact=False, direction="noise").completeness()[
+            "out of the embeddings"
+        ]
         for steps in (30, 60)
     )
     assert 2 * many - few == pytest.approx(found["difference"], abs=0.03 * size)
@@ -65,8 +69,8 @@ def test_conductance_adds_up_over_every_cut():
     """All edges that pass over a stage carry the whole difference, whichever stage is taken."""
     model = dense(n_layers=2)(0).double()
     pairs = pairs_for(model.task)
-    result = edge_attribution(model, pairs, method="conductance", steps=100, exact=False)
-    graph = EdgeExperiment(model, pairs).graph
+    result = edge_attribution(model, pairs, method="conductance", steps=100, exact=False, direction="noise")
+    graph = EdgeExperiment(model, pairs, direction="noise").graph
     mean = result.estimate.isel(metric=0).mean("example").values
     difference = float((result.other - result.base).mean())
     for stage in range(graph.n_stages):
@@ -78,9 +82,11 @@ def test_conductance_adds_up_over_every_cut():
 def test_one_step_is_eap_and_more_steps_are_not():
     model = dense()(0).double()
     pairs = pairs_for(model.task)
-    eap = edge_attribution(model, pairs, method="eap", exact=False)
-    assert np.allclose(edge_attribution(model, pairs, steps=1, exact=False).estimate, eap.estimate)
-    assert not np.allclose(edge_attribution(model, pairs, steps=5, exact=False).estimate, eap.estimate)
+    eap = edge_attribution(model, pairs, method="eap", exact=False, direction="noise")
+    assert np.allclose(edge_attribution(model, pairs, steps=1, exact=False, direction="noise").estimate, eap.estimate)
+    assert not np.allclose(
+        edge_attribution(model, pairs, steps=5, exact=False, direction="noise").estimate, eap.estimate
+    )
     assert eap.steps == 1
 
 
@@ -88,7 +94,7 @@ def test_edges_into_linear_logits_are_estimated_exactly():
     model = dense(normalization_type=None)(0).double()
     pairs = pairs_for(model.task)
     for method in ("eap", "eap-ig"):
-        result = edge_attribution(model, pairs, method=method)
+        result = edge_attribution(model, pairs, method=method, direction="noise")
         assert result.exact is not None
         last = result.estimate.receiver.values == "logits"
         np.testing.assert_allclose(result.estimate.values[:, last], result.exact.values[:, last], atol=1e-9)
@@ -97,8 +103,10 @@ def test_edges_into_linear_logits_are_estimated_exactly():
 def test_groups_share_an_edges_estimate_out():
     model = dense()(0).double()
     pairs = pairs_for(model.task)
-    whole = edge_attribution(model, pairs, exact=False).matrix()
-    split = edge_attribution(model, pairs, exact=False, groups={"a": [0, 1, 2], "b": [3, 4, 5]}).matrix()
+    whole = edge_attribution(model, pairs, exact=False, direction="noise").matrix()
+    split = edge_attribution(
+        model, pairs, exact=False, groups={"a": [0, 1, 2], "b": [3, 4, 5]}, direction="noise"
+    ).matrix()
     np.testing.assert_allclose(split.values, whole.values, atol=1e-12)
 
 
@@ -128,7 +136,7 @@ def test_denoising_eap_is_transformer_lens_edge_attribution(name):
     result = edge_attribution(model, pairs, method="eap", direction="denoise", exact=False)
     config = tool.EdgeAttributionConfig(granularity="edge")
     for i in range(len(pairs)):
-        metric = EdgeExperiment(model, pairs).metrics[0]
+        metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
         theirs = tool.attribution_patch(
             model,
             pairs.clean_tokens[i : i + 1],
@@ -153,8 +161,8 @@ def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
         pytest.skip("this version has no faithfulness")
     pairs = pairs_for(model.task, 1)
     clean, corrupted = pairs.clean_tokens, pairs.corrupted_tokens
-    result = path_patching(model, pairs)
-    metric = EdgeExperiment(model, pairs).metrics[0]
+    result = path_patching(model, pairs, direction="noise")
+    metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
     config = tool.EdgeAttributionConfig(granularity="edge")
     judge = lambda logits: metric.of(logits).mean()  # noqa: E731
     every = list(tool.attribution_patch(model, clean, corrupted, judge, config).edge_scores)
@@ -170,17 +178,25 @@ def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
 def test_a_stock_model_gives_the_same():
     model = dense()(0)
     pairs = pairs_for(model.task)
-    ours, stock = (edge_attribution(m, pairs, exact=False).estimate for m in (model, stock_copy(model)))
+    ours, stock = (
+        edge_attribution(m, pairs, exact=False, direction="noise").estimate for m in (model, stock_copy(model))
+    )
     np.testing.assert_allclose(stock.values, ours.values, rtol=1e-3, atol=1e-4)
 
 
 def test_batches_of_examples_do_not_matter(monkeypatch):
     model = dense()(0).double()
     pairs = pairs_for(model.task, 7)
-    whole = [edge_attribution(model, pairs, exact=False).estimate, path_patching(model, pairs, paths="all").values]
+    whole = [
+        edge_attribution(model, pairs, exact=False, direction="noise").estimate,
+        path_patching(model, pairs, paths="all", direction="noise").values,
+    ]
     for module in (attribution_module, paths_module, masked_module):
         monkeypatch.setattr(module, "EXAMPLES_AT_ONCE", 3)
-    parts = [edge_attribution(model, pairs, exact=False).estimate, path_patching(model, pairs, paths="all").values]
+    parts = [
+        edge_attribution(model, pairs, exact=False, direction="noise").estimate,
+        path_patching(model, pairs, paths="all", direction="noise").values,
+    ]
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(other.values, one.values, rtol=1e-8, atol=1e-9)
 
@@ -191,10 +207,10 @@ def test_batches_of_examples_do_not_matter(monkeypatch):
 def test_results_say_how_far_they_can_be_trusted():
     model = dense()(0)
     pairs = pairs_for(model.task)
-    result = edge_attribution(model, pairs, metrics=["logit_diff", "loss"], method="eap")
+    result = edge_attribution(model, pairs, metrics=["logit_diff", "loss"], method="eap", direction="noise")
     table = result.agreement_table()
     assert table.level.tolist() == ["edges", "senders", "receivers"] * 2 and table.spearman.between(-1, 1).all()
-    exact = path_patching(model, pairs).effects.values[0].mean(-1)
+    exact = path_patching(model, pairs, direction="noise").effects.values[0].mean(-1)
     estimate = result.estimate.values[0].mean(-1)
     assert table.worst_error[0] == pytest.approx(np.abs(exact - estimate).max())
     assert table.worst[0] == result.estimate.edge.values[np.abs(exact - estimate).argmax()]
@@ -207,7 +223,7 @@ def test_results_say_how_far_they_can_be_trusted():
     assert len(result.figure().data) == 4
     assert "by eap the strongest" in result.sentence()
     assert f"rank correlation {table.spearman[0]:.2f} " in result.figure().layout.title.text.replace("<br>", " ")
-    unchecked = edge_attribution(model, pairs, method="eap", exact=False)
+    unchecked = edge_attribution(model, pairs, method="eap", exact=False, direction="noise")
     assert "not compared" in unchecked.sentence() and unchecked.to_dataframe().exact.isna().all()
     assert len(unchecked.figure(metric="logit_diff").data) == 2
     with pytest.raises(UserError, match="nothing to compare"):
@@ -243,12 +259,12 @@ def test_bad_input_is_one_clear_sentence():
     model = dense()(0)
     pairs = pairs_for(model.task)
     with pytest.raises(UserError, match="Did you mean 'eap-ig'"):
-        edge_attribution(model, pairs, method="eap_ig")
+        edge_attribution(model, pairs, method="eap_ig", direction="noise")
     with pytest.raises(UserError, match="At least one step"):
-        edge_attribution(model, pairs, steps=0)
+        edge_attribution(model, pairs, steps=0, direction="noise")
     with pytest.raises(UserError, match="'exact_match' has no gradient"):
-        edge_attribution(model, pairs, metrics="exact_match")
+        edge_attribution(model, pairs, metrics="exact_match", direction="noise")
     with pytest.raises(UserError, match="is not a run"):
-        edge_attribution(model, pairs, method="conductance", alternative="zero")
+        edge_attribution(model, pairs, method="conductance", alternative="zero", direction="noise")
     with pytest.raises(UserError, match="must have one shape"):
         agreement(np.zeros((0, 2)), np.zeros((0, 2)))

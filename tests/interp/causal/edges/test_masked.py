@@ -94,7 +94,7 @@ def test_all_edges_kept_is_the_model_and_all_cut_the_other_run(model, pairs, rea
 @pytest.mark.parametrize("name", ["microadder-57", "microadder-67", "microadder-74", "adder-456", "toygpt-learned-pre"])
 def test_trained_models_too_in_float32(name):
     model = models.load(name)
-    experiment = EdgeExperiment(model, pairs_for(model.task, 8), ["logit_diff", "exact_match"])
+    experiment = EdgeExperiment(model, pairs_for(model.task, 8), ["logit_diff", "exact_match"], direction="noise")
     for values, tokens in ((experiment.full, "clean_tokens"), (experiment.empty, "corrupted_tokens")):
         logits = model(getattr(experiment.pairs, tokens)).detach()
         for metric, found in zip(experiment.metrics, values, strict=True):
@@ -104,7 +104,7 @@ def test_trained_models_too_in_float32(name):
 
 @pytest.mark.parametrize("groups", [None, GROUPS], ids=["whole", "groups"])
 def test_any_mask_is_what_hooks_on_every_reader_give(model, pairs, groups):
-    experiment = EdgeExperiment(model, pairs, groups=groups)
+    experiment = EdgeExperiment(model, pairs, groups=groups, direction="noise")
     masked, graph = experiment.masked, experiment.graph
     masks = random_masks(graph)
     found = masked.run(pairs.clean_tokens, masks, experiment.alternative)
@@ -117,7 +117,7 @@ def test_any_mask_is_what_hooks_on_every_reader_give(model, pairs, groups):
 def test_other_alternatives_too(kind):
     model = dense()(0).double()
     pairs = pairs_for(model.task)
-    experiment = EdgeExperiment(model, pairs, alternative=kind)
+    experiment = EdgeExperiment(model, pairs, alternative=kind, direction="noise")
     masks = random_masks(experiment.graph, 6)
     found = experiment.masked.run(pairs.clean_tokens, masks, experiment.alternative)
     for logits, mask in zip(found, masks, strict=True):
@@ -137,7 +137,7 @@ def test_what_senders_write_sums_to_the_residual_stream(model, pairs):
 def test_chunks_do_not_matter(monkeypatch):
     model = dense(n_layers=3)(0).double()
     pairs = pairs_for(model.task, 7)
-    experiment = EdgeExperiment(model, pairs, ["logit_diff", "loss"])
+    experiment = EdgeExperiment(model, pairs, ["logit_diff", "loss"], direction="noise")
     masks = random_masks(experiment.graph, 9)
     whole = experiment(masks)
     monkeypatch.setattr(masked_module, "NUMBERS_AT_ONCE", 1)
@@ -148,24 +148,29 @@ def test_chunks_do_not_matter(monkeypatch):
 def test_metrics_of_all_kept_are_those_of_the_run():
     model = dense()(0).double()
     pairs = pairs_for(model.task)
-    experiment = EdgeExperiment(model, pairs, ["logit_diff", "probability", "exact_match", "kl", "loss"])
+    experiment = EdgeExperiment(
+        model, pairs, ["logit_diff", "probability", "exact_match", "kl", "loss"], direction="noise"
+    )
     for metric, values in zip(experiment.metrics, experiment.full, strict=True):
         torch.testing.assert_close(values, metric.of(model(pairs.clean_tokens)).detach())
     denoise = EdgeExperiment(model, pairs, direction="denoise")
-    torch.testing.assert_close(denoise.full, EdgeExperiment(model, pairs).empty)
-    torch.testing.assert_close(denoise.empty, EdgeExperiment(model, pairs).full)
+    torch.testing.assert_close(denoise.full, EdgeExperiment(model, pairs, direction="noise").empty)
+    torch.testing.assert_close(denoise.empty, EdgeExperiment(model, pairs, direction="noise").full)
 
 
 def test_a_stock_model_gives_the_same():
     model = dense(n_layers=2)(0)
     pairs = pairs_for(model.task)
-    ours, stock = EdgeExperiment(model, pairs), EdgeExperiment(stock_copy(model), pairs)
+    ours, stock = (
+        EdgeExperiment(model, pairs, direction="noise"),
+        EdgeExperiment(stock_copy(model), pairs, direction="noise"),
+    )
     masks = random_masks(ours.graph)
     torch.testing.assert_close(stock(masks), ours(masks), rtol=1e-4, atol=1e-4)
 
 
 def test_an_edge_without_a_way_to_the_logits_has_no_effect(model, pairs):
-    experiment = EdgeExperiment(model, pairs, alternative="zero")
+    experiment = EdgeExperiment(model, pairs, alternative="zero", direction="noise")
     masks = random_masks(experiment.graph, 8, seed=3)
     live = torch.stack([experiment.graph.reaches_logits(mask) for mask in masks])
     assert not (live & ~masks).any()
@@ -175,7 +180,7 @@ def test_an_edge_without_a_way_to_the_logits_has_no_effect(model, pairs):
 
 def test_an_embedding_that_does_not_change_has_exactly_no_effect():
     model = dense()(0)
-    experiment = EdgeExperiment(model, pairs_for(model.task))
+    experiment = EdgeExperiment(model, pairs_for(model.task), direction="noise")
     edges = experiment.graph.sender_masks[experiment.graph.senders.index("pos_embed")]
     values = experiment(~torch.eye(len(edges), dtype=torch.bool))
     assert torch.equal(values[:, edges], experiment.full[:, None].expand_as(values[:, edges]))
@@ -211,35 +216,37 @@ def test_effects_on_what_is_not_a_number_are_refused():
         next(p for name, p in model.named_parameters() if "W_U" in name).fill_(float("nan"))
     pairs = pairs_for(model.task)
     with pytest.raises(UserError, match=f"'logit_diff' is NaN in {len(pairs)} of {len(pairs)} pairs"):
-        path_patching(model, pairs)
+        path_patching(model, pairs, direction="noise")
     with pytest.raises(UserError, match="'logit_diff' is NaN"):
-        edge_attribution(model, pairs)
+        edge_attribution(model, pairs, direction="noise")
 
 
 def test_bad_input_is_one_clear_sentence():
     model = dense()(0)
     pairs = pairs_for(model.task)
-    experiment = EdgeExperiment(model, pairs)
+    experiment = EdgeExperiment(model, pairs, direction="noise")
     with pytest.raises(UserError, match="Did you mean 'embed->L0H0.q'"):
         experiment.graph.mask(["embed->L0H0q"])
     with pytest.raises(UserError, match="no metric"):
-        EdgeExperiment(model, pairs, "logits_diff")
+        EdgeExperiment(model, pairs, "logits_diff", direction="noise")
     with pytest.raises(UserError, match="one for each edge"):
         experiment(torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(UserError, match="Did you mean 'resample'"):
-        EdgeExperiment(model, pairs, alternative="resampled")
+        EdgeExperiment(model, pairs, alternative="resampled", direction="noise")
     with pytest.raises(UserError, match="no direction"):
         EdgeExperiment(model, pairs, direction="denoised")
     with pytest.raises(UserError, match="belongs to noise"):
         EdgeExperiment(model, pairs, alternative="mean", direction="denoise")
     with pytest.raises(UserError, match="changes nothing"):
-        EdgeExperiment(model, ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing"), "probability")
+        EdgeExperiment(
+            model, ProblemPairs(pairs.task, pairs.clean, pairs.clean, 0, "nothing"), "probability", direction="noise"
+        )
     with pytest.raises(UserError, match="needs at least two"):
-        EdgeExperiment(model, pairs_for(model.task, 1), alternative="resample")
+        EdgeExperiment(model, pairs_for(model.task, 1), alternative="resample", direction="noise")
     with pytest.raises(UserError, match="position 1 is in none"):
-        EdgeExperiment(model, pairs, groups={"a": [0, 2, 3, 4]})
+        EdgeExperiment(model, pairs, groups={"a": [0, 2, 3, 4]}, direction="noise")
     with pytest.raises(UserError, match="in two of them"):
-        EdgeExperiment(model, pairs, groups={"a": [0, 1, 2, 3, 4], "b": [4]})
+        EdgeExperiment(model, pairs, groups={"a": [0, 1, 2, 3, 4], "b": [4]}, direction="noise")
     with pytest.raises(UserError, match="between 0 and 5"):
         MaskedModel(model, [6])
     with pytest.raises(UserError, match="Alternatives have shape"):

@@ -8,7 +8,7 @@ import torch
 from transformer_lens import patching
 
 import models
-from interp.causal.edges import EdgeExperiment, path_patching
+from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.papers.adder_456.carry_routes import route_pairs
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -51,7 +51,7 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
 def test_head_to_head_is_transformer_lens_direct_path(name, letter):
     model = BUILDERS[name](0).double()
     pairs = pairs_for(model.task)
-    metric = EdgeExperiment(model, pairs).metrics[0]
+    metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
     for direction in ("denoise", "noise"):
         result = path_patching(model, pairs, direction=direction)
         expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
@@ -64,13 +64,15 @@ def test_on_a_stock_model_too():
     model = dense(n_layers=3)(0)
     pairs = pairs_for(model.task)
     for paths in ("direct", "all"):
-        ours, stock = (path_patching(m, pairs, paths=paths).values.values for m in (model, stock_copy(model)))
+        ours, stock = (
+            path_patching(m, pairs, paths=paths, direction="noise").values.values for m in (model, stock_copy(model))
+        )
         np.testing.assert_allclose(stock, ours, rtol=1e-4, atol=1e-4)
 
 
 def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):
     """... which is the activation patch of that head, here by a hook."""
-    result = path_patching(model, pairs, paths="all")
+    result = path_patching(model, pairs, paths="all", direction="noise")
     into_logits = result.effects.isel(edge=result.effects.receiver.values == "logits")
     scale = max(1.0, float(np.abs(result.base.values).max()))
     assert np.abs(into_logits.values - result.sender_effects.values).max() < 1e-9 * scale
@@ -82,7 +84,7 @@ def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):
 
     with torch.no_grad():
         logits = model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(name, patch)])
-    expected = EdgeExperiment(model, pairs).metrics[0].of(logits).numpy()
+    expected = EdgeExperiment(model, pairs, direction="noise").metrics[0].of(logits).numpy()
     found = result.senders.sel(sender=f"L{model.config.n_layers - 1}H0").values[0]
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * scale)
 
@@ -91,7 +93,7 @@ def test_all_paths_take_what_lies_between_along():
     """Patching A where B reads it and B where C reads it: by hooks, B's input in a first run and C's in a second."""
     model = dense(n_layers=3)(0).double()
     pairs = pairs_for(model.task)
-    result = path_patching(model, pairs, paths="all")
+    result = path_patching(model, pairs, paths="all", direction="noise")
     model.set_use_split_qkv_input(True)
     _, cache = model.run_with_cache(pairs.corrupted_tokens)
     source, reader = "blocks.0.attn.hook_z", "blocks.2.hook_k_input"
@@ -109,16 +111,16 @@ def test_all_paths_take_what_lies_between_along():
     with torch.no_grad():
         model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(source, patch), (reader, keep)])
         logits = model.run_with_hooks(pairs.clean_tokens, fwd_hooks=[(reader, put)])
-    expected = EdgeExperiment(model, pairs).metrics[0].of(logits).numpy()
+    expected = EdgeExperiment(model, pairs, direction="noise").metrics[0].of(logits).numpy()
     np.testing.assert_allclose(result.values.sel(edge="L0H0->L2H1.k").values[0], expected, rtol=1e-9)
-    direct = path_patching(model, pairs).values.sel(edge="L0H0->L2H1.k").values[0]
+    direct = path_patching(model, pairs, direction="noise").values.sel(edge="L0H0->L2H1.k").values[0]
     assert np.abs(direct - expected).max() > 1e-6  # the way through layer 1 makes a difference
 
 
 def test_without_norms_what_reaches_the_logits_directly_adds_up():
     model = dense(normalization_type=None)(0).double()
     pairs = pairs_for(model.task)
-    result = path_patching(model, pairs)
+    result = path_patching(model, pairs, direction="noise")
     into = result.effects.isel(edge=result.effects.receiver.values == "logits").sum("edge")
     np.testing.assert_allclose(into.values, (result.other - result.base).values, rtol=1e-9)
 
@@ -128,8 +130,8 @@ def test_groups_of_positions_split_an_edge():
     model = dense(n_layers=1, normalization_type=None)(0).double()
     pairs = pairs_for(model.task)
     query = pairs.task.query_positions[pairs.target]
-    split = path_patching(model, pairs, groups={"before": range(query), "query": [query]})
-    whole = path_patching(model, pairs)
+    split = path_patching(model, pairs, groups={"before": range(query), "query": [query]}, direction="noise")
+    whole = path_patching(model, pairs, direction="noise")
     assert split.matrix(split=True).sizes["receiver"] == 2 * (2 + 2) + 2 + 1 + 1  # k and v of two heads twice
     np.testing.assert_allclose(split.matrix(group="query").sel(receiver="logits").values, whole.matrix()[:, -1].values)
     values = whole.matrix().sel(sender="embed")  # values enter the head's output linearly
@@ -143,7 +145,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
     where a carry is made, the previous answer where one is passed on, and no digit below."""
     model = models.load(name)
     pairs = route_pairs(model.task, kind, 5, 64)
-    result = path_patching(model, pairs, metrics="exact_match", groups=model.task.relative_roles(5))
+    result = path_patching(model, pairs, metrics="exact_match", groups=model.task.relative_roles(5), direction="noise")
     effect = result.effects.isel(metric=0).mean("example")
     by_value = {
         group: float(effect.sel(edge=f"embed->L0H0.v@{group}"))
@@ -158,7 +160,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
 def test_results_say_what_they_found():
     model: ArithmeticTransformer = dense()(0)
     pairs = pairs_for(model.task)
-    result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"])
+    result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"], direction="noise")
     table = result.to_dataframe()
     assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
@@ -182,11 +184,20 @@ def test_bad_input_is_one_clear_sentence():
     model = dense()(0)
     pairs = pairs_for(model.task)
     with pytest.raises(UserError, match="no kind of paths"):
-        path_patching(model, pairs, paths="indirect")
+        path_patching(model, pairs, paths="indirect", direction="noise")
     with pytest.raises(UserError, match="none to split"):
-        path_patching(model, pairs, paths="all", groups={"all": range(6)})
-    result = path_patching(model, pairs)
+        path_patching(model, pairs, paths="all", groups={"all": range(6)}, direction="noise")
+    result = path_patching(model, pairs, direction="noise")
     with pytest.raises(UserError, match="no metric"):
         result.matrix("loss")
     with pytest.raises(UserError, match="no group of positions"):
         result.matrix(group="operands")
+
+
+def test_clean_values_go_into_the_corrupted_run_unless_what_is_cut_carries_another_alternative():
+    model = BUILDERS["no norms"](0)
+    pairs = pairs_for(model.task)
+    default, given = path_patching(model, pairs), path_patching(model, pairs, direction="denoise")
+    assert default.direction == "denoise" and np.array_equal(default.values, given.values)
+    assert edge_attribution(model, pairs, exact=False).direction == "denoise"
+    assert path_patching(model, pairs, alternative="zero").direction == "noise"

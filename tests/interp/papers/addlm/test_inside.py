@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from interp.core.results import Provenance, Result
 from interp.papers.addlm.heads import head_table, key_measures, window_losses
+from interp.papers.addlm.inside import show_inside
 from interp.papers.addlm.patching import CORRUPTIONS, KINDS, check_patching, one_character
 from interp.papers.addlm.scores import min_similarity, read_scores, score_terms
 from interp.papers.addlm.weights import (
@@ -209,3 +214,33 @@ def test_the_stored_numbers_are_of_every_head_and_kind():
     assert len(stored["composition"]["rows"]) == 6 * 16  # pairs of heads in different layers
     assert {len(part["rows"]) for part in stored["heads"].values()} == {16}
     assert len(stored["patching"]["rows"]) == 2 * 2 * 2 * 4  # models, corruptions, steps, kinds
+
+
+@dataclass(frozen=True)
+class Named(Result):
+    """A result whose picture is its name."""
+
+    name: str
+    provenance: Provenance
+
+    def sentence(self) -> str:
+        return self.name
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return pd.DataFrame()
+
+    def figure(self, **options: Any) -> Any:
+        return self.name
+
+
+def test_the_stored_page_puts_every_sentence_and_picture_where_it_belongs():
+    stored = json.loads((files("interp") / "data/experiments/addlm-inside.json").read_text())
+    said = stored["sentences"]
+    results = [Named(f"{i}", Provenance(1, None, "")) for i in range(len(said))]
+    bare, drawn = show_inside(stored), show_inside(stored, results)
+    assert [figure for section in drawn for figure in section.figures] == [each.name for each in results]
+    assert not any(section.figures for section in bare)
+    for section, full in zip(drawn, bare, strict=True):
+        assert section.text == full.text and all(said[int(figure)] in section.text for figure in section.figures)
+    heads, full = drawn[3].tables[0], bare[3].tables[0]
+    assert "effective_keys_low" in full and "effective_keys_low" not in heads

@@ -1,15 +1,20 @@
-"""Trained beside hand-set numbers: certificates, counts, digits kept, and symmetries."""
+"""Trained next to hand-set numbers: certificates, counts, digits kept, and symmetries."""
 
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import interp
 import models
+from interp.core.sections import records
+from interp.core.stored_data import DATA
+from interp.papers.microadder.gap import show_gap
 from interp.papers.microadder.hand_set import (
     aligned,
     compare_numbers,
@@ -134,3 +139,15 @@ def test_models_of_other_numbers_are_not_compared() -> None:
 
 def test_the_experiment_is_found_by_its_name() -> None:
     assert find_study("microadder:gap").target == "microadder:gap"
+
+
+def test_the_page_of_the_gap_has_what_its_data_hold():
+    stored = json.loads((DATA / "experiments" / "microadder-gap.json").read_text())
+    (only,) = show_gap(stored)
+    assert len(only.figures) == 1 and only.tables[0].numbers.tolist() == [row["numbers"] for row in stored["gap"]]
+    both = compare_numbers(models.load("microadder-57"), models.build("microadder-57-by-hand"), 200)
+    numbers = {"numbers": records(both.to_dataframe()), "amounts": records(both.amounts)}
+    pages = show_gap(stored | {"problems": 200, "microadder-57-by-hand": numbers})
+    shown = pages[-1]
+    assert shown.text == f"{both.sentence()}." and len(shown.figures) == 1
+    pd.testing.assert_frame_equal(shown.tables[1], both.to_dataframe())

@@ -11,7 +11,7 @@ import pytest
 import interp
 from interp.core.sections import Page
 from interp.papers.studies import Settings, comparison_swaps, find_study
-from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair
+from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair, show_swaps
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-swaps.json"
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -35,6 +35,9 @@ def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_not
     assert pair.why in [section.text for section in page.sections]
     assert [(each["a"], each["b"]) for each in data["pairs"]] == [(pair.a, pair.b), (pair.b, pair.a)]
     assert all(each["n"] == 8 and each["whole"]["exact"] == 1 for each in data["pairs"])
+    stored = show_swaps(json.loads(json.dumps(data)))
+    assert [(each.heading, each.text) for each in stored] == [(each.heading, each.text) for each in page.sections]
+    assert [len(each.figures) for each in page.sections] == [0, 0, 2, 2] and not any(each.figures for each in stored)
 
     def never(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("computed again")

@@ -17,8 +17,8 @@ from interp.core.stats import clopper_pearson
 from interp.papers.toygpt.attention import attention_maps, compute_attention_maps
 from interp.papers.toygpt.carry import CarryPath, _Patched, carry_pairs, carry_path, sites, written_digits
 from interp.papers.toygpt.errors import compute_carry_errors
-from interp.papers.toygpt.probes import compute_probe
 from interp.papers.toygpt.problems import EVERY_PAIR
+from interp.probes.lens.ridge import held_out_predictions
 from models.errors import UserError
 from models.tasks.two_digit import TwoDigitAddition, all_problems, held_out_problems
 from models.transformer import ArithmeticTransformer
@@ -137,7 +137,8 @@ def test_a_probe_finds_a_threshold_on_units_pairs_it_never_saw_and_nothing_in_de
     total = cell // 10 + cell % 10
     x = np.stack([cell // 10, cell % 10], 1) + 0.01 * rng.standard_normal((1000, 2))
     dealt = rng.permutation(np.arange(100) % 2 == 0)[cell]
-    right = compute_probe(x, np.stack([total >= 10, dealt], 1), (cell % 7 + cell // 7) % 5)
+    labels = np.stack([total >= 10, dealt], 1)
+    right = (held_out_predictions(x, np.where(labels, 1.0, -1.0), (cell % 7 + cell // 7) % 5) > 0) == labels
     assert right[:, 0].mean() > 0.93
     assert right[:, 1].mean() < 0.65
 
@@ -145,8 +146,8 @@ def test_a_probe_finds_a_threshold_on_units_pairs_it_never_saw_and_nothing_in_de
 def test_a_probe_does_not_learn_the_table_of_pairs_by_heart():
     cell = np.repeat(np.arange(100), 5)
     labels = np.random.default_rng(1).random(100)[cell] < 0.5
-    right = compute_probe(np.eye(100)[cell], labels[:, None], cell % 5)
-    assert right.mean() < 0.65
+    predicted = held_out_predictions(np.eye(100)[cell], np.where(labels, 1.0, -1.0)[:, None], cell % 5)
+    assert ((predicted[:, 0] > 0) == labels).mean() < 0.65
 
 
 # ---- the carry's path

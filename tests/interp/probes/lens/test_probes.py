@@ -195,18 +195,27 @@ def test_scratchpad_digits_of_many_operands_are_columns_too():
 
 @pytest.mark.slow
 def test_the_stored_probes_of_two_digit_adders_are_found_again():
-    from interp.core.sections import records
-    from interp.papers.toygpt.probes import carry_probes
+    from interp.papers.toygpt.studies import carry_probes
 
     stored = json.loads((Path(interp.__file__).parent / "data/experiments/toygpt-carry.json").read_text())
     found = carry_probes(models.load(stored["model"]))
-    assert 0.75 < found.table.untrained.max() < 1  # the carry is read from random features too
-    for now, then in zip(records(found.table, 5), stored["probes"], strict=True):
-        assert {name: now[name] for name in ("site", "position", "n")} == {
-            k: then[k] for k in ("site", "position", "n")
-        }
-        for name in ("accuracy", "control", "low", "high"):
+    assert 0.75 < max(each.table.untrained.max() for each in found.values()) < 1  # random features have it too
+    rows = [(at, row) for at, each in found.items() for row in each.overall("carry_out").to_dict("records")]
+    for (at, now), then in zip(rows, stored["probes"], strict=True):
+        assert (at, now["site"], now["n"]) == (then["position"], then["site"], then["n"])
+        for name in ("accuracy", "control", "pair_low", "pair_high"):
             assert now[name] == pytest.approx(then[name], abs=2e-3)  # other builds round differently
+
+
+def test_columns_are_chosen_by_label_and_an_unknown_one_is_refused():
+    model = models.build("toygpt-learned-pre")
+    both = linear_probes(model, n=300, sites="L0 pre", signals="carry_out", untrained=None)
+    one = linear_probes(model, n=300, sites="L0 pre", signals="carry_out", columns="s0", untrained=None)
+    assert set(both.table.column) == {"s0", "s1", "all"} and set(one.table.column) == {"s0", "all"}
+    units, pooled = (one.table[one.table.column == column].iloc[0] for column in ("s0", "all"))
+    assert units.accuracy == pooled.accuracy == both.table[both.table.column == "s0"].iloc[0].accuracy
+    with pytest.raises(UserError):
+        linear_probes(model, n=300, sites="L0 pre", signals="carry_out", columns="s7")
 
 
 def test_a_trained_parity_has_its_running_parity_behind_the_attention():
