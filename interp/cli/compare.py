@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelNames, one_thread
 from models.errors import UserError
 
 
@@ -22,7 +22,7 @@ class Compare:
     different formats, are asked the same questions, one row per model.
     """
 
-    models: Annotated[tuple[ModelName, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
+    models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
     """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
     out: Path = Path("compare.html")
     """The page to write."""
