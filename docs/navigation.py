@@ -1,4 +1,4 @@
-"""The order of the site's pages, a hook of MkDocs: how-to pages and notebooks are found, so that a new one is in it."""
+"""The order of the site's pages, as a hook of MkDocs. How-to pages and notebooks are found by their file names."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 DOCS = Path(__file__).parent
 
 
+def found(pattern: str) -> list[str]:
+    """Pages under docs/ by a pattern, sorted."""
+    return [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.glob(pattern))]
+
+
 def on_config(config: Any) -> Any:
-    """Fill in ``nav``: start, guide, how to, notebooks, reference, zoo, proofs."""
-    found = {name: [str(page.relative_to(DOCS)) for page in sorted(DOCS.glob(pattern))] for name, pattern in GROUPS}
-    pages = [{name: found[name]} if name in found else page for name, page in ORDER]
-    config.nav = [page for page in pages if page not in ({name: []} for name in found)]
+    """Fill in the navigation."""
+    order: list[tuple[str, str | list[str]]] = [
+        ("Start", "README.md"),
+        ("Guide", "guide.md"),
+        ("How to", found("add_*.md")),
+        ("Notebooks", found("notebooks/*.md")),
+        ("Reference", ["glossary.md", "hooks.md", "reference.md"]),
+        ("The zoo", "zoo.md"),
+        ("Proofs", "proofs.md"),
+    ]
+    config.nav = [{title: pages} for title, pages in order if pages]
     return config
-
-
-GROUPS = (("How to", "add_*.md"), ("Notebooks", "notebooks/*.md"))
-ORDER = (
-    ("Start", "README.md"),
-    ("Guide", "guide.md"),
-    ("How to", None),
-    ("Notebooks", None),
-    ("Reference", {"Reference": ["glossary.md", "hooks.md", "reference.md"]}),
-    ("The zoo", "zoo.md"),
-    ("Proofs", "proofs.md"),
-)
