@@ -37,7 +37,7 @@ test-all: $(VENV)/.dev
 test-tl39: $(VENV39)/.dev
 	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "not slow" tests/conformance tests/parity
 
-# The notebooks are kept as scripts; this makes or updates the .ipynb files beside them.
+# The notebooks are kept as scripts; this makes or updates the .ipynb files next to them.
 lab: $(VENV)/.lab
 	$(BIN)/jupytext --quiet --sync notebooks/*.py
 	$(BIN)/jupyter lab notebooks

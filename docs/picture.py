@@ -1,4 +1,4 @@
-"""The README's picture: microadder-57 beside its hand-set twin, the upper part of :func:`interp.compare`'s figure.
+"""The README's picture: microadder-57 next to its hand-set twin, the upper part of :func:`interp.compare`'s figure.
 
 python docs/picture.py             needs Playwright and a Chromium
 

@@ -15,7 +15,7 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model, or go on with the run in --out. Every flag of the recipe is listed for the model named."""
+    """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe."""
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A registered model, e.g. microadder-57."""
@@ -32,7 +32,7 @@ class Train:
     threads: int = 1
     """CPU threads; these models are too small for more."""
     minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
+    """Stop and save after this many minutes; the same command resumes."""
     data: Path | None = None
     """A local copy of the text, for models of text."""
     data_parallel: bool = False

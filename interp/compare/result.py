@@ -80,7 +80,7 @@ class Comparison(Result):
             texts.append(
                 said + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
             )
-        return f"{self.names[0]} beside {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
+        return f"{self.names[0]} next to {self.names[1]}, distances from 0 to 1: {'; '.join(texts)}."
 
     def _rows(self, quantity: str) -> pd.DataFrame:
         return self.table[self.table["quantity"] == quantity]

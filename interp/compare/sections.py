@@ -26,7 +26,7 @@ def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
     figures = [table.figure(), *([table.figure("heads")] if table.has_attention else [])]
     sections = [
-        Section("The models beside each other", f"{table.sentence()}\n\n{about}", figures=figures),
+        Section("The models next to each other", f"{table.sentence()}\n\n{about}", figures=figures),
         Section("In numbers", f"{table.provenance}, where a cell does not say otherwise.", [texts]),
         Section("The questions", "\n\n".join(f"{each.heading}: {each.words}" for each in table.questions)),
     ]
@@ -38,7 +38,7 @@ def matched_sections(found: Comparison) -> list[Section]:
     distances = found.table.rename(columns={"nothing": "nothing in"})
     tables = [found.unit_pairs] if len(found.unit_pairs) else []
     return [
-        Section("The two beside each other", f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
+        Section("The two next to each other", f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
         Section("Distances", DISTANCES, [distances]),
         Section("Matched units", "Correlation of activations over problems and answer tokens.", tables),
     ][: 2 + bool(tables)]

@@ -161,7 +161,7 @@ class Leads:
     Attributes:
         own: as the model computes them. margins: of the function that is judged, which over the reals is run in
             float64. A NaN does not count as a lead.
-        size: the largest logit beside each.
+        size: the largest logit next to each.
     """
 
     own: Float[np.ndarray, " n"]

@@ -76,7 +76,7 @@ class Perturbation:
         return self._widen(low, high)
 
     def bos_share(self, head: int, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Range of BOS' share beside ``keys`` matching keys."""
+        """Range of BOS' share next to ``keys`` matching keys."""
         E, near = self.leakage[head], np.exp(self.tie[head])
         return self._widen(1 / (1 + keys * near + E), 1 / (1 + keys / near))
 

@@ -65,7 +65,7 @@ class _Leads:
     """What the last norm's input is multiplied by, for one right answer, and what float32 rounds there.
 
     Attributes:
-        matrix: ``[C; W_out C]`` beside the leads' ``[D; W_out D]``, ``D = C diag(w) (U_answer - U_other)``.
+        matrix: ``[C; W_out C]`` next to the leads' ``[D; W_out D]``, ``D = C diag(w) (U_answer - U_other)``.
         constant, error: what ``b_out`` makes of both.
         bias: leads that do not depend on the stream, ``b (U_answer - U_other) + b_U,answer - b_U,other``, with error.
         direct: ``|D|``, [d, other].
@@ -134,7 +134,7 @@ class Downstream:
         this token at the query) lies in the region is between them, as ``arithmetic`` computes it: all answered rightly
         if lower > 0, all wrongly if upper < 0. NaN says nothing: numbers that are not finite, or too large.
 
-        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions beside
+        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions besides
         the results.
 
         Raises:

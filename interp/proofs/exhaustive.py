@@ -5,7 +5,7 @@ answer exactly if greedy decoding is. Floating-point sums depend on the order of
 rows a batch has, so a logit is known up to some *noise*. It is measured (problems run again, alone), and every problem
 whose verdict hangs on a margin within ``near`` (:data:`NEAR`, or ten times the noise if that is more) of a tie is
 decoded alone, greedily. Answers that come out differently alone and in the batch are *open*, and leave the verdict
-undecided where nothing is wrong. Another machine may round otherwise: the smallest margin beside the noise says how
+undecided where nothing is wrong. Another machine may round otherwise: the smallest margin next to the noise says how
 much that could matter.
 """
 

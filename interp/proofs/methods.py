@@ -38,7 +38,7 @@ MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary ones are too many pro
 
 @dataclass(frozen=True)
 class Asked:
-    """What :func:`certify` was asked for beside the model and the task."""
+    """What :func:`certify` was asked for besides the model and the task."""
 
     arithmetic: ArithmeticName | None = None
     width: float | None = WIDTH

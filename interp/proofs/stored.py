@@ -74,7 +74,7 @@ def store(entry: str | Path, certificate: Verdict) -> Path:
 
 
 def stored_certificate(entry: str | Path) -> Certificate | None:
-    """The certificate beside an entry's weights, if there is one; its form is checked, its proof is not.
+    """The certificate next to an entry's weights, if there is one; its form is checked, its proof is not.
 
     Raises:
         UserError: no such entry, or a file that was changed.

@@ -68,7 +68,7 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
-            not fit the model they are said to be of, a seed of what is no run.
+            not fit the model they are said to be of, a seed for something that is not a run.
     """
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
@@ -280,7 +280,7 @@ def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwr
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one that saves ``folder``, cleared of what killed writers left beside it."""
+    """Be the only one that saves ``folder``, cleared of what killed writers left next to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -176,7 +176,7 @@ def edge_attribution(
             cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
-    Cost: ``steps`` forward and backward passes (conductance one more), beside the exact sweep.
+    Cost: ``steps`` forward and backward passes (conductance one more), besides the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an

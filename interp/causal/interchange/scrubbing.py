@@ -2,7 +2,7 @@
 
 A hypothesis is a set of claims "this site matters only through these variables" (of the column whose digit is
 predicted; no variable: the site is irrelevant). Each claimed site's activation is taken from another problem, drawn
-anew for each claim, that has the same values of its variables; all claims are scrubbed in one run. With mean losses
+again for each claim, that has the same values of its variables; all claims are scrubbed in one run. With mean losses
 
     recovered = (scrambled - scrubbed) / (scrambled - clean)
 
