@@ -22,8 +22,7 @@ class Certify:
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
-    """For proofs: "float" samples and proves nothing, "interval" is about the reals, and "float32" (the default)
-    encloses the rounding of every float32 operation."""
+    """For proofs: "float" samples and proves nothing; "interval" is about the reals; "float32" covers rounding."""
     shape: tuple[int, ...] = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None

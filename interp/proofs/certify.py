@@ -44,8 +44,8 @@ def certify_one_layer(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    The rungs: "float" looks at margins in float64, at one hunted problem a class, and proves nothing about all others;
-    "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding of
+    How strong the claim is: "float" looks at margins in float64, at one hunted problem per class, and proves nothing
+    about all others; "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding of
     every operation of the forward pass, in any order of summation, and so is about the model as it runs (teacher-forced
     and, every token being right, greedily decoded). What is assumed of the machine stands in
     :mod:`interp.proofs.balls`.

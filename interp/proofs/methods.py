@@ -209,6 +209,6 @@ def _method_of(name: Any) -> Method:
 
 
 def certified_at_best(model: HookedModel, task: Any = None) -> Any:
-    """The certificate of the strongest rung that proves all pairs, from float32 rounding downwards; else the last."""
+    """The certificate of the strongest arithmetic that proves all pairs, float32 rounding first; else the last."""
     found = certify(model, arithmetic="float32", task=task)
     return found if found.status != "undecided" else certify(model, arithmetic="interval", task=task)

@@ -172,7 +172,7 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap" takes one step whatever is said. exact: also patch every edge and node (the
+        method, steps: see the module; "eap" always takes one step. exact: also patch every edge and node (the
             cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
