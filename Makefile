@@ -21,7 +21,7 @@ help:
 	@echo "make test-all   all tests"
 	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
-	@echo "make docs       write the API reference to docs/api"
+	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
 	@echo "make lint       ruff, pyright and the rule of imports"
 
@@ -37,13 +37,17 @@ test-all: $(VENV)/.dev
 test-tl39: $(VENV39)/.dev
 	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "not slow" tests/conformance tests/parity
 
-# The notebooks are kept as scripts; this makes or updates the .ipynb files beside them.
+# The notebooks are kept as scripts; this makes or updates the .ipynb files next to them.
 lab: $(VENV)/.lab
 	$(BIN)/jupytext --quiet --sync notebooks/*.py
 	$(BIN)/jupyter lab notebooks
 
+# What the code and the stored results say comes first: the site's pages link to it.
 docs: $(VENV)/.docs
 	$(BIN)/python docs/api.py
+	$(BIN)/interp gallery --out docs/gallery
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote site/index.html"
 
 bench: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
@@ -82,7 +86,7 @@ $(VENV)/.lab: $(VENV)/.runtime
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime
-	@echo "Adding pdoc to $(VENV)"
+	@echo "Adding MkDocs and pdoc to $(VENV)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[docs]'
 	@touch $@
 

@@ -1,4 +1,6 @@
-"""The README's picture: microadder-57 beside its hand-set twin, the upper part of :func:`interp.compare`'s figure.
+"""The picture of the documentation's first page: microadder-57 next to its hand-set twin.
+
+It is the upper part of :func:`interp.compare`'s figure.
 
 python docs/picture.py             needs Playwright and a Chromium
 
@@ -15,7 +17,7 @@ from playwright.sync_api import sync_playwright
 import interp
 import models
 
-OUT = Path(__file__).parent / "trained-beside-hand-built.png"
+OUT = Path(__file__).parent / "trained-next-to-hand-built.png"
 HEIGHT = 1040  # pixels of the figure: heads, units and embeddings; distances and the table of parameters come below
 
 

@@ -2,7 +2,7 @@
 
 The same decoder as :mod:`models.addlm`, trained on addition: two digits (ToyGPT's tokens, all 10,000 problems can be
 tried) and ten (MicroAdder's tokens). Its matrix products and scores need no multiplication; what still multiplies is
-norms, softmax, mixing values by the pattern, one scale a matrix, and the head: ``interp reproduce addlm:adder`` counts.
+norms, softmax, mixing values by the pattern, one scale per matrix, and the head (``interp reproduce addlm:adder``).
 The float twin ("-float") has the same shape.
 """
 

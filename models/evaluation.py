@@ -170,7 +170,7 @@ def score(
             [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Hooks on it stay active.
         problems: whatever the task takes as problems.
         method: "teacher_forced" or "greedy"; see the module's docstring.
-        batch_size: problems a forward pass.
+        batch_size: problems per forward pass.
         task: the task, if the model does not carry it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What TransformerLens' tools expect of a model beside its forward pass.
+"""What TransformerLens' tools expect of a model besides its forward pass.
 
 Weight properties with a layer axis, hook switches, accumulated biases. Tokens are in :mod:`models.lens_tokens`, state
 dicts and processed weights in :mod:`models.lens_weights`. Kept apart from the forward so that
@@ -158,7 +158,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
 
     def set_use_attn_in(self, use_attn_in: bool) -> None:
         if use_attn_in and self.cfg.use_split_qkv_input:
-            raise UserError("use_attn_in has no effect beside use_split_qkv_input; switch that off first.")
+            raise UserError("use_attn_in has no effect together with use_split_qkv_input; switch that off first.")
         self.cfg.use_attn_in = use_attn_in
 
     def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:

@@ -4,7 +4,7 @@ One layer, one head, d_model = d_head = 7, 14 hidden units, no biases outside La
 embedding. What shrinks from 763 to 456 numbers is how the matrices are made:
 
     x_t    = E[token] + P_t                           P = P_A P_B (33 x 3, 3 x 7); 763: a full table
-    q_t    = n(x_t) A B_q,  k_t = v_t = n(x_t) A B_kv  456; 491, 512, 582: three B's beside one A; 763: full
+    q_t    = n(x_t) A B_q,  k_t = v_t = n(x_t) A B_kv  456; 491, 512, 582: three B's with one A; 763: full
     a_tj   = softmax over j <= t of q_t . k_j / sqrt 7
     y_t    = x_t + (sum_j a_tj v_j) U V               rank 2 (456), 3, or full (763)
     y'_t   = y_t + gelu(n(y_t) W_in) W_out            rank 3 each; 582 and 763: full

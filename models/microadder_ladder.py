@@ -84,7 +84,7 @@ _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     (
         "Rank-1 attention output, no FFN bias",
-        "Also the arc, here an ellipse of four numbers (A, B, start, stride): -16, beside -10 and -7. The published "
+        "Also the arc, here an ellipse of four numbers (A, B, start, stride): -16, next to -10 and -7. The published "
         "checkpoint holds exactly these tensors.",
         {"out_rank": 1, "mlp_bias": False, "tokens": "ellipse"},
     ),
@@ -157,7 +157,7 @@ _PLACED: dict[str, Any] = {
     "equals": "spiral",
     "period": 11,
     # Attention as all trained models of the family have it, up to the choice of axes (W^T W of the circle is a multiple
-    # of the identity in each of them): a number an axis, started at their angle and sharpness.
+    # of the identity in each of them): a number per axis, started at their angle and sharpness.
     "qk": "axes",
     "qk_dim": 3,
     "start_angle": 0.45,

@@ -54,9 +54,9 @@ class MicroAdderOptions:
     q_angle: bool = True
     start_angle: float = 0.0  # radians, where the angle starts
     start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
-    # How the numbers of the key matrix fill it; "axes": a number an axis; "scalar": one for all axes; "circle": one for
-    # the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed": ones,
-    # no numbers.
+    # How the numbers of the key matrix fill it; "axes": a number per axis; "scalar": one for all axes; "circle": one
+    # for the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed":
+    # ones, no numbers.
     qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "scalar", "circle", "circle and slope", "fixed"] = (
         "full"
     )

@@ -142,7 +142,7 @@ def save_packed(model: ArithmeticTransformer, path: str | Path, packing: str = "
     ternary, chosen, size = ternary_matrices(model), get_packing(packing), packed_size(model, packing)
     weights = {key: w.detach() for key, w in model.effective_weights().items()}
     if any(w.dtype != torch.float32 for w in weights.values()):
-        raise UserError("Only a float32 model is packed: its scales and the weights beside them are stored as such.")
+        raise UserError("Only a float32 model is packed: its scales and the weights next to them are stored as such.")
     spec = get_spec(model.name_or_path or "")
     tensors = {key: w for key, w in weights.items() if key not in ternary}
     for key, matrix in ternary.items():

@@ -1,7 +1,12 @@
-"""The fenced blocks of a page."""
+"""What a page of the documentation shows: fenced blocks, which are run, and commands, which must exist."""
 
 import re
+import shlex
 from dataclasses import dataclass
+
+FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+PLACEHOLDER = re.compile(r"\b[A-Z]{4,}\b|[\[<]")  # NAME, MODEL, PAPER:WHAT, COMMAND: no command yet
+PROGRAMS = ("interp", "make", "python")
 
 
 @dataclass(frozen=True)
@@ -14,5 +19,14 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    fence = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-    return [Block(match[1], match[2], match[3]) for match in fence.finditer(page)]
+    return [Block(match[1], match[2], match[3]) for match in FENCE.finditer(page)]
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words of every command in an indented block or as inline code, without comments and redirections."""
+    prose = FENCE.sub("", page)
+    lines = re.findall(r"(?<=\n\n)((?:    .*\n)+)", prose)
+    shown = [line.strip() for block in lines for line in block.splitlines()]
+    shown += [code for code in re.findall(r"`([^`\n]+)`", prose) if code.split()[0] in PROGRAMS]
+    found = [shlex.split(line.split(" > ")[0], comments=True) for line in shown if not PLACEHOLDER.search(line)]
+    return [words for words in found if len(words) > 1]

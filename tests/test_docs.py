@@ -1,5 +1,9 @@
-"""The pages under docs/ are true: tables are the models', and every "how to" is followed to the letter."""
+"""The pages under docs/ are true: tables are the models', blocks of code run, and every command exists.
 
+A new page is covered as soon as it is there. The executed notebooks, which their own tests run, are left out.
+"""
+
+import importlib.util
 import os
 import pkgutil
 import re
@@ -14,10 +18,14 @@ import torch
 
 import interp
 import models
+from interp.cli.commands import parse
+from interp.core.probe import find_probe
+from interp.papers.studies import find_study
 from models.config import TransformerConfig
+from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
-from tests.docs_blocks import blocks
+from tests.docs_blocks import blocks, commands
 from tests.toy_task import ToyAddition
 
 ROOT = Path(__file__).parents[1]
@@ -51,12 +59,20 @@ def follow(page: Path, root: Path) -> None:
     python = [sys.executable]
 
     def run(command: list[str]) -> str:
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 
-    said = ""
-    for block in blocks(page.read_text()):
+    said, pending = "", ""
+    for block in [*blocks(page.read_text()), None]:
+        if block is not None and block.language == "python" and block.title is None:
+            pending += block.text  # blocks in a row are one program, as the cells of a notebook are
+            continue
+        if pending:
+            run([*python, "-c", pending])
+            pending = ""
+        if block is None:
+            break
         if block.language == "diff":
             path = root / str(block.title)
             path.write_text(changed(path.read_text(), block.text))
@@ -64,8 +80,6 @@ def follow(page: Path, root: Path) -> None:
             path = root / block.title
             assert not path.exists(), f"{block.title} is there already"
             path.write_text(block.text)
-        elif block.language == "python":
-            run([*python, "-c", block.text])
         elif block.language == "sh":
             programs = {"python": python, "interp": [*python, "-m", "interp.cli"]}
             commands = [shlex.split(line) for line in block.text.splitlines()]
@@ -76,10 +90,12 @@ def follow(page: Path, root: Path) -> None:
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-SLOW = ("add_a_model", "add_a_task")  # both train
+SLOW = ("add_a_model", "add_a_task", "guide")  # the first two train
+TEXTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
-    for page in sorted(DOCS.glob("add_*.md"))
+    for page in TEXTS
+    if page.parent == DOCS and blocks(page.read_text())
 ]
 
 
@@ -89,6 +105,39 @@ def test_a_page_can_be_followed_to_the_letter(page: Path, tmp_path: Path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     follow(page, tmp_path)
+
+
+def is_there(words: list[str]) -> bool:
+    """Whether a command exists, with its options, models, studies and probes. Raises UserError where it does not."""
+    program, first, *rest = words
+    if program == "make":
+        return re.search(rf"^{first}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
+    if program == "python":
+        return importlib.util.find_spec(rest[0]) is not None if first == "-m" else (ROOT / first).exists()
+    if program == ".":  # the activation line
+        return first == ".venv/bin/activate"
+    assert program == "interp", words
+    if first == "--help":
+        return True
+    command = parse(words[1:])
+    if first == "reproduce":
+        return find_study(command.figure) is not None
+    return first != "ask" or command.probe is None or find_probe(command.probe) is not None
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_every_command_on_the_page_exists(page: Path):
+    missing = [words for words in commands(page.read_text()) if not is_there(words)]
+    assert not missing
+
+
+def test_commands_are_found_and_wrong_ones_are_not_there():
+    page = "x `make lab` and `interp ask NAME`\n\n    interp certify microadder-57 --minutes 1  # a proof\n\n`a.b`\n"
+    assert commands(page) == [["interp", "certify", "microadder-57", "--minutes", "1"], ["make", "lab"]]
+    assert is_there(["make", "lab"]) and not is_there(["make", "coffee"])
+    for wrong in ("certify microader-57", "reproduce toygpt:nothing", "ask microadder-57 carry_unit", "cretify x"):
+        with pytest.raises(UserError):
+            is_there(["interp", *wrong.split()])
 
 
 def test_a_change_that_does_not_fit_is_no_change():
@@ -177,17 +226,46 @@ def test_names_that_come_on_first_use_are_there_from_then_on():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site as `make docs` builds it, but with an empty gallery, which has tests of its own."""
+    root = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCS, root / "docs", ignore=shutil.ignore_patterns("api", "gallery", "__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", root)
+    (root / "docs" / "gallery").mkdir()
+    (root / "docs" / "gallery" / "index.html").write_text("<title>gallery</title>")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    for command in (["docs/api.py", "docs/api"], ["-m", "mkdocs", "build", "--strict"]):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=root, env=environment, capture_output=True, text=True, timeout=900
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "warn" not in done.stderr.lower(), done.stderr[-2000:]
+    return root / "site"
+
+
 @pytest.mark.slow
-def test_the_reference_has_a_page_for_every_public_module(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, DOCS / "api.py", tmp_path],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "warn" not in done.stderr.lower(), done.stderr[-2000:]
+def test_the_reference_has_a_page_for_every_public_module(site: Path):
     for page in ("interp/compare/compare.html", "models/tasks/base.html", "index.html"):
-        assert (tmp_path / page).exists()
-    assert "Jensen-Shannon" in (tmp_path / "interp/compare/heads.html").read_text()
+        assert (site / "api" / page).exists()
+    assert "Jensen-Shannon" in (site / "api/interp/compare/heads.html").read_text()
+
+
+@pytest.mark.slow
+def test_every_page_is_in_the_site_and_loads_nothing_from_a_network(site: Path):
+    pages = [page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")]
+    for page in pages:
+        text = (site / ("index.html" if page.name == "README.html" else page)).read_text()
+        assert not re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]*"', text), page
+
+
+@pytest.mark.slow
+def test_the_site_is_searched_from_disk_without_a_network(site: Path, open_page):
+    page = open_page(site / "hooks.html")
+    page.keyboard.press("s")
+    page.keyboard.type("grokking")
+    page.wait_for_selector(".md-search-result__item")
+    assert "Glossary" in page.locator(".md-search-result__list").inner_text()
 
 
 # ---- proofs

@@ -1,6 +1,7 @@
 """What the README and docs/zoo.md print is what the commands print, and the README's snippet runs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,10 +45,17 @@ def test_what_it_says_of_the_papers_numbers_is_about_behaviour_and_as_counted():
 
 
 @pytest.mark.slow
-def test_its_snippet_runs():
+def test_its_snippet_shows_something_as_a_script(tmp_path: Path):
     (snippet,) = blocks(README)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", snippet.text], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", snippet.text], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "all 10^20 pairs" in done.stdout and "torch.Size([2, 1," in done.stdout
+    assert (tmp_path / "compare.html").stat().st_size > 10_000
+
+
+def test_its_pictures_are_there_and_small():
+    pictures = [ROOT / path for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)]
+    assert pictures and all(0 < picture.stat().st_size <= 1_500_000 for picture in pictures)

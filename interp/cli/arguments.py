@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from models.errors import UserError
+from models.known_names import check_loadable
 
-ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+LOADED = "a model that is loaded"  # marks arguments that name one; their names are checked before torch is imported
+ModelName = Annotated[str, LOADED, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+ModelNames = Annotated[tuple[str, ...], LOADED, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 MOST_THREADS = 1_024
+
+
+def check_models(command: Any) -> None:
+    """Raises UserError for a command that is to load a model that there is not.
+
+    Args:
+        command: an instance of a command's dataclass.
+    """
+    for field, hint in get_type_hints(type(command), include_extras=True).items():
+        if LOADED in getattr(hint, "__metadata__", ()):
+            given = getattr(command, field)
+            for name in (given,) if isinstance(given, str) else given:
+                check_loadable(name)
 
 
 def one_thread() -> None:

@@ -22,13 +22,13 @@ class Ask:
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
     probe: Annotated[str | None, tyro.conf.Positional] = None
-    """A name of the list."""
+    """A probe's name, from that list."""
     shape: tuple[int, ...] = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""
     problems: int | None = None
     """How many problems; the probe's own number by default."""
     seed: int = 0
-    """Draws them."""
+    """Seed of the problems and controls that are drawn."""
     out: Path | None = None
     """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
 

@@ -25,9 +25,9 @@ class AttackModel:
     runs: int = 20_000
     """Sequences through the model; a gradient counts as three. A random search gets as many."""
     seed: int = 0
-    """Draws the problems of both searches."""
+    """Seed of both searches."""
     seconds: float | None = None
-    """Stop the attack after so long; the result then depends on the machine."""
+    """Stop the attack after this many seconds; the result then depends on the machine."""
     json: Path | None = None
     """Also write the result here."""
 

@@ -22,8 +22,7 @@ class Certify:
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
-    """Of proofs: a look in floats (no proof), intervals over the reals, or (the default) with a bound for every float32
-    operation."""
+    """For proofs: "float" samples and proves nothing; "interval" is about the reals; "float32" covers rounding."""
     shape: tuple[int, ...] = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None
@@ -31,9 +30,9 @@ class Certify:
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
     digits_only: bool = False
-    """Of ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
+    """For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
     minutes: float | None = None
-    """How long to try; what is not proved by then stays open."""
+    """How many minutes to try; what is not proved by then stays undecided."""
     check: Path | None = None
     """Verify this certificate against the model instead of making one."""
     card: bool = False

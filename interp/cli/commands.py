@@ -1,4 +1,4 @@
-"""The commands of ``interp`` and what becomes of their errors; :mod:`interp.cli.help` lists them.
+"""The commands of ``interp``, and how their errors are shown; :mod:`interp.cli.help` lists them.
 
 Each command is a module of this package. It imports torch when it runs, so that help and wrong arguments are quick.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 import tyro
 
+from interp.cli.arguments import check_models
 from interp.cli.help import HELP
 from models.errors import UserError, unknown_name
 
@@ -71,17 +72,29 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"{error.strerror or error}{about}.")
 
 
-def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(HELP)
-        return 0 if arguments else 2
+def parse(arguments: list[str]) -> Any:
+    """The command that a line of at least one word asks for; its ``run()`` runs it.
+
+    Raises:
+        UserError: an unknown command, or a model that there is not.
+        SystemExit: what the parser refuses, or help that was asked for.
+    """
     name, rest = arguments[0], arguments[1:]
     if name == "train":
         from interp.cli.train import train_class, with_certify_default
 
         rest = with_certify_default(rest)
-        return tyro.cli(train_class(rest), prog="interp train", args=rest).run()
-    return tyro.cli(find_command(name), prog=f"interp {name}", args=rest).run()
+        return tyro.cli(train_class(rest), prog="interp train", args=rest)
+    command = tyro.cli(find_command(name), prog=f"interp {name}", args=rest)
+    check_models(command)
+    return command
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(HELP)
+        return 0 if arguments else 2
+    return parse(arguments).run()
 
 
 def _prepare_streams() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelNames, one_thread
 from models.errors import UserError
 
 
@@ -22,16 +22,16 @@ class Compare:
     different formats, are asked the same questions, one row per model.
     """
 
-    models: Annotated[tuple[ModelName, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
+    models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
     """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
     out: Path = Path("compare.html")
     """The page to write."""
     json: Path | None = None
     """Also write the numbers here."""
     problems: int | None = None
-    """Problems to look at; a question or model needs more time for more."""
+    """How many problems to use; more take more time."""
     seed: int = 0
-    """Draws problems and controls."""
+    """Seed of the problems and controls that are drawn."""
 
     def run(self) -> int:
         from interp.compare.compare import same_format
@@ -65,7 +65,7 @@ class Compare:
         from interp.compare.sections import matched_data, matched_sections
 
         found = compare(a, b, n=128 if self.problems is None else self.problems, seed=self.seed)
-        return f"{found.names[0]} beside {found.names[1]}", matched_sections(found), matched_data(found)
+        return f"{found.names[0]} next to {found.names[1]}", matched_sections(found), matched_data(found)
 
     def _asked(self, loaded: Sequence[Any]) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.across import PROBLEMS, compare_models

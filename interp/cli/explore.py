@@ -8,10 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import one_thread
+from interp.cli.arguments import ModelNames, one_thread
 from models.errors import UserError
-
-ModelNames = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL]")]
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Explore:
     and logits at each digit, whole or with components removed, scaled or patched from a second problem. It needs no
     kernel and no network; `interp.explore` shows the same in Jupyter."""
 
-    models: ModelNames = ()
+    models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL [MODEL]")] = ()
     """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
     problems: tuple[str, ...] = ()
     """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""

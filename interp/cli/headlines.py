@@ -17,7 +17,7 @@ class ShowHeadlines:
     paper: str | None = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
     markdown: bool = False
-    """Print Markdown, one table a paper."""
+    """Print Markdown, one table per paper."""
     csv: bool = False
     """Print all columns as CSV."""
     json: Path | None = None

@@ -24,7 +24,7 @@ class Publish:
     overwrite: bool = False
     """Replace an entry that is there."""
     repeats: tuple[Path, ...] = ()
-    """Runs of the same seeds on a build that rounds differently; counted apart."""
+    """Runs of the same seeds on a build that rounds differently; they are counted separately."""
 
     def run(self) -> int:
         from interp.proofs import check_certificate

@@ -10,7 +10,7 @@ from interp.cli.arguments import ModelNames, one_thread
 
 @dataclass(frozen=True)
 class Report:
-    """Write one self-contained HTML page on trained models: accuracy, attention, carry units, embeddings."""
+    """Write one self-contained HTML page on how each model adds, chapter by chapter."""
 
     models: ModelNames = ()
     """Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default."""

@@ -13,26 +13,29 @@ from interp.cli.arguments import use_data, use_threads
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train what a figure or table of a paper needs, measure, write one HTML page; the same command goes on."""
+    """Train what a figure or table of a paper needs, measure, and write one HTML page.
+
+    The same command resumes after a stop.
+    """
 
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
     """For example position-coupling:fig1; a wrong name lists the others."""
     size: Literal["small", "paper"] = "small"
     """Models that two CPU cores train in minutes, or the paper's own."""
     seeds: int | None = None
-    """Seeds a model, 1 for Position Coupling, whose figures show their median and with 1 use stored small models."""
+    """Seeds per model. Position Coupling's figures show their median; with 1, the default, they use stored ones."""
     problems: int | None = None
-    """Problems (a size, for Position Coupling: 200 in small, 1,000 in the paper's)."""
+    """How many problems. For Position Coupling, how many per size: by default 200 (small) or 1,000 (paper)."""
     offsets: str = "start 1"
     """Where position ids start at test time: "start 1" (as in the paper), another start, or random."""
     out: Path = Path("runs/reproduce")
-    """Runs, grids and pages."""
+    """Folder for runs, grids and pages."""
     device: str = "auto"
     """auto, cpu or cuda."""
     threads: int = 1
     """CPU threads."""
     minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
+    """Stop and save after this many minutes; the same command resumes."""
     yes: bool = False
     """Start even if it takes days on this CPU."""
     data: Path | None = None

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 
 import tyro
 
-from interp.cli.arguments import ModelName, use_data, use_threads
+from interp.cli.arguments import use_data, use_threads
 from models.errors import UserError
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model, or go on with the run in --out. Every flag of the recipe is listed for the model named."""
+    """Train a model, or resume the run in --out. With a model's name, --help lists every flag of its recipe."""
 
-    name: ModelName
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A registered model, e.g. microadder-57."""
     seeds: int = 1
     """How many seeds to train, stacked."""
@@ -32,7 +32,7 @@ class Train:
     threads: int = 1
     """CPU threads; these models are too small for more."""
     minutes: float | None = None
-    """Stop (and save) after so many minutes, to go on later."""
+    """Stop and save after this many minutes; the same command resumes."""
     data: Path | None = None
     """A local copy of the text, for models of text."""
     data_parallel: bool = False
@@ -98,25 +98,30 @@ class Train:
 
 def with_certify_default(arguments: list[str]) -> list[str]:
     """Arguments of ``interp train`` in which a bare ``--certify`` means float32."""
-    from models.registry import names
+    from models.known_names import known
 
     found = []
     for word, following in zip(arguments, [*arguments, "--"][1:], strict=True):
         found.append(word)
-        if word == "--certify" and (following.startswith("-") or following in names(sweeps=True)):
+        if word == "--certify" and (following.startswith("-") or following in known().registered):
             found.append("float32")
     return found
 
 
 def train_class(arguments: list[str]) -> type:
     """``Train`` with the named model's recipe as further flags, its values as their defaults."""
-    from models.registry import get_spec, names
-    from models.training.recipes import Recipe, get_recipe
+    from models.known_names import check_registered, known
 
     # The name may stand after flags and their values; a first word that is no name is taken for a misspelt one.
-    name = next((a for a in arguments if a in names(sweeps=True)), None)
+    name = next((a for a in arguments if a in known().registered), None)
     if name is None and arguments and not arguments[0].startswith("-"):
         name = arguments[0]
+    if name is not None:
+        check_registered(name)
+
+    from models.registry import get_spec
+    from models.training.recipes import Recipe, get_recipe
+
     recipe = Recipe()
     if name is not None:
         spec = get_spec(name)

@@ -47,7 +47,7 @@ def compare_models(
         questions: names of the questions to ask; all that are registered unless given.
         n: problems of a sampled question (interchange, resampling and corrupted digits take fewer and say how many).
         seed: draws problems, untrained twins and shuffles.
-        say: gets a line a question, while it runs.
+        say: gets a line per question while it runs.
 
     Cost: 2 s for an adder of one head, some 15 s for one of 800,000 parameters, on one core.
 

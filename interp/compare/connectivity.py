@@ -118,7 +118,7 @@ def mode_connectivity(
         n, seed, problems: problems are drawn (half of them rich in carries) unless given.
         controls: whether to run the three controls.
 
-    Cost: ``points`` stacked runs of the problems a path (five with controls) and three alignments.
+    Cost: ``points`` stacked runs of the problems per path (five with controls) and three alignments.
 
     Raises:
         UserError: models of different architectures or of one whose symmetries are not known, with hooks or the like,

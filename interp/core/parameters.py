@@ -30,5 +30,5 @@ def parameters_beside(a: HookedModel, b: HookedModel) -> pd.DataFrame | None:
     if not shapes[0] or shapes[0] != shapes[1]:
         return None
     left, right = parameter_table(a), parameter_table(b)
-    beside = left.rename(columns={"value": "a"}).assign(b=right["value"])
-    return beside.assign(difference=beside["a"] - beside["b"])
+    joined = left.rename(columns={"value": "a"}).assign(b=right["value"])
+    return joined.assign(difference=joined["a"] - joined["b"])

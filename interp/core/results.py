@@ -20,7 +20,7 @@ _PREVIEW_ROWS = 12
 class Provenance:
     """What a number rests on: how many inputs, drawn how, and how strong a claim that supports.
 
-    ``rung`` is the strength of the claim. "sampled" never becomes "exhaustive" because a sample was large.
+    ``rung`` is the strength of the evidence. "sampled" never becomes "exhaustive" because a sample was large.
     """
 
     n: int

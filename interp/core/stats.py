@@ -205,7 +205,7 @@ def bootstrap_interval(
 def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
     """Share of draws at least as large as the observation, which counts as one: never below 1 / (draws + 1).
 
-    An array of observations [*cell] gives one share a cell.
+    An array of observations [*cell] gives one share per cell.
     """
     slack = 1e-12 * np.maximum(1.0, np.abs(observed))  # the observation itself, recomputed, must not count as smaller
     p = (1 + (null >= observed - slack).sum(0)) / (len(null) + 1)

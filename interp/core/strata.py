@@ -50,14 +50,14 @@ def column_variables(
     """The symbolic algorithm's variables in these columns.
 
     Raises:
-        UserError: a task that does not compute one of ``needed``, which ``what`` needs, or not one value a column.
+        UserError: a task that does not compute one of ``needed``, which ``what`` needs, or not one value per column.
     """
     variables = task.variables(problems)
     if missing := [name for name in needed if name not in variables]:
         raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which {what} compares with.")
     if steps := [name for name in needed if variables[name].ndim != 2]:
         raise UserError(
-            f"Task {task.name!r} computes {steps[0]} anew in every step, and {what} needs one value a column."
+            f"Task {task.name!r} computes {steps[0]} again in every step, and {what} needs one value per column."
         )
     return {
         name: values[:, columns]
@@ -69,7 +69,7 @@ def column_variables(
 def carry_strata(task: Task, problems: Any, targets: list[int] | None = None) -> dict[str, Bool[Tensor, "n target"]]:
     """Every stratum that the task's variables allow, as a mask over the problems' targets (``targets``: which).
 
-    Strata that no problem has are left out. Column strata need carries with one entry a column; tasks that have more
+    Strata that no problem has are left out. Column strata need carries with one entry per column; tasks that have more
     (many operands) or none get the strata of whole problems alone.
     """
     chosen = list(range(len(task.query_positions))) if targets is None else targets

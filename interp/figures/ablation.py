@@ -24,7 +24,7 @@ _UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
 
 @drawing(ComponentAblation)
 def component_ablation(result: ComponentAblation, metric: str | None = None, most: int = 24) -> go.Figure:
-    """Drop by component and stratum, a panel a replacement; the ``most`` components that count most."""
+    """Drop by component and stratum, a panel per replacement; the ``most`` components that count most."""
     metric = result.choose("metric", metric)
     table = result.table.sel(metric=metric)
     table = table.isel(component=_largest(table["drop"].sel(stratum=ALL).values, most))
@@ -126,7 +126,7 @@ def _dissociation_title(result: DoubleDissociation) -> str:
 
 @drawing(ParameterAblation)
 def parameter_ablation(result: ParameterAblation, scale: str = "loss") -> go.Figure:
-    """Pairs (drop below the diagonal, interaction above it) beside the drop of every single parameter."""
+    """Pairs (drop below the diagonal, interaction above it) next to the drop of every single parameter."""
     check_scale(scale)
     single, names = result.single, result.single.parameter.values.tolist()
     down = {"range": [len(names) - 0.5, -0.5], "tickfont": {"size": 10}, "dtick": 1}

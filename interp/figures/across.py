@@ -31,7 +31,7 @@ _PLACE_COLOURS: dict[str, str] = dict(
 
 @drawing(ModelTable)
 def across(result: ModelTable) -> go.Figure:
-    """Rows are models: every question in a column, then where each model looks, beside accuracy by chain length."""
+    """Rows are models: every question in a column, then where each model looks, next to accuracy by chain length."""
     asked = {question.name for question in result.questions}
     below = ["attention"] if result.has_attention else []
     below += ["chains"] if "chains" in asked and result.answered("chains") else []
@@ -58,7 +58,7 @@ _NOTE = (
 
 @drawing(ModelTable, "heads")
 def heads(result: ModelTable, models: Sequence[str] | None = None) -> go.Figure:
-    """Where every head looks: a bar a head."""
+    """Where every head looks: a bar per head."""
     chosen = result if models is None else result.select(models)
     if not chosen.has_attention:
         raise UserError("None of these models was asked where it looks, or to none do these questions apply.")
@@ -114,13 +114,13 @@ def _table(result: ModelTable) -> Panel:
     inside = [["" if colour is None else text for colour, text in line] for line in pairs]
     style: dict[str, Any] = {"limits": _LIMITS, "gap": 2, "hoverinfo": "skip", "hoverongaps": False}
     # Gaps of a heatmap have neither text nor hover: invisible points carry both for every cell.
-    beside = ["" if colour is not None else text for line in pairs for colour, text in line]
+    aside = ["" if colour is not None else text for line in pairs for colour, text in line]
     flat = [(x, y) for y in rows for x in columns]
     layers = [
         cells(missing, columns, rows, scale=[[0, theme.LIGHT], [1, theme.LIGHT]], **style),
         cells(colours, columns, rows, text=inside, letters=11, **style),
         words(
-            [x for x, _ in flat], [y for _, y in flat], beside, size=11, hovertext=hovers, **hover("{hovertext}"),
+            [x for x, _ in flat], [y for _, y in flat], aside, size=11, hovertext=hovers, **hover("{hovertext}"),
         ),
     ]  # fmt: skip
     lean = {"textangle": -55, "xanchor": "left", "yanchor": "bottom", "xshift": -4}

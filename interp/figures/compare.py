@@ -25,7 +25,7 @@ _OF = ("a", "b")
 
 @drawing(Comparison)
 def comparison(result: Comparison) -> go.Figure:
-    """Matched heads beside each other, matched units and digits over one another, all distances with their nulls, and
+    """Matched heads next to each other, matched units and digits over one another, all distances with their nulls, and
     the parameters where both models have the same."""
     pairs = _closest_pairs(result)
     numbers = result.parameters if result.parameters is not None else pd.DataFrame()
@@ -59,7 +59,7 @@ def _title(result: Comparison) -> str:
     logits = result.table[result.table["quantity"].str.startswith("logits by")]
     logit = f", of the logits by digit sum and carry {float(logits['distance'].iloc[0]):.3f}" if len(logits) else ""
     return (
-        f"{result.names[0]} beside {result.names[1]}: distance of where matched heads look "
+        f"{result.names[0]} next to {result.names[1]}: distance of where matched heads look "
         f"{result.distance('attention by role'):.3f}{unit}{logit}"
     )
 
@@ -71,7 +71,7 @@ def _closest_pairs(result: Comparison) -> list[tuple[str, str]]:
 
 
 def _patterns(result: Comparison, pair: tuple[str, str]) -> list[Panel]:
-    """Where two matched heads look, beside each other."""
+    """Where two matched heads look, next to each other."""
     small, panels = {"size": 11}, []
     for head, name, means in zip(pair, result.names, result.roles, strict=True):
         weight = means.sel(head=head).transpose("target", "role")
@@ -196,7 +196,7 @@ def _place_legends(figure: go.Figure, n_pairs: int, total: int) -> None:
 
 
 def _numbers(numbers: pd.DataFrame) -> go.Table:
-    """Two blocks of parameter, index, a, b and difference beside each other."""
+    """Two blocks of parameter, index, a, b and difference next to each other."""
     half = math.ceil(len(numbers) / 2)
     columns: list[list[str]] = []
     for block in (numbers.iloc[:half], numbers.iloc[half:]):

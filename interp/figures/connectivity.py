@@ -52,7 +52,7 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
 
 @drawing(SeedDistances)
 def seed_distances(result: SeedDistances) -> go.Figure:
-    """By component: every pair before and after alignment, untrained pairs beside; then matrices of all pairs."""
+    """By component: every pair before and after alignment, untrained pairs next to them; then matrices of all pairs."""
     matrices = len(result.names) > 2
     panels = [_by_component(result), *(_matrices(result) if matrices else [])]
     rows = result.table[result.table["component"] == "all"]

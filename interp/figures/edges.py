@@ -45,7 +45,7 @@ def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
 
 @drawing(EdgeAttribution)
 def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.Figure:
-    """Estimated effects as a matrix, and beside it each edge's estimate against its exact effect (if computed)."""
+    """Estimated effects as a matrix, and next to it each edge's estimate against its exact effect (if computed)."""
     metric = result.metric(metric)
     matrix = result.matrix(metric, split=True)
     width, height = _size(matrix)
@@ -89,7 +89,7 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
 
 
 def _strongest(exact: np.ndarray, estimate: np.ndarray, names: list[str], reach: float) -> list[Mark]:
-    """Names beside the points of the largest effects and estimates, where they do not run into each other."""
+    """Names next to the points of the largest effects and estimates, where they do not run into each other."""
     order = np.argsort(-np.maximum(np.abs(exact), np.abs(estimate)), kind="stable")
     placed: list[tuple[float, float, float]] = []  # left end, right end, height
     marks = []

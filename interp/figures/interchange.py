@@ -22,7 +22,7 @@ _CARRY_COLOURS = {"-1": theme.SKY, "0": theme.BLUE, "1": theme.VERMILION, "2": t
 
 @drawing(InterchangeAccuracy)
 def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
-    """Interchange accuracy of the hypothesis beside its controls, with 95% intervals."""
+    """Interchange accuracy of the hypothesis next to its controls, with 95% intervals."""
     table = result.to_dataframe().iloc[::-1]
     value, run = table["accuracy"], table["run"]
     layer = bars(
@@ -33,9 +33,9 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
             right=table["right"], n=table["n_changed"], stayed=table["stayed"],
         ),
     )  # fmt: skip
-    beside: dict[str, Any] = {"xanchor": "left", "xshift": 8, "size": 13}
+    placed: dict[str, Any] = {"xanchor": "left", "xshift": 8, "size": 13}
     numbers = [
-        label(at, row, f"{shown:.3f}", **beside) for at, row, shown in zip(table["high"], run, value, strict=True)
+        label(at, row, f"{shown:.3f}", **placed) for at, row, shown in zip(table["high"], run, value, strict=True)
     ]
     x = {"title": "share of pairs with the causal model's answer, where it changes", "range": [0, 1.12]}
     panel = Panel([layer], x=x | {"tickvals": QUARTERS}, y={"ticksuffix": "  "}, marks=numbers)
@@ -136,7 +136,7 @@ def _which_note(result: WhichAlgorithm) -> str:
 
 @drawing(CausalScrubbing)
 def causal_scrubbing(result: CausalScrubbing) -> go.Figure:
-    """Share of the loss recovered by column: the hypothesis beside the same sites scrubbed as irrelevant."""
+    """Share of the loss recovered by column: the hypothesis next to the same sites scrubbed as irrelevant."""
     table: Any = result.to_dataframe()
     lines = []
     for run, name, colour in (

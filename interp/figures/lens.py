@@ -58,7 +58,7 @@ def _texts(values: np.ndarray) -> list[list[str]] | None:
 
 @drawing(LogitAttribution)
 def logit_attribution(result: LogitAttribution) -> go.Figure:
-    """Mean contribution of the largest parts to every target's lead, and the largest units beside it."""
+    """Mean contribution of the largest parts to every target's lead, and the largest units next to it."""
     mean = result.parts["mean"].values
     size = np.nan_to_num(np.abs(mean)).max(1)
     largest = np.sort(np.argsort(-size, kind="stable")[: min(_MOST_PARTS, int((size > 0).sum()))])  # in model order
@@ -96,7 +96,7 @@ def _units(result: LogitAttribution) -> list[Panel]:
 
 @drawing(LinearProbes)
 def linear_probes(result: LinearProbes) -> go.Figure:
-    """Accuracy with its interval, its controls and the score by site; a panel a signal, all columns together."""
+    """Accuracy with its interval, its controls and the score by site; a panel per signal, all columns together."""
     signals = list(dict.fromkeys(result.table.signal))
     columns = min(2, len(signals))
     panels = []

@@ -1,4 +1,4 @@
-"""Panels of layers, and the figure they make: one look, one legend, one bar a scale.
+"""Panels of layers, and the figure they make: one look, one legend, one bar per scale.
 
     compose(
         [Panel([curve(...), curve(...)], "loss", x="step", y="nats", marks=[hline(0)]), Panel([bars(...)], "right")],
@@ -200,7 +200,7 @@ def _one_legend(figure: go.Figure) -> None:
 
 
 def _one_bar_a_scale(figure: go.Figure, inside: tuple[Number, Number]) -> None:
-    """One bar beside the panels that share a scale."""
+    """One bar next to the panels that share a scale."""
     shown = [trace for trace in figure.data if trace.type == "heatmap" and trace.showscale]
     scales = [(trace.colorbar.title.text, trace.zmin, trace.zmax) for trace in shown]
     for trace, scale in zip(shown, scales, strict=True):

@@ -20,9 +20,9 @@ _WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 
 @drawing(PatchingSweep)
 def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figure:
-    """Share recovered: rows are layers (with heads or neurons), columns positions or roles; a panel a direction.
+    """Share recovered: rows are layers (with heads or neurons), columns positions or roles; a panel per direction.
 
-    A pattern swept by destination and source has a panel a head instead, with those that recover most.
+    A pattern swept by destination and source has a panel per head instead, with those that recover most.
     """
     metric = metric or str(result.values.metric.values[0])
     result.strongest(metric=metric)  # refuses a metric that the sweep does not have

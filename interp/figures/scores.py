@@ -39,8 +39,8 @@ def scores(result: Scores) -> go.Figure:
 
 
 def intervals(result: Scores) -> go.Figure:
-    """Shares right with their 95% intervals, a colour a series; or error rates on a logarithmic axis, where a triangle
-    is the 95% upper bound of a stratum without an error and a square one of which every problem was tried."""
+    """Shares right with their 95% intervals, a colour per series; or error rates on a logarithmic axis. There, a
+    triangle is the 95% upper bound of a stratum without an error, and a square stands for one that was tried wholly."""
     (stratum,) = result.strata
     frame = result.to_dataframe().query("n > 0")
     chosen = result.about.get("chosen")
@@ -97,7 +97,7 @@ def grid_panels(result: GridPanels, title: str = "") -> go.Figure:
 
 
 def exact_match_panels(result: GridPanels, title: str) -> go.Figure:
-    """Small multiples: exact match by operands (x) and digits (y), one panel a model, all on one scale from 0 to 1."""
+    """Small multiples: exact match by operands (x) and digits (y), one panel per model, one scale from 0 to 1."""
     panels, first = result.panels, result.panels[0].grids[0]
     columns = len(panels) if len(panels) < 4 else 4 if len(panels) % 4 == 0 and len(panels) > 4 else 3
     rows = math.ceil(len(panels) / columns)

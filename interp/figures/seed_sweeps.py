@@ -15,7 +15,7 @@ from interp.probes.seed_sweeps import SeedSweep
 
 
 def seeds_by_variant(sweeps: Sequence[SeedSweep], title: str) -> go.Figure:
-    """Every seed's best exact match and last token accuracy, one row a variant; filled: all of the test set."""
+    """Every seed's best exact match and last token accuracy, one row per variant; filled: all of the test set."""
     layers = []
     for i, sweep in enumerate(sweeps):
         wobble = np.random.default_rng(0).uniform(-0.11, 0.11, sweep.n)

@@ -71,7 +71,7 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
         "mapped part (w: weight in common of patterns), and how many numbers were free in the map"
     )
     if result.control[1]:
-        note += f"; untrained: {result.control[1]} models drawn anew, of {result.control[0] or 'those given'}"
+        note += f"; untrained: {result.control[1]} freshly drawn models, of {result.control[0] or 'those given'}"
     height = _ROW * len(components)
     return compose(
         panels, title(result), result.provenance, note=note, columns=3, width=1180, plots=height, shared="y",

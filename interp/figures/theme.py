@@ -33,7 +33,7 @@ def error_bars(
 
 
 def colour_bar(title: Any, **style: Any) -> dict[str, Any]:
-    """A colour scale's bar with its name beside it."""
+    """A colour scale's bar with its name next to it."""
     named = {"side": "right", "font": {"size": 12}} | (title if isinstance(title, dict) else {"text": title})
     return {"title": named, "thickness": 12} | style
 
@@ -55,7 +55,7 @@ def finish(
     """Title (wrapped to the width of the plots), provenance as subtitle, and the common look.
 
     Args:
-        margin: pixels beside the plots; those above are the title's, and "t" more.
+        margin: pixels around the plots; those above are the title's, and "t" more.
     """
     around = MARGIN | dict(margin or {})
     plots = width - around["l"] - around["r"]  # the title stands over them

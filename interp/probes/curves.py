@@ -215,7 +215,7 @@ def _of_tensors(model: str, content: bytes, source: object) -> xr.Dataset:
 def _of_lines(
     model: str, lines: Sequence[Mapping[str, Any]], seeds: Sequence[int] | None, first: int, source: object
 ) -> xr.Dataset:
-    """From one line an evaluation with a number a seed; ``seeds`` of several runs, else they count from ``first``."""
+    """From one line per evaluation, a number per seed; ``seeds`` of several runs, else counted from ``first``."""
     runs: list[list[Mapping[str, Any]]] = []
     for line in lines:
         if not runs or line["step"] <= runs[-1][-1]["step"]:

@@ -23,7 +23,7 @@ from models.errors import UserError
 from models.evaluation import Rate
 
 FORMAT = 1
-BESIDE = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
+OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class Scores(Result):
         there are were tried); NaN out of reach. What was not asked has no row."""
         frame = self.table.to_dataframe().reset_index()
         frame = frame[frame.n >= 0].reset_index(drop=True)
-        for what in ("correct", *BESIDE):
+        for what in ("correct", *OTHER_COUNTS):
             if what in frame:
                 prefix = "" if what == "correct" else f"{what}_"
                 frame[[f"{prefix}accuracy", f"{prefix}low", f"{prefix}high"]] = [

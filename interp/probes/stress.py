@@ -90,11 +90,11 @@ def suites(n: int, seed: int) -> list[tuple[str, str, Rung, Tensor]]:
 
 @probe("Is it right on problems that uniform tests do not contain?", needs=[task_of(FixedWidthAddition)])
 def stress_suites(model: HookedModel, *, task: Task | None = None, n: int = 20_000, seed: int = 0) -> Scores:
-    """Score a ten-digit adder on every suite: strata are cases, "suite: case", with the coordinates suite and rung.
+    """Score a ten-digit adder on every suite. Strata are cases, "suite: case"; coordinates are suite and rung.
 
     Args:
         model: any model with TransformerLens hooks whose task adds two ten-digit numbers.
-        n: problems of a suite of one case; a case of a suite of several gets a tenth.
+        n: problems per suite of one case. In a suite of several cases, each case gets a tenth of ``n``.
 
     Cost: about 150,000 forward passes of 33 tokens at the default, ten seconds for a one-layer model.
 

@@ -114,7 +114,7 @@ def written_number(
     Cost: a forward pass of the problems, and one of an untrained copy.
 
     Raises:
-        UserError: a task without columns, fewer than 8 problems, a model that writes one and the same everywhere.
+        UserError: a task without columns, fewer than 8 problems, a model that writes the same everywhere.
     """
     task = resolve_task(model, task)
     if why := _adds_columns(model, task):

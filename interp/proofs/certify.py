@@ -44,11 +44,11 @@ def certify_one_layer(
 ) -> Certificate:
     """Prove a one-layer adder right on all pairs of ten-digit numbers, or find a pair that it gets wrong.
 
-    The arithmetics: "float" looks at margins in float64, at one hunted problem per class, and proves nothing about all
-    others; "interval" proves what the stored weights define over the real numbers; "float32" also encloses the rounding
-    of every operation of the forward pass, in any order of summation, and so is about the model as it runs
-    (teacher-forced and, every token being right, greedily decoded). What is assumed of the machine stands in
-    :mod:`interp.proofs.balls`.
+    How strong the claim is: "float" looks at margins in float64, at one hunted problem per class, and proves nothing
+    about all others; "interval" proves what the stored weights define over the real numbers; "float32" encloses the
+    rounding of every operation of the forward pass, in any order of summation, and so is about the model as it runs
+    (teacher-forced and, every token being right, greedily decoded). :mod:`interp.proofs.balls` lists what is assumed of
+    the machine.
 
     Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are made once. Post-
     condition: "certified" only if every class of inputs was proved; "refuted" only with a pair that the model itself,

@@ -134,7 +134,7 @@ class Downstream:
         this token at the query) lies in the region is between them, as ``arithmetic`` computes it: all answered rightly
         if lower > 0, all wrongly if upper < 0. NaN says nothing: numbers that are not finite, or too large.
 
-        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions and
+        Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, in memory for ``CHUNK`` regions besides
         the results.
 
         Raises:

@@ -25,7 +25,7 @@ _DIFFERENCE = 1e-3  # of a box's radius, between the points of a gradient
 def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Float[np.ndarray, " n"]]:
     """Every class with one problem of a small margin (its ``witnesses``, [n, 1, 2]), and that margin in float64.
 
-    Cost: one box a leaf and some hundred points, 1 to 3 s.
+    Cost: one box per leaf and some hundred points, 1 to 3 s.
     """
     none = np.zeros((len(adder.layout.queries), adder.layout.n_positions, attention.coords.shape[2]), dtype=np.int64)
     classes = all_classes(adder.layout, none)

@@ -28,7 +28,7 @@ from interp.proofs.one_layer import OneLayerAdder
 
 #: Directions that attention writes along by less than this share of the first one's are left to the error.
 OFF_BASIS = 2.0**-16
-#: Scores of one query further apart than this leave weights that float64 cannot hold together.
+#: Scores of one query further apart than this leave weights that float64 cannot hold next to each other.
 MOST_SPREAD = 600.0
 #: A key whose score is always so far below some other key's weighs at most exp(-FAR), and is left to the error.
 FAR = 128.0
@@ -44,7 +44,7 @@ class QueryTerms:
 
     Attributes:
         weights: positive, at most about 1; zero where masked, or too small to count.
-        spread: how far rounding may take each weight from the others, twice, as a share of it: see
+        spread: how far rounding may take each weight relative to the others, twice, as a share of it: see
             :func:`read_ratio_attention`. None where that is in ``error``.
         error: everything else, component by component.
     """
@@ -208,7 +208,7 @@ def _weights(
 
 
 def _far(arithmetic: Arithmetic, keys: int) -> Ball:
-    """What a key that is left out weighs at most, as computed, underflow apart."""
+    """What a key that is left out weighs at most, as computed, apart from underflow."""
     return upper((-FAR * (1 - arithmetic.growth(1))).exp() * (1 + arithmetic.growth(2 * EXP_ULPS + keys + 3)))
 
 

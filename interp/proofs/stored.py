@@ -85,7 +85,7 @@ def stored_certificate(entry: str | Path) -> Certificate | None:
 
 
 def all_pairs(entry: Any) -> str:
-    """The rung that an entry reached on all pairs; empty without one."""
+    """The strength of evidence that an entry reached on all pairs; empty without one."""
     certificate = stored_certificate(entry)
     return "" if certificate is None else certificate.provenance.rung
 

@@ -83,7 +83,7 @@ class Head:
     second_stage: bool = False
 
 
-#: A key beside BOS gets half of the attention, so values count double.
+#: A key next to BOS gets half of the attention, so values count double.
 HEADS = (
     Head("A[k]", ("NEXT_1",), ("POS_1",), (("NUM", 2.0, "A_OWN"),), without_level=2),
     Head("A[k-1]", ("POS_1",), ("POS_1",), (("NUM", 2.0, "A_PREVIOUS"), ("IS_BOS", 1.0, "A_SHARE")), without_level=2),

@@ -75,7 +75,7 @@ def logits_at(
 
     The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB a head at 20,904 tokens. Here the
     model's own components, to the bit, compute the queries asked for, a few at a time, and keys end at the last of
-    them. Keys and values are made anew for each piece, which is little beside its scores.
+    them. Keys and values are made again for each piece, which is little next to its scores.
 
     Args:
         rows: positions in ascending order.

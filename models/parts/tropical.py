@@ -31,7 +31,7 @@ FEWEST_QUERIES = 16
 def pair_scores(
     q: Float[Tensor, "*batch query d_head"], k: Float[Tensor, "*batch key d_head"], kind: ScoreKind
 ) -> Float[Tensor, "*batch query key"]:
-    """Unscaled scores of all pairs, in at least float32. No tensor holds more than one number a pair.
+    """Unscaled scores of all pairs, in at least float32. No tensor holds more than one number per pair.
 
     Gradients: of |q_c - k_c| the sign, 0 where both are equal; of the maximum, 1 for the first coordinate to reach it.
     """
@@ -47,8 +47,8 @@ def attend(q: Queries, k: Keys, v: Keys, kind: ScoreKind, scale: float, top_k: i
 
     The same numbers as through the hooked forward, without its patterns: queries are taken a few at a time. With
     ``top_k`` the backward pass touches the chosen keys only, which is the exact gradient (other keys have none);
-    without, each block's scores are computed again for it. Memory beside input and output: top_k numbers a query, or a
-    few :data:`SCORES_AT_ONCE`. Cost: query x key x d_head for the scores, which top-k does not reduce.
+    without, each block's scores are computed again for it. Memory besides input and output: top_k numbers per query, or
+    a few :data:`SCORES_AT_ONCE`. Cost: query x key x d_head for the scores, which top-k does not reduce.
 
     Negative L1 with ``top_k`` in float32 on a CPU goes to the compiled kernel where there is a compiler.
     """

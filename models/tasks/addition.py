@@ -79,7 +79,7 @@ def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
 
 
 def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[Tensor, "width n"]:
-    """Digits of (the integer part of) numbers in [0, 2^53) as float64, least significant first, one row a digit.
+    """Digits of (the integer part of) numbers in [0, 2^53) as float64, least significant first, one row per digit.
 
     Quotients are taken in float64, which is exact after flooring (a correctly rounded quotient of integers below
     2^53 never crosses an integer) and several times faster than int64 division, the bulk of the sampling cost.

@@ -211,7 +211,7 @@ class Multiplication(SequenceTask):
         return spelt_numbers(torch.as_tensor(answer_tokens)[:, -width - 1 : -1])
 
     def variables(self, problems: Any) -> dict[str, Int[Tensor, "n step column"]]:
-        """Both stages, one row a digit of B.
+        """Both stages, one row per digit of B.
 
         product: A times that digit, [n, N, M + 1]; product_carry: the carry into each of its columns. running_sum,
         [n, N, M + N], and sum_carry, the carry into each of its columns (at most 1).

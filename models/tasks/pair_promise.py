@@ -23,7 +23,7 @@ TOKEN_RULES = ("equal", "different")
 
 
 def place(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
-    """The values at a place, one row a problem.
+    """The values at a place, one row per problem.
 
     Raises:
         UserError: no such variable (with the closest), an index that is none, or columns that it does not have.

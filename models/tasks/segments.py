@@ -1,7 +1,7 @@
 """Numbers written one after another, and read back: segments, digits, distances to delimiters.
 
 A sequence is ``$`` (BOS), then segments: a number, in a width and a direction, and the delimiter after it. Nothing here
-knows an operation; :mod:`models.tasks.sequences` has what its tasks share beside.
+knows an operation; :mod:`models.tasks.sequences` has what else its tasks share.
 """
 
 from __future__ import annotations

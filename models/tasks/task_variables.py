@@ -44,7 +44,7 @@ class TaskColumns(ColumnLayout):
     def values(
         self, algorithm: Any, problems: Any, interventions: Interventions | None = None
     ) -> dict[str, Int[Tensor, "n column"]]:
-        """The task's variables with one value a column, and "answer"; under an intervention on one variable the
+        """The task's variables with one value per column, and "answer"; under an intervention on one variable the
         answers alone, -1 where they are not determined."""
         if not interventions:
             found = {name: values for name, values in self.task.variables(problems).items() if values.ndim == 2}
@@ -90,7 +90,7 @@ def task_columns(task: Task) -> TaskColumns:
     """The layout of any task with something to predict.
 
     Raises:
-        UserError: a task without answers, or without a variable of one value a column.
+        UserError: a task without answers, or without a variable of one value per column.
     """
     answers = [(i, role) for i, role in enumerate(task.target_roles) if role.kind in ("answer", "scratchpad")]
     asked = {order if role.column is None else role.column: i for order, (i, role) in enumerate(answers)}

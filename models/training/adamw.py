@@ -1,4 +1,4 @@
-"""AdamW on stacked rows of parameters, one row a seed, each clipped and decayed by itself."""
+"""AdamW on stacked rows of parameters, one row per seed, each clipped and decayed by itself."""
 
 from __future__ import annotations
 

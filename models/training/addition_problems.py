@@ -133,7 +133,7 @@ class AdditionProblems(DigitCurriculum):
 def native_rows(
     sampler: str, seeds: Int[Tensor, " seed"], step: int, rows: int, max_digits: int, *more: Any
 ) -> tuple[UInt8[Tensor, "seed 33 row"], UInt8[Tensor, "seed 12 row"]] | None:
-    """Tokens and targets from a function of the C sampler, which takes ``more`` beside; None where there is none."""
+    """Tokens and targets from a function of the C sampler, which takes ``more`` as well; None where there is none."""
     kernel = None if seeds.is_cuda else library("addition_batches.c", "-ffp-contract=off")
     if kernel is None:
         return None

@@ -40,7 +40,7 @@ MOST_SEEDS = 100_000  # of one run
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a run ended: its folder and one row a seed."""
+    """How a run ended: its folder and one row per seed."""
 
     folder: Path
     model: str
@@ -256,7 +256,7 @@ class Trainer:
         return True
 
     def _take_up(self, state: dict[str, Any], step: int) -> None:
-        """What :meth:`save` wrote beside the tables."""
+        """What :meth:`save` wrote next to the tables."""
         self.states = [SeedState(**entry) for entry in state["seeds"]]
         self.losses = [float("nan") if x is None else float(x) for x in state["losses"]]
         self.group_size = int(state.get("group_size", self.group_size))

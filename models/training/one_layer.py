@@ -7,7 +7,7 @@ attention. What happens once a step and not once a problem stays in torch, where
 
 * a norm's gain and bias are folded into the matrices that read it;
 * low ranks are used: with ``W_K = L R`` scores are ``(h W_Q R^T) . (h L)``, with ``W_O = L R`` values are ``h W_V L``,
-  both of the rank's size. The weight map says so by giving the factors (:data:`FACTORS`) beside the matrices.
+  both of the rank's size. The weight map says so by giving the factors (:data:`FACTORS`) next to the matrices.
 
 Equal to :class:`models.training.objective.GeneralObjective` up to rounding, which is its fallback without a compiler,
 on CUDA and in other dtypes; the tests check it.
@@ -29,7 +29,7 @@ from models.training.native import FAST, LANES, library
 from models.training.objective import GeneralObjective, Parameters
 from models.transformer import ArithmeticTransformer
 
-#: What weight maps may give beside ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
+#: What weight maps may give besides ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
 FACTORS = tuple(f"blocks.0.attn.{name}" for name in ("W_K_left", "W_K_right", "W_O_left", "W_O_right"))
 
 

@@ -3,10 +3,10 @@
 When tokens and positions occupy different dimensions, all tokens have one norm, queries and keys read positions
 and values read tokens (MicroAdder 57, 67, 74), then
 
-* the RMS of the stream before attention depends on the position alone, and so does the pattern: one matrix a seed
+* the RMS of the stream before attention depends on the position alone, and so does the pattern: one matrix per seed
   and step instead of one an example;
 * the value that a token sends through head and output matrix is a table over the vocabulary, of the rank of W_O
-  (one number a digit for a rank-1 output), looked up and mixed by that matrix;
+  (one number per digit for a rank-1 output), looked up and mixed by that matrix;
 * only the rows of the queries that carry loss are needed after attention.
 
 What remains is elementwise over (query, example), kept contiguous by putting features before rows; on a CPU with a
@@ -35,7 +35,7 @@ class Tables(NamedTuple):
     """All that the row-wise part needs of the weights; everything has a leading seed axis."""
 
     mixing: Float[Tensor, "seed signal query pos"]  # pattern over RMS, per head and rank of W_O
-    sent: Float[Tensor, "seed signal vocab"]  # what a token sends through a head, one number a rank
+    sent: Float[Tensor, "seed signal vocab"]  # what a token sends through a head, one number per rank
     own: Float[Tensor, "seed vocab token_dim"]
     place: Float[Tensor, "seed query position_dim"]
     right: Float[Tensor, "seed signal d_model"]

@@ -73,7 +73,7 @@ class Recipe:
     stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
     # (step, token accuracy): a seed that is below it then ends as hopeless; None: every seed goes to the end
     give_up: tuple[tuple[int, float], ...] | None = None
-    snapshots: int = 48  # log-spaced over the run, beside step 0 and the last
+    snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
     def __post_init__(self) -> None:

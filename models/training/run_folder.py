@@ -2,7 +2,7 @@
 
 .lock                  which process trains it, while one does
 config.json            model, recipe, seeds: what the run is; a second start must agree with it
-metrics.jsonl          one line an evaluation
+metrics.jsonl          one line per evaluation
 snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
 accepted/seed-N/       parameters that the run's judge accepted, with its evidence, if the run has a judge
 checkpoint.json        where the run stands, with the hashes of checkpoint-N.safetensors, of the metrics so far and of

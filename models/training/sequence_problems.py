@@ -1,6 +1,6 @@
 """Training distributions of the Position Coupling paper: S_A(n, m), S_M(n, m) and bit strings, drawn on the device.
 
-Each is a finite set of problems, made anew from their numbers instead of being stored: problem i of a set is a
+Each is a finite set of problems, made from their numbers each time instead of being stored: problem i of a set is a
 function of (set, i), and a batch draws its i's. So a set of ten million costs nothing, and Figure 13 is a flag.
 """
 

@@ -19,7 +19,7 @@ from models.training.objective import ParameterLayout
 class Start:
     """Named parameters, and how far around them the seeds are spread.
 
-    Seed s starts at ``p (1 + noise z_s)`` with z_s standard normal, one draw a number. ``origin`` says in words where
+    Seed s starts at ``p (1 + noise z_s)`` with z_s standard normal, one draw per number. ``origin`` says in words where
     the parameters come from, and ``command`` what makes the run again; cards repeat both.
     """
 

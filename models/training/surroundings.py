@@ -1,4 +1,4 @@
-"""What the bits of a run depend on beside its config: threads, kernels, compilation, versions, machine.
+"""What the bits of a run depend on besides its config: threads, kernels, compilation, versions, machine.
 
 A checkpoint keeps it, one entry for every stretch of the run, so that a resumed run can say where it differs.
 """

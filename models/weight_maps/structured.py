@@ -10,7 +10,7 @@ from models.errors import UserError
 
 
 def toeplitz(numbers: Float[Tensor, " diagonal"], rows: int, columns: int) -> Float[Tensor, "rows columns"]:
-    """``M[i, j] = numbers[i - j + columns - 1]``: one number a diagonal, rows + columns - 1 of them.
+    """``M[i, j] = numbers[i - j + columns - 1]``: one number per diagonal, rows + columns - 1 of them.
 
     MicroAdder, section 7.2 (proposed there, not tried).
     """

@@ -6,7 +6,7 @@
                    "certificate": {...},                            what is proved, if something is
                    "notes": {"heading": ["paragraph", ...]}}        what cannot be derived, if there is some
 
-The zoo is the entries beside this file, trained by this project. The weights are the free parameters of the
+The zoo is the entries next to this file, trained by this project. The weights are the free parameters of the
 model's weight map and nothing else.
 """
 
@@ -37,6 +37,7 @@ from models.checkpoint import (
     write_json_atomic,
 )
 from models.errors import UserError, unknown_name
+from models.known_names import CONFIG, ZOO, is_path, not_stored, stored
 from models.locks import locked
 from models.questions import question
 
@@ -44,15 +45,14 @@ if TYPE_CHECKING:
     from models.evaluation import Rate
     from models.transformer import ArithmeticTransformer
 
-ZOO = Path(__file__).parent
 FORMAT = 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+WEIGHTS, CARD = "model.safetensors", "card.md"
 STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 
 def zoo_names() -> list[str]:
     """The names of the stored models that come with this package, sorted."""
-    return sorted(config.parent.name for config in ZOO.glob(f"*/{CONFIG}"))
+    return stored(ZOO)
 
 
 @question
@@ -68,7 +68,7 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
 
     Raises:
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
-            not fit the model they are said to be of, a seed of what is no run.
+            not fit the model they are said to be of, a seed for something that is not a run.
     """
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
@@ -96,7 +96,7 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
 def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
     """Where a name or path points; zoo names win over equally named files in the working folder.
 
-    ``also`` are names that the caller takes beside, for the closest match.
+    ``also`` are names that the caller accepts as well, for the closest match.
 
     Raises:
         UserError: neither a zoo name nor a path, with the closest zoo name.
@@ -104,15 +104,9 @@ def resolve(name_or_path: str | Path, also: Iterable[str] = ()) -> Path:
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, str) and text in zoo_names():
         return ZOO / text
-    looks_like_path = isinstance(name_or_path, Path) or "/" in text or os.sep in text
-    if looks_like_path or text.endswith((".pt", ".pth", ".safetensors")):
+    if is_path(name_or_path):
         return Path(text).expanduser()
-    if text in registry.names(sweeps=True):
-        raise UserError(
-            f"{text} is registered and not trained: `interp train {text}` trains it, and models.build({text!r}) makes "
-            "an untrained one."
-        )
-    raise unknown_name("stored model", text, [*zoo_names(), *also])
+    raise not_stored(text, registry.names(sweeps=True), [*zoo_names(), *also])
 
 
 def read_entry(name_or_path: str | Path) -> dict[str, Any]:
@@ -286,7 +280,7 @@ def _store(folder: Path, config: dict[str, Any], files: dict[str, bytes], overwr
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one that saves ``folder``, cleared of what killed writers left beside it."""
+    """Be the only one that saves ``folder``, cleared of what killed writers left next to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -209,8 +209,8 @@ def _pairs(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
     choice = "It is the only one that was trained; how others do is not known."
     if len(seeds) > 1:
         choice = (
-            f"Of {len(seeds)} seeds it answers the most training pairs. The held-out pairs decide nothing, but the "
-            "best of several is no typical one: the table has all."
+            f"Of {len(seeds)} seeds it answers the most training pairs. The held-out pairs played no part in "
+            "this choice, but the best of several seeds is not a typical one. The table has all of them."
         )
     points = [
         f"**Score:** {whole['correct']:,} of all {whole['n']:,} pairs are answered right, decoded greedily. This is "
@@ -240,9 +240,9 @@ def _text(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Rendered:
     points = [
         f"**Loss:** the stored model's loss is {score['loss']:.4f} nats per character on the whole validation part, "
         f"the last tenth of the text ({score['n']:,} characters in {score['windows']} windows of "
-        f"{score['n'] // score['windows']}, each without context from before; 95% interval over windows "
+        f"{score['n'] // score['windows']}, each read without earlier context; 95% interval over windows "
         f"{low:.3f}-{high:.3f}). The same part chose the step, as in the paper; there is no third part.",
-        f"{_stored(training)} It is the lowest, and the recipe has {training['recipe']['steps']:,} steps.",
+        f"{_stored(training)} The loss is lowest there. The recipe has {training['recipe']['steps']:,} steps.",
     ]
     rows = [
         [str(seed["seed"]), f"{seed['best_loss']:.4f}", f"{seed['best_step']:,}", f"{seed['last_loss']:.4f}"]

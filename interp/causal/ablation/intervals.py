@@ -18,7 +18,7 @@ def bootstrap_ratio(
     """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one a cell.
 
     Problems are resampled, each with all of its entries, those without an entry left out; the mean is the ratio of two
-    sums, both taken again in every draw. All cells get the same draws. With one entry a problem it is
+    sums, both taken again in every draw. All cells get the same draws. With one entry per problem it is
     :func:`interp.core.stats.bootstrap_interval`. NaN for an empty mask.
 
     A difference that is zero in every problem of the sample has the interval [0, 0]: the bootstrap sees no spread.
@@ -47,7 +47,7 @@ def masked_proportions(
 ) -> Float[np.ndarray, "*cell 3"]:
     """Share right among the masked entries with its Korn-Graubard interval, problems as clusters; NaN where empty.
 
-    With one entry a problem it is Clopper and Pearson's.
+    With one entry per problem it is Clopper and Pearson's.
     """
     found = np.full((int(np.prod(right.shape[:-2])), 3), np.nan)
     problem = np.nonzero(mask)[0]

@@ -258,7 +258,7 @@ def parameter_ablation(
         task, problems, n, seed, carry_heavy: as in :func:`interp.causal.ablation.component_ablation`; answer digits
         count.
         only: names of parameters ("W_qk", or single numbers "W_qk[0,1]"), to replace these alone.
-        controls: random directions a parameter.
+        controls: random directions per parameter.
         most_variants: refuse to run more than this.
 
     Cost: ``1 + P (1 + controls) + P (P - 1) / 2`` runs, stacked: MicroAdder's 57 parameters, 1,596 pairs and 228

@@ -323,7 +323,7 @@ def _strata(
 
 
 class _Reader:
-    """Takes the metrics off each batch's logits and keeps one value an example."""
+    """Takes the metrics off each batch's logits and keeps one value per example."""
 
     def __init__(self, task: Any, problems: Any, metrics: list[Metric], read: list[int], components: int, kinds: int):
         self.metrics, self.read = metrics, read

@@ -24,7 +24,7 @@ VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """Rows of ``theta`` [variant, parameter]: the model itself, one row a single, one a pair, then the controls.
+    """Rows of ``theta`` [variant, parameter]: the model itself, one row per single, one per pair, then the controls.
 
     ``chosen`` are the parameters that are replaced (all of them, or some), ``pairs`` index into ``chosen``;
     ``controls`` draws a single move the whole parameter vector as far as the single does, in a random direction.

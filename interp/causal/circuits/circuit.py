@@ -177,7 +177,7 @@ def smallest_circuit(
         pairs: clean and corrupted problems; what they differ in is what the circuit carries. metrics: names of
             :mod:`interp.core.metrics`, or functions that bind a metric to pairs. A circuit must bring all of them back;
             faithfulness is reported for the first. By default the logit difference and the right answer.
-        ablation: what cut edges carry in the search: "corrupted", "resample", "mean" or "zero".
+        ablation: what a cut edge carries during the search: "corrupted", "resample", "mean" or "zero".
         method: "exhaustive", "greedy", "acdc", or "auto" (exhaustive up to 32,768 different circuits, else greedy).
         groups: "roles" splits every edge by what its positions are to the target (the task's ``relative_roles``); or
             groups of positions of your own.

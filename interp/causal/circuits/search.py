@@ -56,7 +56,7 @@ class Criterion:
             raise UserError(f"The threshold is a share above 0 and at most 1, not {self.threshold}.")
         if self.full.shape != self.empty.shape or self.full.ndim != 2:
             raise UserError(
-                "The metrics of the full and of the ablated model must be [metric, n], one number an example."
+                "The metrics of the full and of the ablated model must be [metric, n], one number per example."
             )
         if not float((self.full - self.empty).abs().max()) > 1e-9:
             raise UserError(

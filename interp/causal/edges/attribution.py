@@ -172,11 +172,11 @@ def edge_attribution(
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
     Args:
-        method, steps: see the module; "eap" takes one step whatever is said. exact: also patch every edge and node (the
+        method, steps: see the module; "eap" always takes one step. exact: also patch every edge and node (the
             cost of :func:`interp.causal.edges.path_patching`); without, nothing says how good the estimates are.
         direction, alternative, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
-    Cost: ``steps`` forward and backward passes (conductance one more), next to the exact sweep.
+    Cost: ``steps`` forward and backward passes (conductance one more), besides the exact sweep.
 
     Raises:
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an

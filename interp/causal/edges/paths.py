@@ -115,7 +115,7 @@ def path_patching(
         direction, alternative, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
         seed: of resampling and of the bootstrap.
 
-    Cost: at most one forward pass an edge, less for late ones (532 edges of a four-layer model, 64 pairs: 6 s).
+    Cost: at most one forward pass per edge, less for late ones (532 edges of a four-layer model, 64 pairs: 6 s).
 
     Raises:
         UserError: unknown names, groups with "all" paths, pairs that do not differ.

@@ -5,7 +5,7 @@ the model's answer is compared with the causal model's: the algorithm run on the
 in the source. A pair is right if the answer digits of the columns read agree (the variable's own column unless more are
 asked for: a variable that is read by later columns too shows only there). Only pairs whose answer the
 intervention changes *in the causal model* say anything (a model that never reacts has all others right); both counts
-are kept. Three controls run on the same pairs, the first two with a subspace fitted again:
+are kept. Three controls run on the same pairs, the first two with a freshly fitted subspace:
 
     random labels      the variable's values are dealt at random among the sources (in training and in test)
     untrained model    the same architecture with fresh parameters
@@ -116,11 +116,11 @@ class InterchangeAccuracy(Result):
     def sentence(self) -> str:
         found = self.accuracy()
         controls = [f"{run} {self.accuracy(run)}" for run in self.outcomes.run.values.tolist() if run != HYPOTHESIS]
-        compared = f"; {', '.join(controls)}" if controls else ""
+        listed = f"; {', '.join(controls)}" if controls else ""
         return (
             f"{self.model}, {self.variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
             f": interchange accuracy {found} on the {found.n:,} of {counted(len(self.outcomes.pair), 'pair')} whose "
-            f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){compared}."
+            f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){listed}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -182,7 +182,7 @@ class _Experiment:
     steps: int
 
     def held(self, tokens: Int[Tensor, "n pos"]) -> Float[Tensor, "n width"]:
-        """The site's numbers as one vector an example."""
+        """The site's numbers as one vector per example."""
         return runs.read(self.model, tokens, [self.place])[0][0].flatten(1)
 
     def answers(self, pairs: InterchangePairs, values: Int[Tensor, " n"]) -> Int[Tensor, "n read"]:

@@ -185,7 +185,7 @@ def causal_scrubbing(
             units have no column before).
         n: problems, half of them rich in carry chains where the task knows how.
 
-    Cost: three runs a column over the problems.
+    Cost: three runs per column over the problems.
 
     Raises:
         UserError: a model that is wrong on half of the digits or more, no claim, no column, fewer than two problems, an

@@ -109,7 +109,7 @@ def interchange_sweep(
             given.
         n: pairs drawn; those whose answer the intervention changes count.
 
-    Cost: one run over these pairs a site.
+    Cost: one run over these pairs per site.
 
     Raises:
         UserError: as :func:`interp.causal.interchange.interchange`; no site at which source and base ever differ.

@@ -213,7 +213,7 @@ def patch_sweep(
         Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``,
         the unpatched run's, is computed when it is asked for where the model has no fast path.
 
-    Cost: about ``layers / 2`` runs a position for streams of all but the last layer, two runs in all for the last.
+    Cost: about ``layers / 2`` runs per position for streams of all but the last layer, two runs in all for the last.
 
     Raises:
         UserError: no such site, layer or grouping; training mode; shapes that differ; nothing to patch; a metric that

@@ -101,8 +101,8 @@ def swap_components(
         stitch: which of the components to fit to the loss as well, for b and for three of the untrained models.
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
-    each of them; about 100 runs for one layer with one head. Stitching: about 80 runs forward and backward a component
-    and model.
+    each of them; about 100 runs for one layer with one head. Stitching: about 80 runs forward and backward per
+    component and model.
 
     Raises:
         UserError: models of different formats, a model that diverged, an unknown component (with the closest), fewer

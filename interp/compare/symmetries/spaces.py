@@ -94,7 +94,7 @@ class Layout:
     def _move(self, name: str, tensor: Tensor, elements: Elements, leave: Container[int] = ()) -> Tensor:
         """One tensor, some of whose axes stay as they are."""
         moved = [(i, axis) for i, axis in enumerate(self.axes[name]) if axis is not None and i not in leave]
-        for i, axis in moved:  # what every head has of its own goes first: after that, heads are numbered again
+        for i, axis in moved:  # what every head has of its own goes first: after that, heads get new numbers
             if self.spaces[axis.space].heads:
                 tensor = torch.einsum("hi...,hij->hj...", tensor.movedim(i, 1), elements[axis.space]).movedim(1, i)
         for i, axis in moved:

@@ -163,7 +163,7 @@ def training_dynamics(
         n, n_per_length: uniform problems, and problems of each chain length, drawn with ``seed``.
         run_seed: which seed of a run folder; its first unless given.
 
-    Cost: about a third of a second a snapshot of a one-layer adder.
+    Cost: about a third of a second per snapshot of a one-layer adder.
 
     Raises:
         UserError: no snapshots, an unknown measure, or one asked for by name that does not apply.

@@ -40,7 +40,7 @@ class Offsets:
 
     @classmethod
     def parse(cls, value: str | int | tuple[int, ...] | Offsets, levels: int) -> Offsets:
-        """From "random", "start 1", 1 or one number a level. Raises UserError for anything else."""
+        """From "random", "start 1", 1 or one number per level. Raises UserError for anything else."""
         if isinstance(value, Offsets):
             return value
         if value == "random":

@@ -118,13 +118,13 @@ def exact_match_grid(
     Args:
         shapes: shapes as ``task.at`` takes them, (operands, digits) for sums; by default all up to ``largest``, which
             is by default the paper's grid.
-        n: problems a cell. They depend on (seed, shape) alone, and a larger n extends a smaller one's.
-        offsets: "start 1" (as the paper tests), another start, one a level, or "random".
+        n: problems per cell. They depend on (seed, shape) alone, and a larger n extends a smaller one's.
+        offsets: "start 1" (as the paper tests), another start, one per level, or "random".
         final_answer: also decode greedily, to count right *final answers*; by default for parity only.
         store: a file that takes every finished cell; the same call goes on from there.
         name: what the figures call the model.
 
-    Cost: 11 microseconds a token for one layer of width 128; see ``benchmarks/decoding.py``.
+    Cost: 11 microseconds per token for one layer of width 128; see ``benchmarks/decoding.py``.
 
     Raises:
         UserError: no sequence task, a model with switches of AddLM, a bad size, n or offset, another grid's file, a

@@ -182,7 +182,7 @@ def logit_attribution(
         problems: problems to look at; ``n`` uniform ones drawn with ``seed`` unless given.
         rival: "others", "carry" or "all", or one token per example and digit target [n, target].
 
-    Cost: one pass and one product [n target, d_model] by [d_model, d_mlp] a layer; the intervals of many units take
+    Cost: one pass and one product [n target, d_model] by [d_model, d_mlp] per layer; the intervals of many units take
     longest.
 
     Raises:

@@ -274,15 +274,15 @@ def linear_probes(
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or a position's label such as "b0".
         signals: of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task with
-            a value a column; the former unless given where the task computes what they need, else every variable.
+            a value per column; the former unless given where the task computes what they need, else every variable.
         columns: the digits whose values are labels, such as "s0"; every one that has these positions unless given.
         problems: problems to probe on, each counted once; ``n`` uniform ones drawn with ``seed`` unless given.
         folds: of pairs, 2 to 11.
         untrained: the control model; unless given, a copy of the model with weights drawn by ``seed``, where one can be
             made of it. None for no such control.
 
-    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] a site, column and signal; half as
-    much again for the untrained copy.
+    Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] per site, column and signal; half
+    as much again for the untrained copy.
 
     Raises:
         UserError: unknown sites, signals or positions (with the closest names), a task without digit sums, training

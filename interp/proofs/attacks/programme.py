@@ -1,7 +1,7 @@
 """The best problem of a linearised margin, over all classes of ten-digit additions at once.
 
-Digit by digit changes climb; this one jumps. Where a margin is replaced by a sum over positions of one number a token,
-:func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the
+Digit by digit changes climb; this one jumps. Where a margin is replaced by a sum over positions of one number per
+token, :func:`interp.proofs.columns.all_classes` finds the least such sum in every class of inputs, however rare the
 problem that attains it. Two such sums:
 
     any model         gradient of the margin . W_E[token], at every position: the first-order estimate

@@ -1,4 +1,4 @@
-"""Type two numbers and watch one model, or two beside each other, write the answer: the page runs the models itself.
+"""Type two numbers and watch one model, or two next to each other, write the answer: the page runs the models itself.
 
 interp.explore(adder)                     in Jupyter: type, step, remove, scale or patch any component
 interp.explore(adder, other)              two models that move together, digit by digit
@@ -35,8 +35,8 @@ def explore(
     Args:
         a, b: models with a task of numbers or bits, or their names; stock TransformerLens models too. Of a task that is
             not this project's, the kernel says what a typed problem is in tokens.
-        problem: what to start with, such as "57+48".
-        method: what removed components go down to: "zero", or "mean" over uniform problems; the view can change it.
+        problem: the problem shown first, such as "57+48".
+        method: what replaces removed components: "zero", or "mean" over uniform problems; the view can change it.
         task: what the tokens of a model mean that does not say so itself.
 
     Returns:

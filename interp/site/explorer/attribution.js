@@ -85,7 +85,7 @@ const slope = (f, x) => (f(x + 1e-5) - f(x - 1e-5)) / 2e-5;
  * the scale that it had; with the biases they sum to the contrast. An edge is what one part adds to the direct value of
  * a later one: through a head's values (attention as it is) or a unit's activation (at its slope), norms at their scales.
  *
- * "removal": behind norms that follow the sums no such split exists. A value is then what the contrast loses when the
+ * "removal": after norms that follow the sums no such split exists. A value is then what the contrast loses when the
  * part is taken away at this position alone.
  */
 export function contributions(model, run, target, c) {
@@ -171,7 +171,7 @@ export function contributions(model, run, target, c) {
   return { kind: "direct", parts: valued, biases: dot(c, run.logits[target]) - explained, edges };
 }
 
-/** Direct values of all units of all layers at a target; null behind post-norms. */
+/** Direct values of all units of all layers at a target; null after post-norms. */
 export function unitWrites(model, run, target, c) {
   const { cfg, weights: W } = model,
     position = run.layout.queries[target];

@@ -124,7 +124,7 @@ function rotate(x, position, { rotary_base: base, rotary_adjacent_pairs: adjacen
   return out;
 }
 
-/** FIRE's bias of one query on one key, a number a head. */
+/** FIRE's bias of one query on one key, a number per head. */
 function fire({ cfg, weights }, query, key) {
   const limit = (cfg.fire_normaliser === "max" ? Math.max : Math.min)(cfg.fire_L0, query);
   const ratio = Math.log1p(cfg.fire_c * (query - key)) / Math.max(Math.log1p(cfg.fire_c * limit), 1e-6);

@@ -79,7 +79,7 @@ export function frameOf(state, i) {
   };
 }
 
-/** What is shown of a frame at one target, beside its run. */
+/** What is shown of a frame at one target, next to its run. */
 export function look(frame, state, target) {
   const token = frame.run.answer[target];
   frame.contrast = token < 0 ? null : contrastOf(frame.run.logits[target], token, state.against);

@@ -6,7 +6,7 @@ import { finalNorm, softmax, unembed } from "./forward.js";
 
 export const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
-/** Three digits, or what is left of them behind three decimals; "\u22480" where nothing is left. */
+/** Three digits, or what is left of them after three decimals; "\u22480" where nothing is left. */
 export function number(x) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "not finite";
   const size = Math.abs(x);
@@ -190,7 +190,7 @@ export function heads(frame, state, target) {
     : "";
   return `<section class="cx-wide"><p class="cx-what">Attention <small>from ${from} (position ${query}), ${
     state.log ? "log scale from 0.0001 to 1, " : ""
-  }digits by place value${grid ? "; a row a layer" : ""}${what}</small></p>
+  }digits by place value${grid ? "; a row per layer" : ""}${what}</small></p>
     <div class="cx-heads" style="--heads:${few ? 1 : cfg.n_heads};--narrow:${Math.min(cfg.n_heads, wide, 4)}">${cards.join("")}</div></section>`;
 }
 

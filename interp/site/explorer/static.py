@@ -72,7 +72,7 @@ def write_explorer(
         raise UserError(f"{path} is a folder; give the name of a file.")
     subjects = [model if isinstance(model, Subject) else Subject(model) for model in models]
     view = static_view(subjects, problems)
-    title = " beside ".join(subject.name for subject in subjects)
+    title = " and ".join(subject.name for subject in subjects)
     page = Markup(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'

@@ -216,7 +216,7 @@ export function mount(root, start, host) {
   }
 
   const fileName = () =>
-    `${state.frames.map(({ entry }) => entry.name).join("-beside-")}-${state.problem.replace(/\W+/g, "-")}-${state.steps[state.at].label}`.replace(
+    `${state.frames.map(({ entry }) => entry.name).join("-and-")}-${state.problem.replace(/\W+/g, "-")}-${state.steps[state.at].label}`.replace(
       /[^\w.-]+/g,
       "",
     );

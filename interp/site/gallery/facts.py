@@ -18,7 +18,7 @@ POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "f
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the index. ``share``: of right answers, to sort by; ``rung``: what is known of all inputs."""
+    """A line of the index. ``share``: of right answers, to sort by; ``rung``: the evidence on all inputs."""
 
     name: str
     path: str

@@ -155,8 +155,8 @@ def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
 
 def certificate_part(name: str, certificate: Certificate) -> Part:
     text = (
-        f"{say.certificate_words(certificate)} The proof is stored beside the weights; the first command checks it "
-        "again, believing nothing in it, and the second makes it anew."
+        f"{say.certificate_words(certificate)} The proof is stored next to the weights; the first command checks it "
+        "again, believing nothing in it, and the second makes it from scratch."
     )
     lines = [f"interp certify {name} --check models/zoo/{name}/{FILE}", f"interp certify {name}"]
     return Part("certificate", "Certificate", [paragraph(text), commands(lines), figure_data(certificate.figure())])

@@ -17,7 +17,7 @@ from interp.site.pages import figure_data
 from models.zoo import load
 
 COMPARISON, REPRODUCTION = "compare.html", "reproduction.html"
-#: Views to step through: one model, or two beside each other.
+#: Views to step through: one model, or two next to each other.
 EXPLORED: Mapping[str, tuple[str, ...]] = {
     "explore/microadder-57.html": ("microadder-57", "microadder-57-by-hand"),
     "explore/microadder-11.html": ("microadder-11", "adder-3-by-hand"),
@@ -101,13 +101,13 @@ def views(here: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def view_links(name: str, here: Sequence[str]) -> list[Link]:
     """The views that show a model."""
-    return [Link(path, " beside ".join(shown)) for path, shown in views(here).items() if name in shown]
+    return [Link(path, " and ".join(shown)) for path, shown in views(here).items() if name in shown]
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
     """A view that runs a model or two."""
     names = EXPLORED[path]
     view = static_view([load(name) for name in names])
-    title = " beside ".join(names)
-    others = [Link(other, " beside ".join(shown)) for other, shown in views(here).items()]
+    title = " and ".join(names)
+    others = [Link(other, " and ".join(shown)) for other, shown in views(here).items()]
     return page("explore.html.j2", path, title, links, heading=title, view=view, others=others)

@@ -1,7 +1,7 @@
 """What every HTML page is made of, whoever writes it: one style, figures, sections, a document around them.
 
 Pages open from disk without a network. A page of one file has plotly.js inside (:func:`document`); the pages of a site
-share one copy beside them (:mod:`interp.site.gallery`).
+share one copy next to them (:mod:`interp.site.gallery`).
 """
 
 from interp.site.pages.document import document

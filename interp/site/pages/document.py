@@ -19,14 +19,14 @@ _PAGE = """<!doctype html>
 <main>
 <h1>{title}</h1>
 {body}
-<p>Made by <code>{command}</code>; the numbers are in this page, in the element <code>#data</code>{beside}.</p>
+<p>Made by <code>{command}</code>; the numbers are in this page, in the element <code>#data</code>{elsewhere}.</p>
 </main>
 <script type="application/json" id="data">{data}</script>
 </body></html>
 """
 
 
-def document(title: str, body: str, data: Any, command: str, beside: bool = False) -> str:
+def document(title: str, body: str, data: Any, command: str, with_file: bool = False) -> str:
     """The page as text.
 
     Args:
@@ -34,7 +34,7 @@ def document(title: str, body: str, data: Any, command: str, beside: bool = Fals
         body: HTML.
         data: goes into the element ``#data``.
         command: what made the page.
-        beside: say that the data also stand beside the page.
+        with_file: say that the data are also in a file next to the page.
     """
     return _PAGE.format(
         title=html.escape(title),
@@ -42,6 +42,6 @@ def document(title: str, body: str, data: Any, command: str, beside: bool = Fals
         plotlyjs=get_plotlyjs(),
         body=body,
         command=html.escape(command),
-        beside=", and beside it" if beside else "",
+        elsewhere=", and in a file next to it" if with_file else "",
         data=as_data(json.dumps(data)),
     )

@@ -10,14 +10,14 @@ from interp.site.pages.sections import section_html
 from models.checkpoint import write_bytes_atomic, write_json_atomic
 
 
-def page_html(page: Page, command: str, beside: bool = False) -> str:
-    """The page as text; ``beside``: say that its data also stand in a file next to it."""
-    return document(page.title, "\n".join(map(section_html, page.sections)), page.data, command, beside)
+def page_html(page: Page, command: str, with_file: bool = False) -> str:
+    """The page as text; ``with_file``: say that its data are also in a file next to it."""
+    return document(page.title, "\n".join(map(section_html, page.sections)), page.data, command, with_file)
 
 
 def write_page(path: Path, page: Page, command: str) -> Path:
     """Write ``path`` (HTML) and the data next to it (JSON), both atomically; returns ``path``."""
-    text = page_html(page, command, beside=True)
+    text = page_html(page, command, with_file=True)
     write_json_atomic(path.with_suffix(".json"), page.data)
     write_bytes_atomic(path, text.encode())
     return path

@@ -1,6 +1,6 @@
 """Small C kernels for the inner loop of training, built on first use where a C compiler is found.
 
-Each is an exact twin of a torch implementation beside it, which is its reference in the tests and the fallback
+Each is an exact twin of a torch implementation next to it, which is its reference in the tests and the fallback
 without a compiler or on CUDA. Libraries are cached under the user's cache folder by the hash of source, flags and
 machine, and carry the hash of their own bytes in their name: what is truncated, empty or of somebody else is built
 again and never loaded. ``CARRYLENS_NATIVE=0`` switches them off.

@@ -21,7 +21,7 @@ def test_two_models_of_one_format_are_matched(tmp_path: Path, capsys: pytest.Cap
     found = json.loads(numbers.read_text())
     assert found["models"] == ["microadder-57", "microadder-57-by-hand"] and len(found["parameters"]) == 57
     assert any(row["quantity"] == "attention by role" for row in found["distances"])
-    assert "microadder-57 beside microadder-57-by-hand" in out.read_text()
+    assert "microadder-57 next to microadder-57-by-hand" in out.read_text()
 
 
 def test_models_of_two_formats_are_asked_the_same_questions(

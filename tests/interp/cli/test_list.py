@@ -45,7 +45,22 @@ def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
     assert commands and max(len(line) for line in lines if line not in commands) <= 80
 
 
-@pytest.mark.parametrize("arguments", [["list", "--hel"], ["scroe"], ["score"], ["certify", "a", "b"], ["ask", "--x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", "--hel"],
+        ["scroe"],
+        ["score"],
+        ["certify", "a", "b"],
+        ["ask", "--x"],
+        ["certify", "microader-57"],
+        ["ask", "microadder-170", "carry_units"],
+        ["compare", "adder-456", "adder-455"],
+        ["explore", "adder-455"],
+        ["report", "microadder-57", "adder-455"],
+        ["train", "microader-57", "--seeds", "2"],
+    ],
+)
 def test_wrong_arguments_are_refused_before_torch_is_imported(arguments: list[str]) -> None:
     code = f"""
 import sys

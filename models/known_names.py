@@ -1,0 +1,88 @@
+"""The names of all models, known without torch, so that a mistyped one is answered at once.
+
+``names.json`` lists what the modules of :data:`models.REGISTERING` register. A test holds it against the registry.
+After a model has been added there,
+
+    python -m models.known_names
+
+writes the file again. Until then the file is about other modules than those named, and the registry itself is asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from models import REGISTERING
+from models.errors import UserError, unknown_name
+
+ZOO = Path(__file__).parent / "zoo"
+CONFIG = "config.json"  # every stored model has one
+FILE = Path(__file__).with_name("names.json")
+
+
+class Names(NamedTuple):
+    """All registered names, and those of models that nobody trains."""
+
+    registered: list[str]
+    constructed: list[str]
+
+
+def from_registry() -> Names:
+    """The names as the registering modules give them, which are imported for it."""
+    from models import registry
+
+    return Names(registry.names(sweeps=True), registry.constructed())
+
+
+@functools.cache
+def known() -> Names:
+    """The names of the file; of the registry where the file is about other modules."""
+    data = json.loads(FILE.read_text(encoding="utf-8"))
+    if data["modules"] != list(REGISTERING):
+        return from_registry()
+    return Names(data["registered"], data["constructed"])
+
+
+def stored(zoo: Path = ZOO) -> list[str]:
+    """The names of the entries in a folder, sorted."""
+    return sorted(config.parent.name for config in zoo.glob(f"*/{CONFIG}"))
+
+
+def is_path(name_or_path: str | Path) -> bool:
+    """Whether a model is meant by where it lies: a ``Path``, or a text with a separator or a weight file's suffix."""
+    text = os.fspath(name_or_path)
+    apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
+    return apart or text.endswith((".pt", ".pth", ".safetensors"))
+
+
+def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:
+    """The error for a name that is none of the ``allowed`` models: not trained yet, or unknown."""
+    if name in registered:
+        return UserError(
+            f"{name} is registered and not trained: `interp train {name}` trains it, and models.build({name!r}) makes "
+            "an untrained one."
+        )
+    return unknown_name("stored model", name, allowed)
+
+
+def check_loadable(name_or_path: str) -> None:
+    """Raises UserError, as :func:`models.load` does, for what is no path and no name of a model that can be loaded."""
+    if is_path(name_or_path) or name_or_path in (loadable := stored()) or name_or_path in known().constructed:
+        return
+    raise not_stored(name_or_path, known().registered, [*loadable, *known().constructed])
+
+
+def check_registered(name: str) -> None:
+    """Raises UserError, as :func:`models.get_spec` does, for a name that no model has."""
+    if name not in known().registered:
+        raise unknown_name("model", name, known().registered)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps({"modules": list(REGISTERING)} | from_registry()._asdict(), indent=1) + "\n")
+    print(f"wrote {FILE.name}")
