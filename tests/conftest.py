@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import install_import_hook
+from tests import shape_checks
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
 assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
-install_import_hook(["models", "interp"], "beartype.beartype")
+shape_checks.install()
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
-
-from tests.shape_checks import unchecked_shapes  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
@@ -52,7 +50,7 @@ def checkpoint(shared_dir: Path):
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:
     """For one test: :func:`tests.shape_checks.unchecked_shapes`."""
-    with unchecked_shapes():
+    with shape_checks.unchecked_shapes():
         yield
 
 
