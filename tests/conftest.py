@@ -35,14 +35,29 @@ def shared_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(shared_dir: Path):
-    """Path of a published checkpoint by file name."""
+def published_checkpoint(shared_dir: Path) -> Callable[[str], Path]:
+    """Path of a published checkpoint by file name; for what is known of the published numbers alone."""
 
     def find(name: str) -> Path:
         path = shared_dir / "checkpoints" / name
         if not path.is_file():
             pytest.skip(f"needs the published checkpoint {name}")
         return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Path of a checkpoint by the name of the published file: its layout, with the numbers of the zoo's model."""
+    import models
+    from tests.published import FILES, write_published
+
+    folder = tmp_path_factory.mktemp("published")
+
+    def find(name: str) -> Path:
+        path = folder / name
+        return path if path.is_file() else write_published(path, models.load(FILES[name]))
 
     return find
 

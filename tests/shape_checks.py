@@ -1,7 +1,8 @@
 """The shape checks of the tests: jaxtyping's, checked by beartype, at a tenth of the time of jaxtyping's own wrapper.
 
 jaxtyping's import hook wraps every function in :func:`jaxtyping.jaxtyped`, which binds each call's arguments in Python
-and checks them twice. :func:`checked` makes the same checks in one pass, and builds a function's check at its first call.
+and checks them twice. :func:`checked` makes the same checks in one pass, once for calls that differ in values alone,
+and builds a function's check at its first call.
 """
 
 from __future__ import annotations

@@ -96,9 +96,9 @@ def seen(model: ArithmeticTransformer, search: Search, target: int) -> tuple[tor
 @pytest.mark.parametrize(
     ("target", "apart", "most"), [(10, False, 1e-3), (8, True, 1e-3), (2, False, 1e-4), (1, False, 1e-3)]
 )
-def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart, most, checkpoint):
+def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart, most, published_checkpoint):
     """The published 512, sampled at 1.2e-4 wrong; windows of two columns leave 13% open at s10, 0.3% at s8."""
-    model = load_published(checkpoint("adder512_s42.pt"))
+    model = load_published(published_checkpoint("adder512_s42.pt"))
     search = Search(read_adder(model), REAL)
     right, wrong = half_space_diagrams(search, target, apart)
     pairs, margins = seen(model, search, target)
@@ -110,8 +110,8 @@ def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart
         assert counts.wrong[0] > 0 and (walk(wrong, pairs) == WRONG).any()
 
 
-def test_half_spaces_that_are_wrong_are_noticed(checkpoint, monkeypatch):
-    model = load_published(checkpoint("adder512_s42.pt"))
+def test_half_spaces_that_are_wrong_are_noticed(published_checkpoint, monkeypatch):
+    model = load_published(published_checkpoint("adder512_s42.pt"))
     search = Search(read_adder(model), REAL)
     pairs, margins = seen(model, search, 10)
     level = half_spaces._level
@@ -120,8 +120,8 @@ def test_half_spaces_that_are_wrong_are_noticed(checkpoint, monkeypatch):
     assert not (margins[walk(right, pairs) == RIGHT] > 0).all()
 
 
-def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(checkpoint):
-    found = interp.accuracy_bounds(load_published(checkpoint("adder512_s42.pt")))
+def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(published_checkpoint):
+    found = interp.accuracy_bounds(load_published(published_checkpoint("adder512_s42.pt")))
     assert 0 < 1 - found.upper < 1.2e-4 < 1 - found.lower < 2e-3
 
 

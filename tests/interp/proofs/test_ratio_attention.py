@@ -149,12 +149,12 @@ def test_scores_far_apart_are_read(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "published 75"])
-def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, checkpoint):
+def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, published_checkpoint):
     """Every query, key and score is moved by nearly what float32 may do to it, at random, in float64.
 
     What all keys of a query share is moved far more: it must cancel.
     """
-    model = load_published(checkpoint("microadder_75p.pt")) if name == "published 75" else model_of(name)
+    model = load_published(published_checkpoint("microadder_75p.pt")) if name == "published 75" else model_of(name)
     adder = read_adder(model)
     attention = read_ratio_attention(adder, FLOAT32)
     generator = torch.Generator().manual_seed(0)
