@@ -172,7 +172,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
     "compare": lambda m: interp.compare(m, _other(), n=32),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["uniform"], n=32),
-    "swap_components": lambda m: interp.swap_components(m, _other(), n=32),
+    "swap_components": lambda m: interp.swap_components(m, _other(), n=32, untrained=1),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
     "explore": _explored,

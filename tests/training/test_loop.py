@@ -21,6 +21,7 @@ from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from tests.training.edited import contents
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}
@@ -29,15 +30,6 @@ QUIET = {"progress": False, "compile": False, "device": "cpu"}
 def tiny(out: Path, **changes):
     settings = {"seeds": 3, "recipe": TINY} | QUIET | changes
     return train("microadder-57", out, **settings)
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """Everything a run leaves, but for the wall time and the digest over it."""
-    files = {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    state = json.loads(files["checkpoint.json"])
-    state["state"].pop("seconds")
-    state.pop("digest")
-    return files | {"checkpoint.json": json.dumps(state).encode()}
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import dense, two_heads, zoo
-from tests.interp.proofs.test_ratio_attention import digits_of
+from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -26,9 +26,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from tests.interp.conftest import stock_copy
-from tests.interp.proofs.conftest import dense, zoo
-from tests.interp.proofs.test_columns import class_of
-from tests.interp.proofs.test_ratio_attention import digits_of
+from tests.interp.proofs.conftest import class_of, dense, digits_of, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 NAMES = ("microadder-57", "microadder-67", "microadder-74")

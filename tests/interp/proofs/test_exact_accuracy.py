@@ -14,38 +14,24 @@ import torch
 from scipy.stats import binomtest
 
 import interp
-import models
 from interp.cli import main
 from interp.core.numerals import shown
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.counting import NODES, RIGHT, WRONG, Counts, Diagram, count, symbols
+from interp.proofs.counting import RIGHT, WRONG, Counts, count, symbols
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
-from interp.proofs.trials import perturb, random_pairs
+from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import zoo
+from tests.interp.proofs.conftest import broken, walk, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
-#: Models near the zoo's that are wrong on some pairs: name, noise, rounding and seed of the perturbation.
-BROKEN = {
-    "few": ("microadder-57", 0.0007, "bfloat16", 33),
-    "last digit": ("microadder-74", 0.0004, "bfloat16", 20),
-}
-
-
-@cache
-def broken(name: str) -> ArithmeticTransformer:
-    source, noise, rounding, seed = BROKEN[name]
-    model = models.load(source)
-    perturb(model, noise, rounding, seed)
-    return model
 
 
 @cache
@@ -56,18 +42,6 @@ def bounds_of_few() -> AccuracyBounds:
 @pytest.fixture
 def few(without_shape_checks) -> AccuracyBounds:
     return bounds_of_few()
-
-
-def walk(diagram: Diagram, pairs: torch.Tensor) -> np.ndarray:
-    """Where a diagram leads each pair, one column at a time."""
-    a, b = pairs.numpy().T
-    state = np.full(len(a), diagram.root)
-    for column in reversed(range(10)):
-        carry = (a % 10**column + b % 10**column) // 10**column
-        read = 100 * carry + 10 * (a // 10**column % 10) + b // 10**column % 10
-        inner = np.flatnonzero(state >= NODES)
-        state[inner] = diagram.levels[column][state[inner] - NODES, read[inner]]
-    return state
 
 
 # ---- half-spaces of attention, where it depends on tokens

@@ -23,7 +23,7 @@ from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import dense, two_heads, zoo
+from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # some 10^6 calls
 NAMES = ("adder-456", "microadder-133", "adder-582", "two heads", "microadder-57", "microadder-74")
@@ -43,11 +43,6 @@ def read(name: str, arithmetic: Arithmetic = REAL) -> tuple[OneLayerAdder, Ratio
 @cache
 def query_of(attention: RatioAttention, layout: Layout, target: int, token: int) -> Query:
     return Query(attention, layout, target, token)
-
-
-def digits_of(pairs: torch.Tensor) -> np.ndarray:
-    """[n, operand, column]"""
-    return pairs.numpy()[..., None] // 10 ** np.arange(10) % 10
 
 
 def token_at(target: int, pairs: torch.Tensor, adder: OneLayerAdder) -> np.ndarray:
