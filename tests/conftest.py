@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import install_import_hook
+from tests import shape_checks
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
 assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
-install_import_hook(["models", "interp"], "beartype.beartype")
+shape_checks.install()
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
-
-from tests.shape_checks import unchecked_shapes  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
@@ -37,8 +35,8 @@ def shared_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(shared_dir: Path):
-    """Path of a published checkpoint by file name."""
+def published_checkpoint(shared_dir: Path) -> Callable[[str], Path]:
+    """Path of a published checkpoint by file name; for what is known of the published numbers alone."""
 
     def find(name: str) -> Path:
         path = shared_dir / "checkpoints" / name
@@ -49,10 +47,25 @@ def checkpoint(shared_dir: Path):
     return find
 
 
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Path of a checkpoint by the name of the published file: its layout, with the numbers of the zoo's model."""
+    import models
+    from tests.published import FILES, write_published
+
+    folder = tmp_path_factory.mktemp("published")
+
+    def find(name: str) -> Path:
+        path = folder / name
+        return path if path.is_file() else write_published(path, models.load(FILES[name]))
+
+    return find
+
+
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:
     """For one test: :func:`tests.shape_checks.unchecked_shapes`."""
-    with unchecked_shapes():
+    with shape_checks.unchecked_shapes():
         yield
 
 

@@ -1,11 +1,36 @@
-"""Shape checks switched off for a while: they double the time of what runs a model often."""
+"""The shape checks of the tests: jaxtyping's, checked by beartype, at a tenth of the time of jaxtyping's own wrapper.
+
+jaxtyping's import hook wraps every function in :func:`jaxtyping.jaxtyped`, which binds each call's arguments in Python
+and checks them twice. :func:`checked` makes the same checks in one pass, once for calls that differ in values alone,
+and builds a function's check at its first call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import jaxtyping
+import numpy as np
+import torch
+from beartype import BeartypeConf, beartype
+from beartype.door import die_if_unbearable
+
+_CONF = BeartypeConf(violation_type=jaxtyping.TypeCheckError)
+_CONTEXT = jaxtyping.jaxtyped("context")  # axes named within it have one size each
+_slow = jaxtyping.jaxtyped
+
+
+def install() -> None:
+    """Check every annotated shape in the two packages; sees only what is imported after it."""
+    jaxtyping.jaxtyped = lambda *, typechecker: checked
+    jaxtyping.install_import_hook(["models", "interp"], "beartype.beartype")
 
 
 @contextmanager
@@ -16,3 +41,114 @@ def unchecked_shapes() -> Iterator[None]:
         yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def checked(function: Any) -> Any:
+    """A function, or a dataclass, whose arguments and results are checked."""
+    if inspect.isclass(function):
+        if dataclasses.is_dataclass(function) and not hasattr(function.__init__, "_is_checked"):
+            function.__init__ = checked(function.__init__)
+        return function
+    if inspect.isgeneratorfunction(function) or not isinstance(function, types.FunctionType):
+        return _slow(function, typechecker=beartype)
+    check: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal check
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        if check is None:
+            check = _check(function)
+        return check(*args, **kwargs)
+
+    wrapped._is_checked = True
+    return wrapped
+
+
+def _check(function: types.FunctionType) -> Callable[..., Any]:
+    hints = _hints(function)
+    if any("{" in dims for dims in map(_dims, hints.values())):
+        raise NotImplementedError(f"{function.__qualname__}: axes that are computed from arguments are not checked.")
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, hints
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    plain = beartype(copy, conf=_CONF)
+    if not any(map(_dims, hints.values())):
+        return plain
+    passed: dict[Any, set[Any]] = {}  # kinds of arguments, and of results with them, that were found right
+    parameters = inspect.signature(function).parameters
+    start = int(next(iter(parameters), "return") not in hints)  # self can be anything
+
+    def in_context(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        key = _kind((*args[start:], *kwargs, *kwargs.values()))
+        if key not in passed:
+            with _CONTEXT:
+                result = plain(*args, **kwargs)
+            if key is not None:
+                passed[key] = {_kind(result)} - {None}
+            return result
+        result = function(*args, **kwargs)
+        if (kind := _kind(result)) not in passed[key]:
+            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+            with _CONTEXT:
+                for name, value in (arguments | {"return": result}).items():
+                    die_if_unbearable(value, hints.get(name, Any), conf=_CONF)
+            passed[key] |= {kind} - {None}
+        return result
+
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in variadic for parameter in parameters.values()):
+        return _in_context(plain)
+    return in_context
+
+
+def _in_context(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def in_context(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        with _CONTEXT:
+            return plain(*args, **kwargs)
+
+    return in_context
+
+
+def _kind(value: Any) -> Any:
+    """What a check depends on: an array's shape and dtype, an object's type; None where that does not say it all."""
+    of = type(value)
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return of, value.shape, value.dtype
+    if of is tuple:
+        kinds = tuple(map(_kind, value))
+        return None if None in kinds else (tuple, kinds)
+    if of is dict:  # of which beartype looks at the first item
+        kinds = tuple(map(_kind, next(iter(value.items()), ())))
+        return None if None in kinds else (dict, kinds)
+    if of in (str, bool):
+        return of, value
+    return None if hasattr(of, "__iter__") or hasattr(of, "__getitem__") else of
+
+
+def _hints(function: types.FunctionType) -> dict[str, Any]:
+    """The annotations as types; those of names that exist for type checkers alone count as anything."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:
+        hints = {}
+        for name, annotation in function.__annotations__.items():
+            one = types.SimpleNamespace(__annotations__={name: annotation})
+            try:
+                hints |= typing.get_type_hints(one, function.__globals__, include_extras=True)
+            except Exception:
+                hints[name] = Any
+        return hints
+
+
+def _dims(hint: Any) -> str:
+    """All axes that a type names anywhere in it; empty without arrays."""
+    if inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
+        return f"{hint.dim_str} "
+    return "".join(map(_dims, typing.get_args(hint)))

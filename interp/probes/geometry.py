@@ -149,9 +149,23 @@ def parabola_distances(points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " 
         return float((distances(turn) ** 2).sum())
 
     step = np.pi / 180
-    best = min(np.arange(0, np.pi, step), key=cost)
+    turns = np.arange(0, np.pi, step)
+    best = turns[_parabola_costs(centred, turns).argmin()]
     refined = minimize_scalar(cost, bounds=(best - step, best + step), method="bounded", options={"xatol": 1e-10})
     return np.abs(distances(float(refined.x))) * scale
+
+
+def _parabola_costs(points: Float[np.ndarray, "n 2"], turns: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """The sum of squares of :func:`parabola_distances` for each direction of the axis, all directions at once."""
+    x, y = (points @ np.array([a, b]) for a, b in ((np.cos(turns), np.sin(turns)), (-np.sin(turns), np.cos(turns))))
+    low, high = x.min(0), x.max(0)
+    half = np.where(high > low, high - low, 2) / 2
+    u = ((x - (low + high) / 2) / half).T
+    powers = np.stack((np.ones_like(u), u, u**2), -1)
+    coefficients = np.linalg.pinv(powers) @ y.T[..., None]
+    residual = y.T - (powers @ coefficients)[..., 0]
+    slope = (coefficients[:, 1] + 2 * coefficients[:, 2] * u) / half[:, None]
+    return (residual**2 / (1 + slope**2)).sum(1)
 
 
 def wrap(angle: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

@@ -14,13 +14,13 @@ from models.transformer import ArithmeticTransformer
 
 
 @pytest.fixture(scope="session", params=[57, 67], ids=lambda size: f"published-{size}")
-def published(request: pytest.FixtureRequest, checkpoint: Any) -> ArithmeticTransformer:
-    return load_published(checkpoint(f"microadder_{request.param}p.pt"))
+def published(request: pytest.FixtureRequest, published_checkpoint: Any) -> ArithmeticTransformer:
+    return load_published(published_checkpoint(f"microadder_{request.param}p.pt"))
 
 
 @pytest.fixture(scope="session")
-def published_57(checkpoint: Any) -> ArithmeticTransformer:
-    return load_published(checkpoint("microadder_57p.pt"))
+def published_57(published_checkpoint: Any) -> ArithmeticTransformer:
+    return load_published(published_checkpoint("microadder_57p.pt"))
 
 
 @pytest.fixture(scope="session", params=range(3), ids=lambda seed: f"untrained-{seed}")

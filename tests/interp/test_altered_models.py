@@ -24,7 +24,9 @@ from interp.site.explorer import Subject
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.unaltered import alterations
-from tests.shape_checks import unchecked_shapes
+
+#: Every question is asked eight times of one model; test_questions.py asks them with the checks.
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 # ---- ways to destroy a model: the stream that enters the first block becomes zero
 
@@ -134,8 +136,7 @@ def _sweep_of_tokens(model: Any, task: Any) -> Any:
 
 
 def _attack(model: Any, **options: Any) -> Any:
-    with unchecked_shapes():  # as in the attack's own tests
-        return str(interp.attack(model, **options).margins.to_dict())
+    return str(interp.attack(model, **options).margins.to_dict())
 
 
 def _explored(model: Any) -> Any:
@@ -171,7 +172,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
     "compare": lambda m: interp.compare(m, _other(), n=32),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["uniform"], n=32),
-    "swap_components": lambda m: interp.swap_components(m, _other(), n=32),
+    "swap_components": lambda m: interp.swap_components(m, _other(), n=32, untrained=1),
     "mode_connectivity": lambda m: interp.mode_connectivity(m, _adder_moved(), n=16, controls=False),
     "seed_distances": lambda m: interp.seed_distances([m, _adder_moved()], n=16, untrained=0).functions,
     "explore": _explored,

@@ -41,7 +41,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "align": interp.align,
     "mode_connectivity": lambda a, b: interp.mode_connectivity(a, b, n=N),
     "seed_distances": lambda a, b: interp.seed_distances([a, b], n=N),
-    "swap_components": lambda a, b: interp.swap_components(a, b, n=16),
+    "swap_components": lambda a, b: interp.swap_components(a, b, n=16, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
@@ -135,8 +135,8 @@ def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
 @pytest.mark.parametrize(("p", "right"), [(113, 100), (12, 100)])
 def test_a_model_destroyed_for_every_operand_from_ten_on_is_refuted(p: int, right: int):
     model = exact_adder(modular_addition(p))
-    with torch.no_grad():  # a residue from 10 on counts as the residue itself and 37 more
-        dict(model.weight_map.named_parameters())["embed/W_E"][10:p, p + 1] += 37 % p + (p == 37)
+    with torch.no_grad():  # a residue from 10 on counts as the next one
+        dict(model.weight_map.named_parameters())["embed/W_E"][10:p, p + 1] += 1
     verdict = interp.certify(model)
     assert verdict.status == "refuted" and verdict.score.n == p * p
     assert right <= verdict.score.correct < p * p

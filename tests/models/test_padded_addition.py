@@ -85,16 +85,16 @@ def test_the_test_sets_are_ten_disjoint_sets_of_ten_thousand_new_pairs() -> None
     assert len(problems) == 100_000 and "ten" in name
 
 
-def test_the_published_weights_make_the_paper_s_errors_on_every_test_set(checkpoint) -> None:
-    model = models.load(checkpoint("adder456_s43.pt"))
+def test_the_published_weights_make_the_paper_s_errors_on_every_test_set(published_checkpoint) -> None:
+    model = models.load(published_checkpoint("adder456_s43.pt"))
     problems = ten_test_sets()[31415]
     assert models.score(model, problems).correct == 10_000  # Table 3
 
 
 @pytest.mark.slow
-def test_the_published_weights_make_the_paper_s_errors_in_all(checkpoint) -> None:
+def test_the_published_weights_make_the_paper_s_errors_in_all(published_checkpoint) -> None:
     for file, errors in (("adder456_s43.pt", 0), ("adder512_s42.pt", 12)):  # Table 2
-        model = models.load(checkpoint(file))
+        model = models.load(published_checkpoint(file))
         assert sum(10_000 - models.score(model, problems).correct for problems in ten_test_sets().values()) == errors
 
 

@@ -58,9 +58,10 @@ def test_a_random_model_computes_the_formulas(name: str, seed: int):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_imported_model_computes_the_formulas_on_the_published_numbers(checkpoint, file: str):
+@pytest.mark.parametrize("which", ["checkpoint", "published_checkpoint"])
+def test_an_imported_model_computes_the_formulas_on_the_stored_numbers(request, which: str, file: str):
     name, own = FILES[file]
-    path = checkpoint(file)
+    path = request.getfixturevalue(which)(file)
     state = torch.load(path, map_location="cpu", weights_only=True)["model_state"]
     numbers = {key: state[source].double().numpy() for key, source in (PUBLISHED | own).items()}
     model = models.load(path)

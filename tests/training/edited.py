@@ -1,4 +1,4 @@
-"""A checkpoint with other contents, as a test wants them, and the digest that belongs to them."""
+"""What a run leaves; and a checkpoint with other contents, as a test wants them, and its digest."""
 
 import json
 from collections.abc import Callable
@@ -15,3 +15,12 @@ def edit_checkpoint(run: Path, change: Callable[[dict[str, Any]], object]) -> No
     entry.pop("digest")
     change(entry)
     path.write_text(json.dumps(entry | {"digest": _digest(entry)}))
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Everything a run leaves, but for the wall time and the digest over it."""
+    files = {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    state = json.loads(files["checkpoint.json"])
+    state["state"].pop("seconds")
+    state.pop("digest")
+    return files | {"checkpoint.json": json.dumps(state).encode()}

@@ -21,6 +21,7 @@ from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
+from tests.training.edited import contents
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
 QUIET = {"progress": False, "compile": False, "device": "cpu"}
@@ -31,55 +32,52 @@ def tiny(out: Path, **changes):
     return train("microadder-57", out, **settings)
 
 
-def contents(run: Path) -> dict[str, bytes]:
-    """Everything a run leaves, but for the wall time and the digest over it."""
-    files = {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    state = json.loads(files["checkpoint.json"])
-    state["state"].pop("seconds")
-    state.pop("digest")
-    return files | {"checkpoint.json": json.dumps(state).encode()}
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three seeds that nothing disturbed; only read."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "whole"
+    result = tiny(folder)
+    assert result.complete and result.steps_done == 60
+    return folder
 
 
-def test_a_run_in_slices_ends_with_the_same_bits(tmp_path: Path):
-    whole = tiny(tmp_path / "whole")
-    assert whole.complete and whole.steps_done == 60
+def test_a_run_in_slices_ends_with_the_same_bits(tmp_path: Path, whole: Path):
     for stop in (7, 20, 33, None):
         sliced = tiny(tmp_path / "sliced", stop_at_step=stop)
     assert sliced.complete
-    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "sliced") == contents(whole)
 
 
-def test_a_finished_run_is_left_alone(tmp_path: Path):
-    tiny(tmp_path / "run")
-    before = contents(tmp_path / "run")
-    assert tiny(tmp_path / "run").complete
-    assert contents(tmp_path / "run") == before
+def test_a_finished_run_is_left_alone(whole: Path):
+    before = contents(whole)
+    assert tiny(whole).complete
+    assert contents(whole) == before
 
 
 def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path: Path):
+    recipe = TINY.replace(steps=200)
     script = (
         "import sys, torch; torch.set_num_threads(1)\n"
-        "from pathlib import Path\nfrom models.training import train, Recipe\n"
-        "recipe = Recipe(steps=400, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)\n"
+        "from pathlib import Path\nfrom models.training import train\nfrom models.training.recipes import Recipe\n"
+        "recipe = Recipe(steps=200, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)\n"
         "train('microadder-57', Path(sys.argv[1]), seeds=2, recipe=recipe, progress=False, compile=False,\n"
         "      device='cpu', checkpoint_seconds=0.0)\n"
     )
-    run = [sys.executable, "-c", script]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    killed = subprocess.Popen([*run, str(tmp_path / "killed")], env=environment)
+    killed = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "killed")], env=environment)
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "checkpoint.json").exists():
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 400
+    assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 200
     for folder in ("killed", "whole"):
-        subprocess.run([*run, str(tmp_path / folder)], env=environment, check=True)
+        tiny(tmp_path / folder, seeds=2, recipe=recipe, checkpoint_seconds=0.0)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path):
+def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path, whole: Path):
     """Temporary files of a write that kill -9 cut short, before the first one too, neither stay nor stop a run."""
     run = tmp_path / "run"
     run.mkdir()
@@ -88,12 +86,29 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path):
     for left in (".checkpoint.json.1-ab.tmp", "snapshots/.0000011.safetensors.1-ab.tmp"):
         (run / left).write_text("half")
     tiny(run)
-    tiny(tmp_path / "whole")
-    assert contents(run) == contents(tmp_path / "whole")
+    assert contents(run) == contents(whole)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a run of two groups of two seeds leaves."""
+    from models.training.position_only import PositionOnlyObjective
+
+    original = PositionOnlyObjective.__init__
+
+    def small_groups(self, *args):
+        original(self, *args)
+        self.group_size = 2
+
+    folder = tmp_path_factory.mktemp("groups") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PositionOnlyObjective, "__init__", small_groups)
+        tiny(folder, seeds=4)
+    return contents(folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number):
+def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, monkeypatch, number, undisturbed):
     """Two groups: the signal comes when one has taken the step and the other has not."""
     from models.training.position_only import PositionOnlyObjective
     from models.training.seed_group import SeedGroup
@@ -118,8 +133,7 @@ def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, mo
     assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 18
     monkeypatch.setattr(SeedGroup, "step", step)
     tiny(tmp_path / "run", seeds=4)
-    tiny(tmp_path / "whole", seeds=4)
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "run") == undisturbed
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, monkeypatch):
@@ -144,8 +158,7 @@ def test_a_seed_trains_alike_alone_and_in_a_stack(tmp_path: Path):
     assert (stacked[0] - stacked[2]).abs().max() > 0.1
 
 
-def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch):
-    tiny(tmp_path / "clean")
+def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch, whole: Path):
     make = Trainer._make_groups
 
     def poisoned(self):
@@ -157,15 +170,13 @@ def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch):
     result = tiny(tmp_path / "poisoned")
     assert [state.status for state in result.seeds] == ["finished", "failed", "finished"]
     assert result.seeds[1].stopped_at == 10
-    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("clean", "poisoned")]
+    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (whole, tmp_path / "poisoned")]
     assert torch.equal(thetas[0][[0, 2]], thetas[1][[0, 2]])
 
 
 @pytest.fixture
-def perfect_theta(checkpoint) -> torch.Tensor:
-    from models.importers import load_published
-
-    model = load_published(checkpoint("microadder_57p.pt"))
+def perfect_theta() -> torch.Tensor:
+    model = models.load("microadder-57")  # right on all pairs
     return ParameterLayout(model).flatten(model)
 
 
@@ -228,7 +239,7 @@ def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same
     assert whole.complete and some.complete
 
 
-def test_the_metric_fade_survives_a_stop(tmp_path: Path):
+def test_the_metric_fade_survives_a_stop(tmp_path: Path, whole: Path):
     """Shares follow each seed's last validation, which is part of what a checkpoint keeps."""
     recipe = TINY.replace(problems=AdditionProblems(carry_mix=MetricCarryMix(fade_token=0.0, zero_token=0.2)))
     tiny(tmp_path / "whole", recipe=recipe)
@@ -236,14 +247,11 @@ def test_the_metric_fade_survives_a_stop(tmp_path: Path):
     tiny(tmp_path / "parts", recipe=recipe)
     thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("whole", "parts")]
     assert torch.equal(*thetas)
-    plain = tmp_path / "plain"
-    tiny(plain)
-    assert not torch.equal(thetas[0], RunFolder(plain).load_checkpoint()[1]["theta"])
+    assert not torch.equal(thetas[0], RunFolder(whole).load_checkpoint()[1]["theta"])
 
 
-def test_metrics_are_json_lines_and_snapshots_are_log_spaced(tmp_path: Path):
-    tiny(tmp_path / "run")
-    run = RunFolder(tmp_path / "run")
+def test_metrics_are_json_lines_and_snapshots_are_log_spaced(whole: Path):
+    run = RunFolder(whole)
     assert [line["step"] for line in run.metrics()] == list(range(10, 61, 10))
     assert sorted(run.snapshots()) == log_spaced_steps(60, 6)
     initial = models.build("microadder-57", 2).weight_map.W_qk

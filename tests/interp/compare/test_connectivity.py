@@ -62,9 +62,9 @@ def test_alignment_moves_logits_by_no_more_than_rounding(line: ModeConnectivity)
     assert line.logit_change < 1e-4 * largest
 
 
-def test_aligned_keys_of_the_published_model_are_nearly_ours(checkpoint: Callable[[str], Path]) -> None:
+def test_aligned_keys_of_the_published_model_are_nearly_ours(published_checkpoint: Callable[[str], Path]) -> None:
     """Two trainings of one architecture found the same keys, up to a unitary matrix."""
-    found = align(models.load("microadder-57"), load_published(checkpoint("microadder_57p.pt"))).distances()
+    found = align(models.load("microadder-57"), load_published(published_checkpoint("microadder_57p.pt"))).distances()
     keys = found.set_index("component").loc["QK"]
     assert keys.before > 0.5 and keys.after < 0.1
 

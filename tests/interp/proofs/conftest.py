@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import torch
 
 import models
+from interp.proofs.counting import NODES, Diagram
+from interp.proofs.trials import perturb
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -53,4 +56,44 @@ def two_heads() -> ArithmeticTransformer:
             weights[f"blocks.0.attn.{name}"] = torch.cat((first, second))
         for key, parameter in model.weight_map.named_parameters():
             parameter.copy_(weights.get(key.replace("/", "."), torch.zeros_like(parameter)))
+    return model
+
+
+def digits_of(pairs: torch.Tensor) -> np.ndarray:
+    """[n, operand, column]"""
+    return pairs.numpy()[..., None] // 10 ** np.arange(10) % 10
+
+
+def class_of(a: int, b: int, target: int) -> tuple[int, int, int, int]:
+    """Written independently of the programme: integers and their remainders."""
+    carry = (a % 10**target + b % 10**target) // 10**target if target <= 10 else (a + b) // 10**10
+    previous = (a + b) // 10 ** (target - 1) % 10 if target else -1
+    total = a // 10**target % 10 + b // 10**target % 10 if target < 10 else -1
+    return target, previous, carry, total
+
+
+def walk(diagram: Diagram, pairs: torch.Tensor) -> np.ndarray:
+    """Where a diagram leads each pair, one column at a time."""
+    a, b = pairs.numpy().T
+    state = np.full(len(a), diagram.root)
+    for column in reversed(range(10)):
+        carry = (a % 10**column + b % 10**column) // 10**column
+        read = 100 * carry + 10 * (a // 10**column % 10) + b // 10**column % 10
+        inner = np.flatnonzero(state >= NODES)
+        state[inner] = diagram.levels[column][state[inner] - NODES, read[inner]]
+    return state
+
+
+#: Models near the zoo's that are wrong on some pairs: name, noise, rounding and seed of the perturbation.
+BROKEN = {
+    "few": ("microadder-57", 0.0007, "bfloat16", 33),
+    "last digit": ("microadder-74", 0.0004, "bfloat16", 20),
+}
+
+
+@cache
+def broken(name: str) -> ArithmeticTransformer:
+    source, noise, rounding, seed = BROKEN[name]
+    model = models.load(source)
+    perturb(model, noise, rounding, seed)
     return model

@@ -23,8 +23,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import dense, two_heads, zoo
-from tests.interp.proofs.test_ratio_attention import digits_of
+from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -213,6 +212,6 @@ def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_published_456_is_certified_with_rounding(checkpoint):
-    found = interp.certify(load_published(checkpoint("adder456_s43.pt")))
+def test_the_published_456_is_certified_with_rounding(published_checkpoint):
+    found = interp.certify(load_published(published_checkpoint("adder456_s43.pt")))
     assert found.status == "certified" and 0.5 < found.smallest_margin < 0.52

@@ -26,9 +26,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from tests.interp.conftest import stock_copy
-from tests.interp.proofs.conftest import dense, zoo
-from tests.interp.proofs.test_columns import class_of
-from tests.interp.proofs.test_ratio_attention import digits_of
+from tests.interp.proofs.conftest import class_of, dense, digits_of, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
 NAMES = ("microadder-57", "microadder-67", "microadder-74")
@@ -45,9 +43,9 @@ def certified(without_shape_checks) -> Certificate:
 
 
 @pytest.fixture
-def rounded_to_bfloat16(checkpoint):
+def rounded_to_bfloat16(published_checkpoint):
     """The published 57, which is right on all pairs, stored in fewer bits, in which it is not."""
-    model = load_published(checkpoint("microadder_57p.pt"))
+    model = load_published(published_checkpoint("microadder_57p.pt"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(rounded(parameter.detach(), "bfloat16"))
@@ -65,8 +63,8 @@ def margin_of(model, pair, target: int) -> float:
 
 
 @pytest.mark.parametrize(("size", "smallest", "pair"), [(57, 1.003, (4941000000, 4959000000)), (67, 0.138, None)])
-def test_published_models_have_the_smallest_margins_that_were_measured(checkpoint, size, smallest, pair):
-    model = load_published(checkpoint(f"microadder_{size}p.pt"))
+def test_published_models_have_the_smallest_margins_that_were_measured(published_checkpoint, size, smallest, pair):
+    model = load_published(published_checkpoint(f"microadder_{size}p.pt"))
     found = interp.certify(model, arithmetic="float")
     assert found.status == "sampled" and round(found.smallest_margin, 3) == smallest
     target = int(found.classes.target[found.classes.margin.values.argmin()])

@@ -11,6 +11,7 @@ from interp.proofs.columns import Classes, all_classes
 from interp.proofs.one_layer import Layout, read_layout, sequence_of
 from models.tasks.addition import DelimitedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.padded_addition import PaddedAddition
+from tests.interp.proofs.conftest import class_of
 
 TASKS = (TenDigitAddition(), UnendedAddition(), DelimitedAddition(), PaddedAddition())
 
@@ -29,14 +30,6 @@ def random_terms(layout: Layout, seed: int) -> np.ndarray:
 def index_of(classes: Classes) -> dict[tuple[int, int, int, int], int]:
     keys = zip(classes.target, classes.previous, classes.carry, classes.total, strict=True)
     return {tuple(int(x) for x in key): index for index, key in enumerate(keys)}
-
-
-def class_of(a: int, b: int, target: int) -> tuple[int, int, int, int]:
-    """Written independently of the programme: integers and their remainders."""
-    carry = (a % 10**target + b % 10**target) // 10**target if target <= 10 else (a + b) // 10**10
-    previous = (a + b) // 10 ** (target - 1) % 10 if target else -1
-    total = a // 10**target % 10 + b // 10**target % 10 if target < 10 else -1
-    return target, previous, carry, total
 
 
 def value_of(layout: Layout, terms: np.ndarray, a: int, b: int, target: int) -> int:

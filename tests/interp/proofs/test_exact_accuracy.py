@@ -14,38 +14,24 @@ import torch
 from scipy.stats import binomtest
 
 import interp
-import models
 from interp.cli import main
 from interp.core.numerals import shown
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.counting import NODES, RIGHT, WRONG, Counts, Diagram, count, symbols
+from interp.proofs.counting import RIGHT, WRONG, Counts, count, symbols
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
-from interp.proofs.trials import perturb, random_pairs
+from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import zoo
+from tests.interp.proofs.conftest import broken, walk, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
-#: Models near the zoo's that are wrong on some pairs: name, noise, rounding and seed of the perturbation.
-BROKEN = {
-    "few": ("microadder-57", 0.0007, "bfloat16", 33),
-    "last digit": ("microadder-74", 0.0004, "bfloat16", 20),
-}
-
-
-@cache
-def broken(name: str) -> ArithmeticTransformer:
-    source, noise, rounding, seed = BROKEN[name]
-    model = models.load(source)
-    perturb(model, noise, rounding, seed)
-    return model
 
 
 @cache
@@ -56,18 +42,6 @@ def bounds_of_few() -> AccuracyBounds:
 @pytest.fixture
 def few(without_shape_checks) -> AccuracyBounds:
     return bounds_of_few()
-
-
-def walk(diagram: Diagram, pairs: torch.Tensor) -> np.ndarray:
-    """Where a diagram leads each pair, one column at a time."""
-    a, b = pairs.numpy().T
-    state = np.full(len(a), diagram.root)
-    for column in reversed(range(10)):
-        carry = (a % 10**column + b % 10**column) // 10**column
-        read = 100 * carry + 10 * (a // 10**column % 10) + b // 10**column % 10
-        inner = np.flatnonzero(state >= NODES)
-        state[inner] = diagram.levels[column][state[inner] - NODES, read[inner]]
-    return state
 
 
 # ---- half-spaces of attention, where it depends on tokens
@@ -96,9 +70,9 @@ def seen(model: ArithmeticTransformer, search: Search, target: int) -> tuple[tor
 @pytest.mark.parametrize(
     ("target", "apart", "most"), [(10, False, 1e-3), (8, True, 1e-3), (2, False, 1e-4), (1, False, 1e-3)]
 )
-def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart, most, checkpoint):
+def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart, most, published_checkpoint):
     """The published 512, sampled at 1.2e-4 wrong; windows of two columns leave 13% open at s10, 0.3% at s8."""
-    model = load_published(checkpoint("adder512_s42.pt"))
+    model = load_published(published_checkpoint("adder512_s42.pt"))
     search = Search(read_adder(model), REAL)
     right, wrong = half_space_diagrams(search, target, apart)
     pairs, margins = seen(model, search, target)
@@ -110,8 +84,8 @@ def test_half_spaces_say_what_the_model_says_and_leave_little_open(target, apart
         assert counts.wrong[0] > 0 and (walk(wrong, pairs) == WRONG).any()
 
 
-def test_half_spaces_that_are_wrong_are_noticed(checkpoint, monkeypatch):
-    model = load_published(checkpoint("adder512_s42.pt"))
+def test_half_spaces_that_are_wrong_are_noticed(published_checkpoint, monkeypatch):
+    model = load_published(published_checkpoint("adder512_s42.pt"))
     search = Search(read_adder(model), REAL)
     pairs, margins = seen(model, search, 10)
     level = half_spaces._level
@@ -120,8 +94,8 @@ def test_half_spaces_that_are_wrong_are_noticed(checkpoint, monkeypatch):
     assert not (margins[walk(right, pairs) == RIGHT] > 0).all()
 
 
-def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(checkpoint):
-    found = interp.accuracy_bounds(load_published(checkpoint("adder512_s42.pt")))
+def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(published_checkpoint):
+    found = interp.accuracy_bounds(load_published(published_checkpoint("adder512_s42.pt")))
     assert 0 < 1 - found.upper < 1.2e-4 < 1 - found.lower < 2e-3
 
 

@@ -23,7 +23,7 @@ from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.importers import load_published
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import dense, two_heads, zoo
+from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # some 10^6 calls
 NAMES = ("adder-456", "microadder-133", "adder-582", "two heads", "microadder-57", "microadder-74")
@@ -43,11 +43,6 @@ def read(name: str, arithmetic: Arithmetic = REAL) -> tuple[OneLayerAdder, Ratio
 @cache
 def query_of(attention: RatioAttention, layout: Layout, target: int, token: int) -> Query:
     return Query(attention, layout, target, token)
-
-
-def digits_of(pairs: torch.Tensor) -> np.ndarray:
-    """[n, operand, column]"""
-    return pairs.numpy()[..., None] // 10 ** np.arange(10) % 10
 
 
 def token_at(target: int, pairs: torch.Tensor, adder: OneLayerAdder) -> np.ndarray:
@@ -149,12 +144,12 @@ def test_scores_far_apart_are_read(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "published 75"])
-def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, checkpoint):
+def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, published_checkpoint):
     """Every query, key and score is moved by nearly what float32 may do to it, at random, in float64.
 
     What all keys of a query share is moved far more: it must cancel.
     """
-    model = load_published(checkpoint("microadder_75p.pt")) if name == "published 75" else model_of(name)
+    model = load_published(published_checkpoint("microadder_75p.pt")) if name == "published 75" else model_of(name)
     adder = read_adder(model)
     attention = read_ratio_attention(adder, FLOAT32)
     generator = torch.Generator().manual_seed(0)

@@ -95,9 +95,9 @@ def test_shares_of_pairs_read_as_shares():
 # ---- EOS and digits
 
 
-def test_a_wrong_eos_is_named_and_the_digits_are_judged_apart(checkpoint):
+def test_a_wrong_eos_is_named_and_the_digits_are_judged_apart(published_checkpoint):
     """The published 226: all eleven digits of all pairs are right, EOS is not."""
-    model = load_published(checkpoint("microadder_226p.pt"))
+    model = load_published(published_checkpoint("microadder_226p.pt"))
     found = interp.certify(model, arithmetic="interval", width=None)
     assert (found.status, found.digits, found.exit_status) == ("refuted", "certified", 1)
     a, b, answer = found.counterexample
@@ -137,9 +137,9 @@ def test_a_question_about_digits_is_for_ten_digit_adders():
 # ---- undecided
 
 
-def test_published_75_and_133_are_certified_with_rounding(checkpoint):
+def test_published_75_and_133_are_certified_with_rounding(published_checkpoint):
     for size, smallest in ((75, 0.589), (133, 3.434)):
-        found = interp.certify(load_published(checkpoint(f"microadder_{size}p.pt")))
+        found = interp.certify(load_published(published_checkpoint(f"microadder_{size}p.pt")))
         assert (found.status, round(found.smallest_margin, 3)) == ("certified", smallest)
         assert found.lower_bound >= 0.8 * smallest
 

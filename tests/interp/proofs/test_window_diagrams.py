@@ -21,8 +21,7 @@ from interp.proofs.trials import perturb, random_pairs
 from interp.proofs.windows import window_diagrams, window_verdicts
 from models.evaluation import predict
 from models.transformer import ArithmeticTransformer
-from tests.interp.proofs.conftest import zoo
-from tests.interp.proofs.test_exact_accuracy import broken, walk
+from tests.interp.proofs.conftest import broken, walk, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -207,12 +207,12 @@ def test_a_count_is_that_of_the_model():
         assert parameter_count(name) == sum(p.numel() for p in models.build(name).parameters())
 
 
-def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(checkpoint):
+def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(published_checkpoint):
     """The same measures as ours; of the 67's norm gains the paper prints others than it published."""
     import math
 
     def numbers(file: str) -> dict:
-        model = models.load(checkpoint(file))
+        model = models.load(published_checkpoint(file))
         return {key: p.detach().double().numpy() for key, p in model.weight_map.named_parameters()}
 
     w = numbers("microadder_57p.pt")

@@ -138,16 +138,16 @@ def test_a_failure_that_ten_thousand_random_pairs_miss_is_found():
 
 
 @pytest.mark.slow
-def test_the_512_parameter_adder_fails_far_more_often_than_at_random(checkpoint):
-    model = load_published(checkpoint("adder512_s42.pt"))
+def test_the_512_parameter_adder_fails_far_more_often_than_at_random(published_checkpoint):
+    model = load_published(published_checkpoint("adder512_s42.pt"))
     result = interp.attack(model, runs=10_000)
     assert result.n_wrong["attack"] > 5 * result.n_wrong["random"]
     assert_true_of(result, model, model.task)
 
 
 @pytest.mark.slow
-def test_rounded_to_bfloat16_the_published_adder_is_broken(checkpoint):
-    model = load_published(checkpoint("microadder_57p.pt"))
+def test_rounded_to_bfloat16_the_published_adder_is_broken(published_checkpoint):
+    model = load_published(published_checkpoint("microadder_57p.pt"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(rounded(parameter.detach(), "bfloat16"))
