@@ -16,16 +16,15 @@ from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_o
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
 from interp.site.gallery.overviews import (
     COMPARISON,
-    REPRODUCTION,
     comparison_page,
     comparisons,
-    reproduction_page,
     view_links,
     view_page,
     views,
 )
 from interp.site.gallery.papers import PAPERS, Paper, inputs_of, paper_page
 from interp.site.gallery.render import Link, page, script, stylesheet
+from interp.site.gallery.reproduction import REPRODUCTION, reproduction_page
 from models.errors import unknown_name
 from models.registry import by_paper, constructed
 from models.zoo import ZOO

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import models
 from interp.cli import main
+from interp.papers.headlines import registered
 from interp.site.gallery import site as building
 from interp.site.gallery.manifest import FILE, open_folder
 from interp.site.gallery.model_page import Made, path_of
@@ -200,7 +202,7 @@ def test_no_button_over_a_figure_sends_data_anywhere(site: Path, open_page: Call
 
 def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..., Any]):
     page = open_page(site / "index.html")
-    shown = lambda: page.locator("tr.model:visible th").all_inner_texts()  # noqa: E731
+    shown = lambda: page.locator("table.models th[scope=row]:visible").all_inner_texts()  # noqa: E731
     assert set(shown()) == set(NAMES)
     page.get_by_label("Filter").fill("certified rounding")
     assert shown() == ["microadder-57", "parity-hand-built"]
@@ -213,6 +215,34 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
     page.get_by_role("button", name="parameters").press("Enter")
     assert shown()[-1] == "parity-hand-built"
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("parameters")
+
+
+def test_the_papers_numbers_filter_and_sort_from_the_keyboard(site: Path, open_page: Callable[..., Any]):
+    page, rows = open_page(site / "reproduction.html"), registered()
+    of_kind = Counter(row.kind for row in rows)
+    assert page.locator("output").inner_text() == f"{len(rows)} numbers"
+    shown = page.locator("table.headlines tbody tr:visible")
+    for kind, n in of_kind.items():
+        page.get_by_label("Kind").select_option(kind)
+        assert shown.count() == n and page.locator("output").inner_text() == f"{n} of {len(rows)} numbers"
+    page.get_by_label("Paper").select_option("toygpt")
+    assert shown.count() == sum(row.kind == kind and row.paper == "toygpt" for row in rows)
+    page.get_by_label("Kind").select_option("")
+    page.get_by_label("Paper").select_option("")
+    page.get_by_label("Verdict").select_option("reproduced")
+    assert set(page.locator("tr:visible td[data-label=verdict] strong").all_inner_texts()) == {"reproduced"}
+    page.get_by_label("Words").fill("no such words")
+    assert shown.count() == 0
+    page.keyboard.press("Escape")
+    page.get_by_label("Verdict").select_option("")
+    page.get_by_role("button", name="printed").press("Enter")
+    values = page.locator("td[data-label=printed]").evaluate_all("all => all.map((e) => e.dataset.value)")
+    numbers = [float(value) for value in values if value]
+    assert numbers == sorted(numbers) and values[len(numbers) :] == [""] * (len(values) - len(numbers))
+    page.get_by_role("button", name="claim").press("Enter")
+    page.get_by_role("button", name="claim").press("Enter")
+    claims = page.locator("td[data-label=claim]").all_inner_texts()
+    assert claims[0] > claims[-1] and page.locator("th[aria-sort=descending]").inner_text().startswith("claim")
 
 
 # ---- building
