@@ -193,11 +193,14 @@ def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Call
     assert outline != "none"
 
 
-def test_no_button_over_a_figure_sends_data_anywhere(site: Path, open_page: Callable[..., Any]):
+def test_the_buttons_over_a_figure_save_it_as_svg_and_send_data_nowhere(site: Path, open_page: Callable[..., Any]):
     page = open_page(site / path_of("microadder-57"))
     drawn(page)
     names = set(page.locator(".modebar-btn").evaluate_all("all => all.map((e) => e.dataset.title)"))
-    assert names == {"Download plot as a PNG", "Zoom in", "Zoom out", "Reset axes"}
+    assert names == {"Download plot", "Zoom in", "Zoom out", "Reset axes"}
+    with page.expect_download() as waited:
+        page.locator(".modebar-btn[data-title='Download plot']").first.click()
+    assert "<svg" in Path(waited.value.path()).read_text()[:200]
 
 
 def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..., Any]):
