@@ -133,18 +133,29 @@ def test_headings_are_in_order_and_every_page_has_its_landmarks(site: Path):
         assert len(parsed.anchors) == len(set(parsed.anchors)), path.name
 
 
-def test_text_stands_out_from_its_ground():
-    colours = dict(re.findall(r"--(ink|soft|accent|focus): (#[0-9a-f]{3,6})", style()))
-    assert {"ink", "soft", "accent"} <= set(colours)
-    assert all(_contrast(colour) >= 4.5 for colour in colours.values())
+def test_text_stands_out_from_its_ground_in_both_themes():
+    themes = [
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", rule))
+        for rule in re.findall(r":root[^{]*{([^}]*--ink[^}]*)}", style())
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        for name in ("ink", "soft", "accent", "focus"):
+            assert _contrast(theme[name], theme["paper"]) >= 4.5, name
+        assert _contrast(theme["ink"], theme["tint"]) >= 4.5 and _contrast(theme["edge"], theme["paper"]) >= 3
 
 
-def _contrast(colour: str) -> float:
-    """WCAG 2 contrast with white."""
+def _contrast(colour: str, ground: str) -> float:
+    """WCAG 2 contrast of two colours."""
+    low, high = sorted(map(_luminance, (colour, ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
     digits = colour[1:] if len(colour) == 7 else "".join(2 * letter for letter in colour[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
-    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 # ---- in a browser
@@ -191,6 +202,24 @@ def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Call
     assert met == controls
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
+
+
+def test_the_theme_is_the_systems_until_the_reader_chooses_another(site: Path, open_page: Callable[..., Any]):
+    page = open_page(site / path_of("microadder-57"))
+    drawn(page)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    turned = "getComputedStyle(document.querySelector('.js-plotly-plot')).filter"
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    assert page.evaluate(ground) == "rgb(24, 24, 24)" and "invert" in page.evaluate(turned)
+    page.get_by_role("button", name="Light theme").press("Enter")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"
+    page.reload()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"  # remembered
+    page.get_by_role("button", name="Dark theme").click()
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
 
 
 def test_the_buttons_over_a_figure_save_it_as_svg_and_send_data_nowhere(site: Path, open_page: Callable[..., Any]):
