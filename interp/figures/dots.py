@@ -1,4 +1,7 @@
-"""Estimates with their intervals in rows: a row per thing that is measured, a mark per series."""
+"""Estimates with their intervals in rows: a row per thing that is measured, a mark per series.
+
+Marks become smaller from series to series, so that equal estimates do not hide each other.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,15 @@ def dot_plot(
     for i, (name, found) in enumerate(series.items()):
         values, low, high = np.array([_ends(each) for each in found.values()], dtype=float).T
         layers.append(
-            points(values, list(found), name or None, theme.SEVEN[i], theme.SYMBOLS[i], 11, ends_x=(low, high))
+            points(
+                values,
+                list(found),
+                name or None,
+                theme.SEVEN[i],
+                theme.SYMBOLS[i],
+                max(15 - 3 * i, 5),
+                ends_x=(low, high),
+            )
         )
     down = {"type": "category", "categoryorder": "array", "categoryarray": rows, "autorange": "reversed"}
     figure = compose(
