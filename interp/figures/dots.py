@@ -39,17 +39,8 @@ def dot_plot(
     layers = []
     for i, (name, found) in enumerate(series.items()):
         values, low, high = np.array([_ends(each) for each in found.values()], dtype=float).T
-        layers.append(
-            points(
-                values,
-                list(found),
-                name or None,
-                theme.SEVEN[i],
-                theme.SYMBOLS[i],
-                max(15 - 3 * i, 5),
-                ends_x=(low, high),
-            )
-        )
+        style = {"colour": theme.SEVEN[i], "symbol": theme.SYMBOLS[i], "size": max(15 - 3 * i, 5)}
+        layers.append(points(values, list(found), name or None, ends_x=(low, high), **style))
     down = {"type": "category", "categoryorder": "array", "categoryarray": rows, "autorange": "reversed"}
     figure = compose(
         [Panel(layers, x=x, y=down)], title, provenance, note=note, height=260 + 38 * len(rows),
