@@ -18,8 +18,8 @@ How to read the columns:
   counted.
 * **right (sampled)** is the score on the test set that the next column names. A score of 10,010 / 10,010 is sampled
   evidence: it bounds the error rate on such problems below 3.0 x 10^-4 with 95% confidence, and it says nothing about
-  all inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead, in
-  nats per character.
+  all inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead,
+  in nats per character.
 * **all inputs** says what is known of every input. "Certified with rounding" is a proof for every input that includes
   the rounding of every float32 operation; "certified in intervals" is a proof about the real numbers that the weights
   define; "exhaustive" is a count over every input. `interp certify NAME` makes all three. For adders of ten digits,
