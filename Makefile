@@ -13,7 +13,7 @@ PIP_FLAGS := --quiet --no-compile --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all test-tl39 lab docs bench lint clean
+.PHONY: help report test test-all test-tl39 lab docs notebooks bench lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
 	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
+	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
 	@echo "make lint       ruff, pyright and the rule of imports"
 
@@ -48,6 +49,9 @@ docs: $(VENV)/.docs
 	$(BIN)/interp gallery --out docs/gallery
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "wrote site/index.html"
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python docs/notebooks.py
 
 bench: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

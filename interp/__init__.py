@@ -8,6 +8,7 @@
     interp.certify(adder)                        right on all 10^20 pairs: a proof, or a pair that is wrong
     interp.compare(adder, other).figure()        two models of one format, part by part
     interp.explore(adder, other)                 in Jupyter: any problem, step by step, any part removed
+    interp.save_figure(result, "figure.svg")     also .pdf, .png, .html and .json
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, site="resid_pre").figure()
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from interp.core.probe import probe as probe
     from interp.core.results import Provenance as Provenance
     from interp.core.results import Result as Result
+    from interp.figures.save import save_figure as save_figure
     from interp.probes.attention import attention_by_role as attention_by_role
     from interp.probes.carry import carry_units as carry_units
     from interp.probes.curves import learning_curves as learning_curves
@@ -104,6 +106,7 @@ _HOME = {
             "Provenance",
             "Result",
         ),
+        "interp.figures.save": ("save_figure",),
         "interp.probes.attention": ("attention_by_role",),
         "interp.probes.carry": ("carry_units",),
         "interp.probes.curves": ("learning_curves",),
@@ -181,6 +184,7 @@ __all__ = [
     "seed_distances",
     "swap_components",
     "explore",
+    "save_figure",
 ]
 
 

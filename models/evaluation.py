@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError, unknown_name
+from models.numerals import shown
 from models.partial_forward import greedy, logits_from, stands_for
 from models.questions import question
 from models.tasks.base import Task
@@ -138,8 +139,9 @@ class Score(Rate):
             share = f"{self.correct:,} of {self.n:,} ({100 * self.accuracy:.4g}%)"
             return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
         what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
-        bound = f"error rate below {self.error_bound:.1e} with 95% confidence if the problems are a random sample"
-        return f"{what}; {self.rung}, {self.method.replace('_', ' ')}; {bound}"
+        below = f"error rate below {shown(self.error_bound, up=True)} with 95% confidence"
+        how = f"{self.rung}, {self.method.replace('_', ' ')}"
+        return f"{what}; {how}; {below} if the problems are a random sample"
 
     def _repr_html_(self) -> str:
         table = self.to_dataframe().to_html(index=False, float_format="{:.4f}".format)

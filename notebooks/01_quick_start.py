@@ -44,7 +44,9 @@ print("answers:", adder.task.decode(logits[:, adder.task.query_positions].argmax
 
 # %%
 accuracy = interp.accuracy_by_chain(adder)
-print(accuracy)
+accuracy
+
+# %%
 accuracy.figure()
 
 # %% [markdown]
@@ -55,7 +57,9 @@ accuracy.figure()
 
 # %%
 attention = interp.attention_by_role(adder)
-print(attention)
+attention
+
+# %%
 attention.figure()
 
 # %%
@@ -66,7 +70,9 @@ attention.figure("pattern")
 
 # %%
 units = interp.carry_units(adder)
-print(units)
+units
+
+# %%
 units.figure()
 
 # %%
@@ -91,7 +97,9 @@ circle.figure()
 
 # %%
 curves = interp.learning_curves("microadder-57")
-print(curves)
+curves
+
+# %%
 curves.figure()
 
 # %% [markdown]

@@ -23,9 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import torch
-from plotly.subplots import make_subplots
 
 import interp
 import models
@@ -33,6 +31,8 @@ from interp.causal.interchange.accuracy import proportion
 from interp.core.problems import draw
 from interp.core.stats import Proportion
 from interp.figures import theme
+from interp.figures.layers import curve, points
+from interp.figures.panels import Panel, compose, hline
 from models.evaluation import predict
 
 adder = models.load("microadder-57")
@@ -55,7 +55,9 @@ print(sample.provenance)
 
 # %%
 attention = interp.attention_by_role(adder)
-print(attention)
+attention
+
+# %%
 attention.figure()
 
 # %% [markdown]
@@ -72,17 +74,20 @@ for column, query in zip(COLUMNS, queries, strict=True):
     scores.append(np.log(to_a / to_a[column]))
 offset, score = np.concatenate(offsets), np.concatenate(scores)
 others = score[(offset != 0) & (offset != -1)].max()
-figure = go.Figure(
-    go.Scatter(x=offset, y=score, mode="markers", marker={"color": theme.BLUE, "size": 9, "opacity": 0.6})
-)
-figure.add_hline(
-    y=-np.log(10), line={"color": theme.GREY, "dash": "dash"}, annotation_text="-ln 10", annotation_position="top right"
-)
-figure.update_xaxes(title="column of the key, less the column that is predicted", dtick=1)
-figure.update_yaxes(title="attention score, less that of<br>the own column (nats)", range=[-26, 3])
-finding = f"One column below scores {score[offset == -1].mean():.2f} nats, any other column {others:.1f} or less"
-theme.finish(
-    figure, finding, sample.provenance, height=460, note="s1 to s9, operand a. Columns off the scale score lower still"
+below = score[offset == -1].mean()
+compose(
+    [
+        Panel(
+            [points(offset, score, opacity=0.6)],
+            x={"title": "column of the key, less the column that is predicted", "dtick": 1},
+            y={"title": "attention score, less that of<br>the own column (nats)", "range": [-26, 3]},
+            marks=[hline(-np.log(10), "-ln 10")],
+        )
+    ],
+    f"One column below scores {below:.2f} nats, any other column {others:.1f} or less",
+    sample.provenance,
+    height=460,
+    note="s1 to s9, operand a. Columns off the scale score lower still",
 )
 
 # %% [markdown]
@@ -99,7 +104,9 @@ theme.finish(
 
 # %%
 number = interp.written_number(adder, n=4096)
-print(number)
+number
+
+# %%
 number.figure()
 
 # %% [markdown]
@@ -110,7 +117,9 @@ number.figure()
 
 # %%
 units = interp.carry_units(adder)
-print(units)
+units
+
+# %%
 units.figure()
 
 # %%
@@ -124,7 +133,9 @@ units.figure("ablation")
 
 # %%
 circle = interp.circle_fit(adder.W_E)
-print(circle)
+circle
+
+# %%
 circle.figure()
 
 # %% [markdown]
@@ -151,34 +162,33 @@ stages = {
     "after the MLP": angle_in_digits(cache["resid_post", 0][:, queries]),
 }
 nearest = {name: np.clip(np.rint(angle), 0, 9) == right for name, angle in stages.items()}
-figure = make_subplots(cols=2, subplot_titles=list(stages), shared_yaxes=True, horizontal_spacing=0.04)
-for column, angle in enumerate(stages.values(), 1):
-    for value, colour, symbol in ((0, theme.BLUE, "circle"), (1, theme.VERMILION, "diamond")):
-        kept = np.flatnonzero((total.ravel() >= 10) == value)
+KINDS = {"no carry out": (0, theme.BLUE, "circle"), "carry out": (1, theme.VERMILION, "diamond")}
+
+
+def stage(name: str, angle: np.ndarray) -> Panel:
+    """The direction of the stream against the total, for 1,500 columns of either kind."""
+    layers = []
+    for kind, (out, colour, symbol) in KINDS.items():
+        kept = np.flatnonzero((total.ravel() >= 10) == out)
         rows = rng.choice(kept, min(1500, len(kept)), replace=False)
-        figure.add_scatter(
-            x=total.ravel()[rows] + rng.uniform(-0.3, 0.3, len(rows)),
-            y=angle.ravel()[rows],
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 4, "opacity": 0.5},
-            name="carry out" if value else "no carry out",
-            showlegend=column == 1,
-            row=1,
-            col=column,
-        )
-    for start in (0, 10):
-        steps = np.arange(10)
-        line = {"color": theme.BLACK, "width": 1.5, "dash": "dot"}
-        figure.add_scatter(
-            x=start + steps, y=steps, mode="lines", line=line, name="right digit", showlegend=column == 1 and not start,
-            row=1, col=column,
-        )  # fmt: skip
-figure.update_xaxes(title="a + b + carry in", dtick=5)
-figure.update_yaxes(title="direction of the stream (digits)", row=1, col=1)
-figure.update_layout(legend={"orientation": "h", "y": -0.16, "itemsizing": "constant"})
+        x = total.ravel()[rows] + rng.uniform(-0.3, 0.3, len(rows))
+        layers.append(points(x, angle.ravel()[rows], kind, colour, symbol, 4, opacity=0.5))
+    right = [curve(start + np.arange(10), np.arange(10), "right digit", theme.BLACK, "dot", 1.5) for start in (0, 10)]
+    y = "direction of the stream (digits)" if name == "after attention" else ""
+    return Panel([*layers, *right], name, x={"title": "a + b + carry in", "dtick": 5}, y=y)
+
+
 rates = {name: proportion(hit.all(1)) for name, hit in nearest.items()}
-finding = "Attention leaves a direction for each side of ten; the MLP turns it to the digit"
-theme.finish(figure, finding, sample.provenance, height=540, note="Columns 1 to 9, 3,000 of them a panel")
+compose(
+    [stage(name, angle) for name, angle in stages.items()],
+    "Attention leaves a direction for each side of ten; the MLP turns it to the digit",
+    sample.provenance,
+    columns=2,
+    shared="y",
+    gaps=(40, 0),
+    height=540,
+    note="Columns 1 to 9, 3,000 of them a panel",
+)
 
 # %%
 for name, rate in rates.items():
@@ -193,7 +203,9 @@ for name, rate in rates.items():
 
 # %%
 algorithm = interp.which_algorithm(adder)
-print(algorithm)
+algorithm
+
+# %%
 algorithm.figure()
 
 # %% [markdown]
@@ -281,4 +293,4 @@ else:
 # call:
 
 # %%
-print(interp.certify(adder))
+interp.certify(adder)

@@ -78,7 +78,9 @@ example.figure("patterns")
 # %%
 larger = models.build("position-coupling-hand-built", max_operands=10, max_digits=10)
 units = interp.sum_units(larger, task=larger.task.at(4, 4))
-print(units)
+units
+
+# %%
 units.figure()
 
 # %% [markdown]
@@ -88,7 +90,9 @@ units.figure()
 # line is the token with the largest logit (10 ARROW for `>`, 100 EOS for `$`).
 
 # %%
-print(example)
+example
+
+# %%
 example.figure()
 
 # %% [markdown]
@@ -122,7 +126,9 @@ looks.figure()
 
 # %%
 pairs = interp.coupled_comparison(trained)
-print(pairs)
+pairs
+
+# %%
 pairs.figure()
 
 # %% [markdown]
@@ -199,7 +205,9 @@ for head in range(4):
 
 # %%
 substituted = interp.pattern_substitution(trained, n=150)
-print(substituted)
+substituted
+
+# %%
 substituted.figure()
 
 # %% [markdown]
@@ -229,7 +237,9 @@ GridPanels("Beyond training", panels).figure()
 
 # %%
 errors = interp.first_errors(trained, task=trained.task.at(7, 7), n=400)
-print(errors)
+errors
+
+# %%
 errors.figure()
 
 # %% [markdown]

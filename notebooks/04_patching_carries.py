@@ -21,14 +21,15 @@
 # %%
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 import interp
 import models
 from interp.causal.interchange.accuracy import proportion
 from interp.causal.patching import PatchingSweep
 from interp.figures import theme
+from interp.figures.dots import dot_plot
+from interp.figures.layers import cells, written
+from interp.figures.panels import Panel, compose
 from models.tasks import problem_pairs
 
 COLUMN = 4
@@ -85,31 +86,18 @@ used = [f"{operand}{column}" for operand in "abs" for column in range(COLUMN + 1
 z = np.stack(
     [sweep.table.recovered.sel(direction="denoise").squeeze(drop=True).sel(pos=used) for sweep in streams.values()]
 )
-figure = go.Figure(
-    go.Heatmap(
-        x=used,
-        y=[f"carry {kind}" for kind in streams],
-        z=z,
-        zmin=-1,
-        zmax=1,
-        colorscale=theme.DIVERGING,
-        reversescale=True,
-        xgap=2,
-        ygap=2,
-        text=[["" if abs(v) < 0.005 else f"{v:.0%}" for v in row] for row in z],
-        texttemplate="%{text}",
-        colorbar={"title": {"text": "restored", "side": "right"}, "tickformat": ".0%", "thickness": 12},
-    )
-)
-figure.update_xaxes(title="position whose stream is the clean run's", type="category", side="bottom")
-figure.update_yaxes(autorange="reversed")
 made, passed = (sweep.strongest("denoise") for sweep in streams.values())
-finding = (
+layer = cells(
+    z, used, [f"carry {kind}" for kind in streams], signed=1.0, text=written(z, ".0%", least=0.005),
+    bar={"title": "restored", "tickformat": ".0%"},
+)  # fmt: skip
+compose(
+    [Panel([layer], x="position whose stream is the clean run's")],
     f"A carry made below is in both digits of column {COLUMN - 1}; one passed on is in the digit written there alone "
-    f"({passed[1]:.0%})"
-)
-theme.finish(
-    figure, finding, streams["made"].provenance, height=340, note="Clean into corrupted; the same n of either kind"
+    f"({passed[1]:.0%})",
+    streams["made"].provenance,
+    height=340,
+    note="Clean into corrupted; the same n of either kind",
 )
 
 # %% [markdown]
@@ -168,33 +156,16 @@ routes = pd.DataFrame(rows, columns=["model", "carry", "site", "restored", "low"
 routes.round(3).replace(-0.0, 0.0)
 
 # %%
-figure = make_subplots(
-    cols=2, subplot_titles=["carry made in column 3", "carry passed on by column 3"], shared_yaxes=True
-)
-for column, kind in enumerate(PAIRS, 1):
-    for model, colour, shape in (("microadder-57", theme.BLUE, ""), ("adder-456", theme.ORANGE, "/")):
-        part = routes[(routes.model == model) & (routes.carry == kind)]
-        figure.add_bar(
-            y=part.site,
-            x=part.restored,
-            orientation="h",
-            marker={"color": colour, "pattern": {"shape": shape, "fgcolor": "white", "size": 6}},
-            error_x=theme.error_bars(part.restored, part.low, part.high, thickness=1.5, color=theme.BLACK),
-            name=model,
-            showlegend=column == 1,
-            row=1,
-            col=column,
-        )
-figure.update_xaxes(title="logit difference restored", tickformat=".0%", range=[-0.1, 1.1])
-figure.update_yaxes(autorange="reversed")
-figure.update_layout(legend={"orientation": "h", "y": -0.22}, bargap=0.25)
-theme.finish(
-    figure,
+dot_plot(
+    {
+        name: {f"{row.carry}: {row.site}": (row.restored, row.low, row.high) for row in rows.itertuples()}
+        for name, rows in routes.groupby("model")
+    },
     "In both adders a made carry comes through values, a passed one through the query's stream",
     streams["made"].provenance,
-    height=470,
+    x={"title": "logit difference restored", "tickformat": ".0%", "range": [-0.1, 1.1]},
     note="Bars: 95% bootstrap over pairs. Of all other positions, the role that does most",
-).update_layout(margin_l=210, title_xref="container", title_x=0.02)
+)
 
 # %% [markdown]
 # ## 4. Controls
@@ -257,7 +228,9 @@ paths["passed on"].figure()
 
 # %%
 circuit = interp.smallest_circuit(adder, PAIRS["passed on"])
-print(circuit)
+circuit
+
+# %%
 circuit.figure()
 
 # %% [markdown]
@@ -269,7 +242,9 @@ circuit.figure()
 # %%
 print(interp.edge_attribution(adder, PAIRS["made"], method="eap", direction="noise"), "\n")
 estimate = interp.edge_attribution(adder, PAIRS["made"], method="eap-ig", direction="noise")
-print(estimate)
+estimate
+
+# %%
 estimate.figure()
 
 # %% [markdown]

@@ -20,13 +20,12 @@
 
 # %%
 import pandas as pd
-import plotly.graph_objects as go
 
 import interp
 import models
 from interp.causal.interchange import Site, interchange
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
-from interp.figures import theme
+from interp.figures.dots import dot_plot
 from models.tasks.algorithms import ALGORITHMS, column_layout
 
 COLUMN = 4
@@ -73,31 +72,20 @@ for result in found.values():
 
 # %%
 SERIES = {
-    "chained, plausible wrong digit": ("chained", "plausible", "after", theme.BLUE, "circle"),
-    "chained, any wrong digit": ("chained", "any", "after", theme.SKY, "square"),
-    "ripple and look-ahead, plausible": ("ripple", "plausible", "after", theme.VERMILION, "diamond"),
-    "chained, plausible, untrained": ("chained", "plausible", "untrained", theme.GREY, "x"),
+    "chained, plausible wrong digit": ("chained", "plausible", "after"),
+    "ripple and look-ahead, plausible": ("ripple", "plausible", "after"),
+    "chained, any wrong digit": ("chained", "any", "after"),
+    "chained, plausible, untrained": ("chained", "plausible", "untrained"),
 }
-figure = go.Figure()
-for label, (algorithm, corruption, of, colour, symbol) in SERIES.items():
-    shares = [found[name].accuracy(algorithm, corruption, of) for name in NAMES]
-    values, low, high = ([getattr(share, end) for share in shares] for end in ("value", "low", "high"))
-    figure.add_scatter(
-        x=values,
-        y=list(NAMES),
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 11},
-        error_x=theme.error_bars(values, low, high, color=colour),
-        name=f"{label} (n = {shares[0].n:,})",
-    )
-figure.update_xaxes(title="share of answers that are the algorithm's, where the algorithms disagree", tickformat=".0%")
-figure.update_yaxes(autorange="reversed")
-figure.update_layout(legend={"orientation": "h", "y": -0.2})
-least = min(result.accuracy("chained").value for result in found.values())
-finding = (
-    f"All six adders believe the digit before the query: {least:.1%} or more of their answers are the chained ones"
+shares = {label: {name: found[name].accuracy(*which) for name in NAMES} for label, which in SERIES.items()}
+least = min(share.value for share in shares["chained, plausible wrong digit"].values())
+dot_plot(
+    {f"{label} (n = {found[NAMES[0]].accuracy(*which).n:,})": shares[label] for label, which in SERIES.items()},
+    f"All six adders believe the digit before the query: {least:.1%} or more of their answers are the chained ones",
+    found["microadder-57"].provenance,
+    x={"title": "share of answers that are the algorithm's, where the algorithms disagree", "tickformat": ".0%"},
+    note="Bars: 95% Clopper-Pearson",
 )
-theme.finish(figure, finding, found["microadder-57"].provenance, height=520, note="Bars: 95% Clopper-Pearson")
 
 # %% [markdown]
 # What does the model do with differences that no sum has? It has never met them, and there is no right answer. It
@@ -133,34 +121,16 @@ for result in tested.values():
     print(result, "\n")
 
 # %%
-RUNS = {
-    HYPOTHESIS: (theme.BLUE, "circle"),
-    CONTROLS[0]: (theme.ORANGE, "diamond"),
-    CONTROLS[1]: (theme.GREY, "x"),
-    CONTROLS[2]: (theme.GREEN, "square"),
-}
-figure = go.Figure()
-for run, (colour, symbol) in RUNS.items():
-    shares = [result.accuracy(run) for result in tested.values()]
-    values, low, high = ([getattr(share, end) for share in shares] for end in ("value", "low", "high"))
-    figure.add_scatter(
-        x=values,
-        y=[f"{label} (n = {result.accuracy().n})" for label, result in tested.items()],
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 11},
-        error_x=theme.error_bars(values, low, high, color=colour),
-        name=run,
-    )
-figure.update_xaxes(title="interchange accuracy, where the answer changes", tickformat=".0%", range=[-0.02, 1.05])
-figure.update_yaxes(autorange="reversed")
-figure.update_layout(legend={"orientation": "h", "y": -0.2})
 total, carry = (tested[label].accuracy() for label in list(tested)[-2:])
-finding = (
+dot_plot(
+    {
+        run: {f"{label} (n = {result.accuracy().n})": result.accuracy(run) for label, result in tested.items()}
+        for run in (HYPOTHESIS, *CONTROLS)
+    },
     f"One direction holds the total with its carry ({total.value:.0%}); "
-    f"no direction was found that holds the carry by itself ({carry.value:.0%})"
-)
-theme.finish(figure, finding, tested["total with carry, in one direction of it"].provenance, height=520).update_layout(
-    margin_l=380, title_xref="container", title_x=0.02
+    f"no direction was found that holds the carry by itself ({carry.value:.0%})",
+    tested["total with carry, in one direction of it"].provenance,
+    x={"title": "interchange accuracy, where the answer changes", "tickformat": ".0%", "range": [-0.02, 1.05]},
 )
 
 # %% [markdown]
@@ -170,7 +140,9 @@ theme.finish(figure, finding, tested["total with carry, in one direction of it"]
 
 # %%
 sweep = interp.interchange_sweep(adder, "carry_in", COLUMN, n=256, seed=0)
-print(sweep)
+sweep
+
+# %%
 sweep.figure()
 
 # %% [markdown]
@@ -181,7 +153,9 @@ sweep.figure()
 
 # %%
 scrubbed = interp.causal_scrubbing(adder, interp.chained_claims(), n=256, seed=0)
-print(scrubbed)
+scrubbed
+
+# %%
 scrubbed.figure()
 
 # %% [markdown]

@@ -22,13 +22,11 @@
 # no training set to learn by heart, and no gap between training and test that would close later.
 
 # %%
-import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 import interp
 from interp.core.results import Provenance
-from interp.figures import theme
+from interp.figures.dots import dot_plot
 
 # %% [markdown]
 # ## 1. All seeds
@@ -42,27 +40,13 @@ for found in curves.values():
     print(found.sentence())
 
 # %%
-rates = [found.grokked(name) for name, found in curves.items()]
-counts = [(rate.correct, rate.n) for rate in rates]
-low, high = zip(*(rate.interval for rate in rates), strict=True)
-labels = [f"{name} ({grokked} of {n})" for name, (grokked, n) in zip(NAMES, counts, strict=True)]
-figure = go.Figure(
-    go.Scatter(
-        x=[rate.accuracy for rate in rates],
-        y=labels,
-        mode="markers",
-        marker={"color": theme.BLUE, "size": 11},
-        error_x=theme.error_bars([rate.accuracy for rate in rates], low, high, color=theme.BLUE),
-    )
-)
-figure.update_xaxes(
-    title="seeds that answer the whole test set (bars: 95% Clopper-Pearson)", tickformat=".0%", range=[0, 0.5]
-)
-figure.update_yaxes(autorange="reversed")
-total, tried = np.sum(counts, 0)
-finding = f"Grokking is rare: {total} of {tried} seeds of five adders"
-theme.finish(figure, finding, Provenance(int(tried), None, "seeds, all that were tried"), height=420).update_layout(
-    margin_l=210, title_xref="container", title_x=0.02
+rates = {name: found.grokked(name) for name, found in curves.items()}
+total, tried = (sum(getattr(rate, what) for rate in rates.values()) for what in ("correct", "n"))
+dot_plot(
+    {"": {f"{name} ({rate.correct} of {rate.n})": (rate.accuracy, *rate.interval) for name, rate in rates.items()}},
+    f"Grokking is rare: {total} of {tried} seeds of five adders",
+    Provenance(tried, None, "seeds, all that were tried"),
+    x={"title": "seeds that answer the whole test set (bars: 95% Clopper-Pearson)", "tickformat": ".0%"},
 )
 
 # %% [markdown]
@@ -79,11 +63,9 @@ curves["adder-456"].figure()
 
 # %%
 dynamics = {name: interp.training_dynamics(name, n=256, n_per_length=50) for name in ("microadder-57", "adder-456")}
-print(dynamics["microadder-57"])
 dynamics["microadder-57"].figure()
 
 # %%
-print(dynamics["adder-456"])
 dynamics["adder-456"].figure()
 
 # %% [markdown]
@@ -97,34 +79,21 @@ frames = [found.half_way().dropna(subset=["by"]).assign(model=name) for name, fo
 order = pd.concat(frames).query("measure != 'chain'")  # the panels above have the chains
 order["reading"] = order.reading.str.replace("_", " ")
 readings = order.groupby("reading").by.min().sort_values().index.tolist()
-figure = go.Figure()
-for (name, rows), colour, symbol in zip(
-    order.groupby("model"), (theme.ORANGE, theme.BLUE), ("diamond", "circle"), strict=True
-):
-    figure.add_scatter(
-        x=rows.by,
-        y=rows.reading,
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 9},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": 0 * rows.by,
-            "arrayminus": rows.by - rows.after,
-            "width": 0,
-        },
-        name=f"{name}, seed {dynamics[name].seed}",
-    )
-figure.update_xaxes(
-    type="log", dtick=1, title="step by which half of the change is made for good (bars: since the snapshot before)"
-)
-figure.update_yaxes(categoryorder="array", categoryarray=readings, autorange="reversed")
-figure.update_layout(legend={"orientation": "h", "y": -0.25})
 steps = order.pivot(index="reading", columns="model", values="by")
 before = [reading for reading in readings if (steps.loc[reading] < steps.loc["exact"]).all()]
-finding = f"Half-way before exact match, in both: {', '.join(before)}"
-theme.finish(figure, finding, dynamics["adder-456"].provenance, height=460).update_layout(
-    margin_l=210, title_xref="container", title_x=0.02
+dot_plot(
+    {
+        f"{name}, seed {dynamics[name].seed}": {row.reading: (row.by, row.after, row.by) for row in rows.itertuples()}
+        for name, rows in order.groupby("model")
+    },
+    f"Half-way before exact match, in both: {', '.join(before)}",
+    dynamics["adder-456"].provenance,
+    x={
+        "title": "step by which half of the change is made for good (bars: since the snapshot before)",
+        "type": "log",
+        "dtick": 1,
+    },
+    rows=readings,
 )
 
 # %% [markdown]

@@ -48,7 +48,9 @@ for model in (addlm, twin):
 
 # %%
 entries = ternary_entries(addlm)
-print(entries)
+entries
+
+# %%
 entries.figure()
 
 # %% [markdown]
@@ -68,7 +70,9 @@ print(ternary_entries(twin, as_if=True))
 
 # %%
 circuits = integer_circuits(addlm)
-print(circuits)
+circuits
+
+# %%
 circuits.figure(layer=0, head=0)
 
 # %% [markdown]
@@ -77,7 +81,9 @@ circuits.figure(layer=0, head=0)
 
 # %%
 composition = value_composition(addlm)
-print(composition)
+composition
+
+# %%
 composition.figure()
 
 # %% [markdown]
@@ -143,7 +149,9 @@ heads[addlm.name_or_path].figure()
 
 # %%
 scores = read_scores(addlm, tokens, source)
-print(scores)
+scores
+
+# %%
 scores.figure()
 
 # %% [markdown]
@@ -186,7 +194,9 @@ attention.figure(layer=0, head=0)
 
 # %%
 algorithm = interp.which_algorithm(large, n=200)
-print(algorithm)
+algorithm
+
+# %%
 algorithm.figure()
 
 # %% [markdown]
@@ -194,7 +204,9 @@ algorithm.figure()
 
 # %%
 units = interp.carry_units(large, n=128, max_ablated=8)
-print(units)
+units
+
+# %%
 units.figure()
 
 # %% [markdown]

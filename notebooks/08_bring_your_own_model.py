@@ -29,6 +29,7 @@ import interp
 import models
 from models.config import TransformerConfig
 from models.evaluation import score
+from models.numerals import small
 from models.tasks import TwoDigitAddition, problem_pairs
 from models.tasks.two_digit import held_out_problems, training_problems
 from models.transformer import ArithmeticTransformer
@@ -89,12 +90,14 @@ attention.figure("heads")
 # %%
 pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)
 sweep = interp.activation_patching(stock, pairs, site="resid_pre")
-print(sweep)
+sweep
+
+# %%
 sweep.figure()
 
 # %%
 algorithm = interp.which_algorithm(stock, n=400, task=task)
-print(algorithm)
+algorithm
 
 # %% [markdown]
 # ## 2. A published checkpoint
@@ -165,12 +168,16 @@ print(score(clocks, held_out_problems()))
 radii = clocks.weight_map.get_parameter("embed/radii")
 print("lengths of the hands, 1 at the start:", ", ".join(f"{radius:.2f}" for radius in radii.tolist()))
 spectrum = interp.fourier_spectrum(clocks.W_E)
-print(spectrum)
+spectrum
+
+# %%
 spectrum.figure()
 
 # %%
 algorithm = interp.which_algorithm(clocks, n=400)
-print(algorithm)
+algorithm
+
+# %%
 algorithm.figure()
 
 # %% [markdown]
@@ -184,7 +191,7 @@ exported = (
 )
 with torch.inference_mode():
     error = (exported(tokens[:512]) - clocks(tokens[:512])).abs().max().item()
-print(f"{type(exported).__name__}: logits differ by at most {error:.1e} on 512 problems")
+print(f"{type(exported).__name__}: logits differ by at most {small(error)} on 512 problems")
 
 # %% [markdown]
 # To make it one of the project's own models, put the weight map into a file in `models/`, register it with its task and

@@ -30,8 +30,8 @@ from flint import arb
 
 import interp
 import models
-from interp.core import numerals
 from interp.core.stats import clopper_pearson
+from interp.figures import theme
 from interp.proofs import check_certificate, decision_curves
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search, prove
@@ -40,6 +40,7 @@ from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.trials import perturb, wrong_answers
+from models import numerals
 from models.errors import UserError
 from models.evaluation import predict, score
 
@@ -48,7 +49,7 @@ adder = models.load("microadder-57")
 
 def show(figure: go.Figure, title: str, x: str, y: str, height: int = 440) -> go.Figure:
     """Title (the finding), axes, and the look that the library's own figures have."""
-    axis = {"gridcolor": "#E3E3E3"}
+    axis = {"gridcolor": theme.LIGHT}
     figure.update_layout(
         template="plotly_white", title=f"<b>{title}</b>", title_font_size=16, width=1000, height=height
     )
@@ -68,7 +69,7 @@ def interval(ball: arb, digits: int = 4) -> str:
 # %%
 noisy = models.load("microadder-57")
 perturb(noisy, noise=1e-3, rounding="none", seed=18)
-print(score(noisy))
+score(noisy)
 
 # %% [markdown]
 # Perfect. What that says about other problems of this kind is an interval (Clopper-Pearson): at most three in ten
@@ -88,7 +89,8 @@ print(f"{a} + {b} = {a + b}, and the model says {answer}")
 uniform = torch.randint(10**10, (100_000, 2), generator=torch.Generator().manual_seed(0))
 wrong = wrong_answers(noisy, uniform)
 low, high = clopper_pearson(int(wrong.sum()), len(wrong))
-print(f"{int(wrong.sum())} of {len(wrong):,} uniform pairs wrong: a rate of {low:.1e} to {high:.1e}")
+rate = f"{numerals.small(low)} to {numerals.small(high)}"
+print(f"{int(wrong.sum())} of {len(wrong):,} uniform pairs wrong: a rate of {rate}")
 met = uniform[wrong][:3]
 for (a, b), said in zip(met.tolist(), noisy.task.decode(predict(noisy, met)), strict=True):
     print(f"{a} + {b} = {a + b}, and the model says {said}")
@@ -108,9 +110,9 @@ with torch.inference_mode():
     logits, cache = adder.run_with_cache(adder.task.encode(problems))
 written = cache["attn_out", 0][:, query].double().numpy()
 variation = np.ptp(cache["pattern", 0].numpy(), 0).max()
-print(f"an attention weight varies by at most {variation:.1e} over {len(problems):,} problems")
+print(f"an attention weight varies by at most {numerals.small(variation)} over {len(problems):,} problems")
 singular = np.linalg.svd(written, compute_uv=False)
-print("singular values of what is written:", ", ".join(f"{value:.1e}" for value in singular))
+print("singular values of what is written:", ", ".join(map(numerals.small, singular)))
 
 # %% [markdown]
 # In general attention writes a ratio of two sums over positions: what each key writes, weighted, over the sum of all
@@ -135,7 +137,7 @@ terms = terms_of(TARGET)
 tokens = adder.task.encode(problems).numpy()
 s = terms[np.arange(tokens.shape[1]), tokens].sum(1)
 along = written @ attention.basis[0]
-print(f"largest difference between s and what the model writes along B: {np.abs(along - s).max():.1e}")
+print(f"largest difference between s and what the model writes along B: {numerals.small(np.abs(along - s).max())}")
 
 # %%
 labels = [role.label for role in adder.task.roles[: len(terms)]]
@@ -145,7 +147,7 @@ figure = go.Figure(
         z=terms[shown].T,
         x=[labels[j] for j in shown],
         y=list(range(10)),
-        colorscale="RdBu",
+        colorscale=theme.DIVERGING,
         zmid=0,
         texttemplate="%{z:.1f}",
         colorbar={"title": "term of s<br>(stream units)"},
@@ -156,7 +158,7 @@ finding = "The prediction of s5 reads its own column, and column 4 ten times mor
 show(figure, finding, "position (a, b: operands; s: answer; 0: units)", "digit there", height=480)
 
 # %% [markdown]
-# Behind attention everything happens at one position: the MLP, the norms and the unembedding see the query's own token
+# After attention everything happens at one position: the MLP, the norms and the unembedding see the query's own token
 # (here the answer digit s4) and `s`, nothing else. All ten logits are functions of one number.
 
 # %%
@@ -165,14 +167,14 @@ right = adder.task.targets(problems)[:, TARGET].numpy()
 chosen = own == 7
 carries = (problems.numpy() % 10 ** (TARGET + 1)).sum(1) >= 10 ** (TARGET + 1)
 figure = go.Figure()
-for out, colour, symbol in ((False, "#0072B2", "circle"), (True, "#D55E00", "diamond")):
+for out, colour, symbol in ((False, theme.BLUE, "circle"), (True, theme.VERMILION, "diamond")):
     rows = chosen & (carries == out)
     marker = {"size": 7, "opacity": 0.6, "color": colour, "symbol": symbol}
     figure.add_scatter(
         x=s[rows], y=right[rows], mode="markers", marker=marker, name="carry out of column 5" if out else "no carry out"
     )
 figure.update_yaxes(dtick=1)
-finding = f"Behind a 7, s alone tells the right digit, in two flights of stairs ({chosen.sum()} random problems)"
+finding = f"After a 7, s alone tells the right digit, in two flights of stairs ({chosen.sum()} random problems)"
 show(figure, finding, "attention scalar s (stream units)", "right digit s5")
 
 # %% [markdown]
@@ -258,7 +260,7 @@ assert (met["min"] >= met.low - 1e-3).all() and (met["max"] <= met.high + 1e-3).
 
 # %%
 short = 100 * (1 - (met["max"] - met["min"]) / (met.high - met.low))
-marker = {"size": 4, "color": "#0072B2", "opacity": 0.5}
+marker = {"size": 4, "color": theme.BLUE, "opacity": 0.5}
 figure = go.Figure(go.Scatter(x=met["count"], y=short, mode="markers", marker=marker))
 figure.update_xaxes(type="log")
 missed = short > 10
@@ -274,7 +276,9 @@ show(figure, finding, "random pairs met in the class (of 100,000; s1 to s9)", "p
 
 # %%
 curves = decision_curves(adder, target=TARGET, token=PREVIOUS)
-print(curves)
+curves
+
+# %%
 curves.figure()
 
 # %% [markdown]
@@ -330,7 +334,7 @@ stretched = middle - 1.5 * half, middle + 1.5 * half
 curve = curves.lead.sel(digit=answer)
 figure = go.Figure()
 at = np.linspace(*stretched, 201)
-line = {"color": "#222222", "width": 2}
+line = {"color": theme.BLACK, "width": 2}
 figure.add_scatter(x=at, y=np.interp(at, curve.s, curve), mode="lines", line=line, name="on a grid")
 for n, colour in zip((1, 2, 4, 8), ("#b5cfe6", "#85b3d9", "#2168a8", "#08306b"), strict=True):
     cuts = np.linspace(*stretched, n + 1)
@@ -338,7 +342,7 @@ for n, colour in zip((1, 2, 4, 8), ("#b5cfe6", "#85b3d9", "#2168a8", "#08306b"),
     steps = np.repeat(cuts, 2)[1:-1]
     name = f"{n} piece{'s' * (n > 1)}"
     figure.add_scatter(x=steps, y=np.repeat(lower, 2), mode="lines", line={"color": colour, "width": 3}, name=name)
-figure.add_hline(y=0, line={"color": "#D55E00"})
+figure.add_hline(y=0, line={"color": theme.VERMILION})
 finding = "The more pieces, the closer the proved bound comes to the margin"
 show(figure, finding, "attention scalar s (stream units)", "lead of the right digit (logits)", height=500)
 
@@ -398,7 +402,9 @@ pd.DataFrame(rows, columns=["pair", "over the reals, at least", "in float32, at 
 
 # %%
 certificate = interp.certify(adder)
-print(certificate)
+certificate
+
+# %%
 certificate.figure()
 
 # %% [markdown]

@@ -17,9 +17,9 @@ How to read the columns:
 * **parameters** are the free numbers that a weight map takes. Constants of a scheme, such as a spiral's period, are not
   counted.
 * **right (sampled)** is the score on the test set that the next column names. A score of 10,010 / 10,010 is sampled
-  evidence: it bounds the error rate on such problems below 3.0e-4 with 95% confidence, and it says nothing about all
-  inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead, in
-  nats per character.
+  evidence: it bounds the error rate on such problems below 3.0 x 10^-4 with 95% confidence, and it says nothing about
+  all inputs. "Constructed" means that nobody trained the model. AddLM's language models have a validation loss instead,
+  in nats per character.
 * **all inputs** says what is known of every input. "Certified with rounding" is a proof for every input that includes
   the rounding of every float32 operation; "certified in intervals" is a proof about the real numbers that the weights
   define; "exhaustive" is a count over every input. `interp certify NAME` makes all three. For adders of ten digits,

@@ -17,7 +17,6 @@ from interp.figures.drawing import drawing
 from interp.figures.layers import bars, bound, cells, hover, points, written
 from interp.figures.panels import Panel, compose
 
-LOSS_RED = "RdBu_r"  # what is lost is red, what is gained blue
 _MOST_LISTED = 3
 _UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
 
@@ -41,7 +40,7 @@ def component_ablation(result: ComponentAblation, metric: str | None = None, mos
             **{name: part[name].values for name in ("value", "low", "high", "control")},
         )
         layer = cells(
-            part["drop"].values, ticks, components, scale=LOSS_RED, signed=bound(table["drop"]),
+            part["drop"].values, ticks, components, signed=bound(table["drop"]),
             text=written(part["drop"], _signed), letters=11, bar=f"drop in {metric}", **said,
         )  # fmt: skip
         below = {"tickangle": -60, "tickfont": {"size": 11}}
@@ -94,7 +93,7 @@ def double_dissociation(result: DoubleDissociation, most: int = 24) -> go.Figure
     )  # fmt: skip
     layer = cells(
         table.effect.values, [f"{signal_name(s)}<br>n = {int(n[0]):,} / {int(n[1]):,}" for s, n in numbers], units,
-        scale=LOSS_RED, signed=1.0, text=text, bar="drop with minus drop without", gap=2, **said,
+        signed=1.0, text=text, bar="drop with minus drop without", gap=2, **said,
     )  # fmt: skip
     x = "signal in the column (n: columns without / with it)"
     note = (
@@ -171,7 +170,7 @@ def _pairs(result: ParameterAblation, scale: str) -> list[go.Heatmap]:
             bar=bar | {"title": "below: drop in accuracy", "y": 0.24}, **hover("{y} and {x}<br>drop {z:.4f}"),
         ),
         cells(
-            np.where(below.T, interaction, np.nan), names, names, scale=LOSS_RED, signed=limit, gap=0,
+            np.where(below.T, interaction, np.nan), names, names, signed=limit, gap=0,
             hoverongaps=False, bar=bar | {"title": f"above: interaction, {_UNITS[scale]}", "y": 0.76},
             **hover("{y} and {x}<br>interaction {z:.4f}"),
         ),

@@ -12,6 +12,7 @@ from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover, points, written
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
+from models.numerals import small
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
 
@@ -49,7 +50,7 @@ def attention_by_role(result: AttentionByRole, layer: int | None = None, head: i
 
 def _note(result: AttentionByRole) -> str:
     if result.position_only:
-        return f"The same on every input (largest standard deviation {result.max_spread:.0e})"
+        return f"The same on every input (largest standard deviation {small(result.max_spread, 1)})"
     return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
 
 

@@ -14,6 +14,7 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bound, cells, curve, hover, points, written
 from interp.figures.panels import Mark, Panel, compose, label
+from models.numerals import p_value
 
 _CELL = 17  # pixels
 _SIDE = 420  # pixels of the panel of estimates against exact effects
@@ -77,7 +78,7 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
         ),
     ]  # fmt: skip
     found = result.agreements[metric, "edges"]
-    note += f". Right, every edge; shuffled edges reach this rank correlation with p = {found.p:.2g}"
+    note += f". Right, every edge; shuffled edges reach this rank correlation with {p_value(found.p)}"
     title = (
         f"{result.model}: estimates of edge effects on {metric} by {name} have rank correlation {found.spearman:.2f} "
         f"with the exact ones and err by up to {found.worst_error:.3g} ({result.what})"

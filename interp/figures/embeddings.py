@@ -15,6 +15,7 @@ from interp.figures.layers import circle as circle_around
 from interp.figures.panels import Panel, compose, label
 from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
+from models.numerals import p_value
 
 
 @drawing(CircleFit)
@@ -98,7 +99,7 @@ def helix(result: HelixFit) -> go.Figure:
     ]  # fmt: skip
     title = (
         f"A helix of {abs(result.period):.2f} rows a turn, amplitude {result.amp:.2f} and rise {result.slope:.3f} a "
-        f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: p = {result.p_value:.2g})"
+        f"row explains {result.explained:.4f} of the variance (as much in shuffled rows: {p_value(result.p_value)})"
     )
     return compose(panels, title, result.provenance, columns=2, height=600, widths=[0.52, 0.48], gaps=(90, 0))
 

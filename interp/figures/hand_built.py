@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.drawing import drawing
@@ -13,6 +12,7 @@ from interp.figures.panels import Panel, compose, hline
 from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built import HandBuiltCertificate
 from interp.proofs.verdict import RUNGS
+from models.numerals import shown
 
 
 @drawing(HandBuiltCertificate)

@@ -80,17 +80,16 @@ def cells(
 ) -> go.Heatmap:
     """A heat map of ``z`` [y, x]; a labelled array brings its labels along.
 
-    ``signed``: zero is white, both ends are as far from it (as ``signed`` says, or as the largest of ``z``), red is
-    positive. ``limits=None`` runs from the smallest to the largest. ``bar`` is the name of what colours stand for; of
-    layers with one scale a single bar is drawn, and none without a name.
+    ``signed``: zero is white, both ends are as far from it (as ``signed`` says, or as the largest of ``z``), blue is
+    positive and vermilion negative. ``limits=None`` runs from the smallest to the largest. ``bar`` is the name of what
+    colours stand for; of layers with one scale a single bar is drawn, and none without a name.
     """
     if isinstance(z, xr.DataArray):
         down, across = z.dims
         x, y, z = (z[across].values if x is None else x), (z[down].values if y is None else y), z.values
     if signed:
         reach = bound(z) if signed is True else signed
-        scale, limits = theme.DIVERGING if scale == theme.SEQUENTIAL else scale, (-reach, reach)
-        style.setdefault("reversescale", scale == theme.DIVERGING)
+        scale, limits = theme.DIVERGING, (-reach, reach)
     if limits is not None:
         style |= {"zmin": limits[0], "zmax": limits[1]}
     if text is not None:

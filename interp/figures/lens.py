@@ -87,7 +87,7 @@ def _units(result: LogitAttribution) -> list[Panel]:
     said = hover("{y}: {x:.3f} logits; by target {low:.3f} to {high:.3f}", low=low, high=high)
     layers = bars(
         mean[order], [f"L{i} unit {j}" for i, j in zip(layer, unit, strict=True)], None,
-        np.where(mean[order] >= 0, theme.BLUE, theme.VERMILION), across=True, ends=(low, high),
+        np.where(mean[order] >= 0, theme.POSITIVE, theme.NEGATIVE), across=True, ends=(low, high),
         bar={"color": theme.GREY}, **said,
     )  # fmt: skip
     x, y = "mean over targets (bar: range)", {"autorange": "reversed", "type": "category"}

@@ -41,6 +41,7 @@ from interp.core.thresholds import POSITION_ONLY
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError
+from models.numerals import small
 
 ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
 OWN, PREVIOUS = "own operands", "previous"  # role names: exactly this, and every one that starts so
@@ -179,7 +180,7 @@ class AttentionByRole(Result):
     def sentence(self, layer: int | None = None, head: int | None = None) -> str:
         text = self.statement(layer, head)
         if self.position_only:
-            return f"{text}; it was the same on every input (largest standard deviation {self.max_spread:.0e})."
+            return f"{text}; it was the same on every input (largest standard deviation {small(self.max_spread, 1)})."
         return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -45,6 +45,7 @@ from interp.probes.geometry import (
     wrap,
 )
 from models.errors import UserError
+from models.numerals import p_value, small
 
 PERMUTATIONS = 2000
 LOOKS = 2  # order and evenness are two looks at one question: each p is held against 0.05 / 2
@@ -117,7 +118,7 @@ class CircleFit(Result):
             return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
         return (
             f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
-            f"square distance {relative:.1e} of the radius)"
+            f"square distance {small(relative)} of the radius)"
         )
 
     @property
@@ -130,22 +131,23 @@ class CircleFit(Result):
 
     @property
     def order_text(self) -> str:
-        return f"circular rank correlation {self.order:.2f}, p = {self.order_p:.2g}"
+        return f"circular rank correlation {self.order:.2f}, {p_value(self.order_p)}"
 
     def sentence(self) -> str:
         text = f"The {self.points.sizes['label']} points {self.shape}"
         if self.planarity < 0.999:
             text += f", in a plane that holds {self.planarity:.2f} of their variance"
-        evenness = f"evenness {self.evenness:.2f}, p = {self.evenness_p:.2g}"
+        evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
         if not self.ordered and not self.even:
             return f"{text}; their order around it is that of random labels ({self.order_text}; {evenness})."
         order = "run" if self.ordered else "do not run"
         text += f"; the labels {order} around it in order ({self.order_text})"
         if not self.even:
             return f"{text}, at uneven distances ({evenness})."
+        uneven = small(math.degrees(self.stride_rms))
         return (
             f"{text}, label 0 at {math.degrees(self.start):.2f} degrees and each next one "
-            f"{math.degrees(self.stride):.3f} degrees on, to {math.degrees(self.stride_rms):.1e} degrees ({evenness})."
+            f"{math.degrees(self.stride):.3f} degrees on, to {uneven} degrees ({evenness})."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from interp.core.stats import permutation_p
 from interp.probes.embeddings import PERMUTATIONS, all_rows
 from interp.probes.geometry import FLAT, aligned_plane, as_table
 from models.errors import UserError
+from models.numerals import p_value, small
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,12 @@ class HelixFit(Result):
     def sentence(self) -> str:
         n = self.points.sizes["row"]
         if self.p_value >= 0.05:
-            return f"A helix fits the {n} rows no better than shuffled ones (p = {self.p_value:.2g})."
+            return f"A helix fits the {n} rows no better than shuffled ones ({p_value(self.p_value)})."
         return (
-            f"A helix explains {self.explained:.4f} of the variance of the {n} rows (p = {self.p_value:.2g}): "
+            f"A helix explains {self.explained:.4f} of the variance of the {n} rows ({p_value(self.p_value)}): "
             f"amplitude {self.amp:.4f}, {abs(self.period):.3f} rows a turn, phase {math.degrees(self.phase):.2f} "
             f"degrees, rising {self.slope:.4f} a row from {self.offset:.4f}, root mean square distance "
-            f"{self.residual:.1e}."
+            f"{small(self.residual)}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

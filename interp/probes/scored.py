@@ -21,6 +21,7 @@ from interp.core.stats import clopper_pearson
 from models.checkpoint import read_json, write_json_atomic
 from models.errors import UserError
 from models.evaluation import Rate
+from models.numerals import shown
 
 FORMAT = 1
 OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
@@ -154,7 +155,7 @@ class Scores(Result):
             if len(alike) == 1 or alike.n.nunique() > 1 or set(_rungs(alike)) != {"sampled"}:
                 return f"all of every stratum are {self.counted}"
             n = int(alike.n.iloc[0])
-            return f"with {n:,} a stratum the error rate of each is below {error_bound(n):.1e} (95%)"
+            return f"with {n:,} a stratum the error rate of each is below {shown(error_bound(n), up=True)} (95%)"
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
         named = ", ".join(f"{axis} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims))
         return f"worst at {named}: {row.correct:,} of {row.n:,} ({row.accuracy:.3f} [{row.low:.3f}, {row.high:.3f}])"

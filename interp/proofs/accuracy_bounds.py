@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 
 from interp.core.model import HookedModel
-from interp.core.numerals import percent
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
@@ -29,6 +28,7 @@ from interp.proofs.verdict import RUNGS, ArithmeticName
 from interp.proofs.windows import window_diagrams, window_verdicts
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
+from models.numerals import percent
 from models.tasks.addition import DIGITS, FixedWidthAddition
 
 PAIRS = 10 ** (2 * DIGITS)

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
 from interp.proofs.verdict import ARITHMETICS, FORMAT, IN_WORDS, RUNGS, ArithmeticName, Status, Verdict, is_count
 from models.errors import UserError
+from models.numerals import shown
 from models.tasks.addition import DIGITS, LIMIT
 
 DOMAIN = "all pairs of numbers from 0 to 9999999999"

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.core.model import HookedModel
-from interp.core.numerals import shown
 from interp.core.sites import model_name
 from interp.proofs.accuracy_bounds import WIDTH, bounds_of, check_width
 from interp.proofs.balls import REAL
@@ -26,6 +25,7 @@ from interp.proofs.verdict import ArithmeticName, Status, require_claim, version
 from interp.proofs.watch import TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
+from models.numerals import shown
 from models.tasks.addition import DIGITS
 
 AIM = 0.5  # of the smallest margin that was hunted down: how high bounds are worth an effort

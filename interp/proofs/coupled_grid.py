@@ -15,13 +15,13 @@ import numpy as np
 
 import models
 from interp.core.model import HookedModel
-from interp.core.numerals import shown
 from interp.core.stored_data import DATA
 from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
 from interp.proofs.verdict import ArithmeticName
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 from models.hand_built.coupled_addition import NAME
+from models.numerals import shown
 
 STORED = DATA / "hand_built_certificates.json"
 

@@ -24,7 +24,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from interp.core.numerals import shown
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -44,6 +43,7 @@ from interp.proofs.verdict import (
 from interp.proofs.watch import watched
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
+from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.sequences import SequenceTask

@@ -20,7 +20,6 @@ import pandas as pd
 import torch
 
 from interp.core.model import HookedModel
-from interp.core.numerals import shown
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -46,6 +45,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.hand_built.coupled_addition import HandBuiltOptions
 from models.hand_built.parity import HandBuiltParityOptions
+from models.numerals import shown
 from models.tasks.base import Task
 
 METHOD = "hand-built"

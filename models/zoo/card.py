@@ -12,6 +12,7 @@ from typing import Any
 
 from models.checkpoint import parse_weights
 from models.evaluation import Rate, Score
+from models.numerals import shown
 from models.registry import build, get_spec
 from models.tasks.multi_addition import MultiOperandAddition
 from models.training.recipes import get_recipe
@@ -145,8 +146,9 @@ def _problems(config: Mapping[str, Any], seeds: list[dict[str, Any]]) -> _Render
         counted += f" {once} of {tried} ({_percent(tried, once)}) once answered every uniform validation problem."
     points = [
         f"**Score:** {result.correct:,} of {result.n:,} problems ({result.problems}) are answered right, "
-        f"{result.method.replace('_', ' ')}. This is {result.rung}: the error rate is below {result.error_bound:.1e} "
-        "with 95% confidence on problems of that distribution, and nothing is said about all inputs.",
+        f"{result.method.replace('_', ' ')}. This is {result.rung}: the error rate is below "
+        f"{shown(result.error_bound, up=True)} with 95% confidence on problems of that distribution, and "
+        "nothing is said about all inputs.",
         *_certificate(config),
         f"{_stored(training)} {_reached(training)} It was chosen on validation problems alone, which are disjoint from "
         "the test set.",

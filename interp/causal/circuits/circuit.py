@@ -39,6 +39,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson, permutation_p
 from models.errors import UserError
+from models.numerals import p_value
 from models.tasks.pairs import ProblemPairs
 
 #: The name of a metric, or a function that binds one to pairs.
@@ -136,7 +137,7 @@ class Circuit(Result):
             f"{self._text(self.faithfulness, 'complement')} comes back. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
             f"without one lies above zero). {len(self.random):,} random circuits of this size bring back "
-            f"{np.mean(self.random):.1%} on average (p = {self.random_p:.2g}). {claim}."
+            f"{np.mean(self.random):.1%} on average ({p_value(self.random_p)}). {claim}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

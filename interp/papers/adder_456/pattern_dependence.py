@@ -36,6 +36,7 @@ from interp.core.sites import Site, model_name
 from interp.papers.adder_456.columns import adder_task
 from interp.probes.attention import POSITION_ONLY
 from models.errors import UserError
+from models.numerals import small
 
 FACTORS = ("carry in", "previous column sums to 9", "own token", "own digits", "previous digits")
 
@@ -63,8 +64,8 @@ class PatternDependence(Result):
     def sentence(self) -> str:
         if not self.depends:
             return (
-                f"{self.model}'s attention was the same on every problem (largest spread {self.max_spread:.0e}): it "
-                "depends on positions alone."
+                f"{self.model}'s attention was the same on every problem (largest spread {small(self.max_spread, 1)}): "
+                "it depends on positions alone."
             )
         layer, head = np.unravel_index(int(self.overall.spread.values.argmax()), self.overall.spread.shape)
         row = self.overall.isel(layer=layer, head=head)

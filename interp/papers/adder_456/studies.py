@@ -25,6 +25,7 @@ from interp.probes.stress import stress_suites
 from models.errors import UserError
 from models.evaluation import Rate, score
 from models.low_rank_adder import OPTIONS, LowRankAdderWeights
+from models.numerals import shown
 from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer import ArithmeticTransformer
@@ -221,7 +222,7 @@ def case_table(found: Mapping[str, Scores]) -> pd.DataFrame:
     table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
     for name, own in cases.items():
         table[name] = own.n - own.correct
-    bounds = [f"{Rate(n, n).error_bound:.1e}" for n in table.problems]
+    bounds = [shown(Rate(n, n).error_bound, up=True) for n in table.problems]
     table["bound if none is wrong"] = np.where(table.rung == "sampled", bounds, "")
     for name, result in found.items():
         if result.wrong:

@@ -13,6 +13,7 @@ from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.headlines import Headlines, table
 from interp.papers.studies import Settings, study
 from models.addlm import TOP_K, model_name
+from models.numerals import small
 from models.parts.tropical import pair_scores
 
 TEXT = """The paper's statements (summary, key result, ablation, architecture, open questions), what this project
@@ -39,8 +40,8 @@ def counts() -> pd.DataFrame:
         (
             "-L1 is a tropical attention score",
             "-L1 = 2 sum min(q, k) - sum q - sum k (largest difference on 4,096 random pairs of 32 coordinates, "
-            f"float64, seed 0: {float(error):.0e}); the best key is the one of max_i (q_i + k_i) for {int(same)} of 64 "
-            "queries. It is not the product of max-plus algebra.",
+            f"float64, seed 0: {small(float(error), 1)}); the best key is the one of max_i (q_i + k_i) for {int(same)} "
+            "of 64 queries. It is not the product of max-plus algebra.",
         ),
         (
             f"At T = {LONG:,}, top-8 routing should drastically beat dense softmax",

@@ -11,6 +11,7 @@ from interp.papers.headlines.printed import Printed, read_numbers
 from interp.papers.headlines.rules import AtLeast, AtMost, Between, LessFar, Ours, Rule, SameRate
 from interp.papers.headlines.store import NotStored, Store
 from models.errors import UserError
+from models.numerals import p_value, small
 
 PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
 Kind = Literal["behaviour", "training", "count"]
@@ -150,7 +151,7 @@ class Row:
         """Everything that is to be said with the numbers."""
         line, ours, parts = self.headline, self.ours, [self.why]
         if ours is not None:
-            parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else f"p = {ours.p:.2g}"]
+            parts += [line.scale and f"ours: {line.scale}", ours.remark, "" if ours.p is None else p_value(ours.p)]
             parts.append("its bound was written after our number was known" if line.bound_after else "")
         return "; ".join(part for part in (*parts, line.note) if part)
 
@@ -187,4 +188,5 @@ def show(value: float, unit: str = "") -> str:
         return f"{round(100 * value, 3):g}%"
     whole = abs(value - round(value)) < 1e-9 and abs(value) < 1e15
     text = f"{round(value):,}" if whole else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    text = small(value, 4) if "e-" in text else text
     return f"{text} {unit}".rstrip()

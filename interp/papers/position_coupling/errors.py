@@ -35,6 +35,7 @@ from interp.papers.position_coupling.keys import KeySets, draw_coupled, key_sets
 from interp.probes.scored import Scores
 from models.errors import UserError
 from models.evaluation import predict
+from models.numerals import p_value
 from models.tasks.multi_addition import MultiOperandAddition
 
 BOUNDARY = "boundary"
@@ -103,7 +104,7 @@ def _said(n: int, about: Mapping[str, Any]) -> str:
     low, high = clopper_pearson(errors, wrong)
     return (
         f"{text}{errors:,} of {wrong:,} first errors sit at a boundary ({errors / wrong:.3f} [{low:.3f}, {high:.3f}], "
-        f"where {about['boundary_targets']:.3f} of the targets are, p = {about['p_boundary']:.1e}); "
+        f"where {about['boundary_targets']:.3f} of the targets are, {p_value(about['p_boundary'])}); "
     )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 import models
-from interp.core.numerals import shown
 from interp.core.results import Provenance
 from interp.papers.headlines.rules import Ours, counted, several, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.scored import GridPanel
 from models.hand_built.coupled_addition import NAME, HandBuiltOptions
+from models.numerals import shown
 from models.tasks.multi_addition import MultiOperandAddition
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"

@@ -44,6 +44,7 @@ from interp.probes.lens.parts import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.reading import digit_targets, target_labels
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
+from models.numerals import small
 
 #: The sum of the parts may miss the model's own difference by this, of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
@@ -86,7 +87,8 @@ class LogitAttribution(Result):
                 f" The largest unit is unit {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), "
                 f"and {needed:,} of {share.size:,} units have 90% of the units' means, signs left out."
             )
-        return f"{self.headline()}{units} The parts of each problem add up to its lead within {self.worst:.0e} logits."
+        off = small(self.worst, 1)
+        return f"{self.headline()}{units} The parts of each problem add up to its lead within {off} logits."
 
     def headline(self) -> str:
         """The lead and its three largest parts."""
@@ -135,8 +137,8 @@ def compute_logit_attribution(
     worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
     if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # NaN is no match either
         raise UserError(
-            f"The parts do not add up to the logit difference (by {worst:.1e} logits): the model has a part that this "
-            "attribution does not know."
+            f"The parts do not add up to the logit difference (by {small(worst)} logits): the model has a part that "
+            "this attribution does not know."
         )
     coords = {axis: ("part", parts[axis].to_numpy()) for axis in PARTS_AXES[1:]}
     coords |= {"part": parts.part.to_numpy(), "target": targets}

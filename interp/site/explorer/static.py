@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from interp.site.explorer.pack import Subject, view_data
+from interp.site.pages import style, theme_script
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 
@@ -76,9 +77,8 @@ def write_explorer(
     page = Markup(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        "<title>{title}, step by step</title>\n<style>:root {{ color-scheme: light dark; }} body {{ margin: 0 auto; "
-        "max-width: 1280px; padding: 1rem; font-family: Inter, Helvetica, Arial, sans-serif; background: Canvas; "
-        "color: CanvasText; }} h1 {{ font-size: 1.4rem; }} @media (max-width: 480px) {{ body {{ padding: .4rem; }} }}"
-        "</style>\n</head>\n<body>\n<h1>{title}, step by step</h1>\n{view}</body>\n</html>\n"
-    ).format(title=title, view=view)
+        "<title>{title}, step by step</title>\n<style>{style} body {{ max-width: 1280px; padding: 1rem; }} "
+        "@media (max-width: 480px) {{ body {{ padding: .4rem; }} }}</style>\n<script>{theme}</script>\n</head>\n"
+        "<body>\n<h1>{title}, step by step</h1>\n{view}</body>\n</html>\n"
+    ).format(title=title, view=view, style=Markup(style()), theme=Markup(theme_script()))
     write_bytes_atomic(path, page.encode())

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from interp.proofs.certificate import Certificate
 from interp.site.gallery.render import code
 from models.evaluation import Rate
+from models.numerals import shown
 from models.zoo import all_runs, grokked_seeds
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}
@@ -75,8 +76,8 @@ def score_words(score: dict[str, Any]) -> str:
     text = f"{rate.correct:,} of {rate.n:,} of {score['problems']} (sampled; 95% interval {low:.2%} to {high:.2%})"
     if rate.correct == rate.n:
         text = (
-            f"{rate.correct:,} of {rate.n:,} of {score['problems']} (sampled: error rate below {rate.error_bound:.1e} "
-            "with 95% confidence on such problems)"
+            f"{rate.correct:,} of {rate.n:,} of {score['problems']} (sampled: error rate below "
+            f"{shown(rate.error_bound, up=True)} with 95% confidence on such problems)"
         )
     if "all" in score:
         text += f"; {score['all']['correct']:,} of all {score['all']['n']:,} pairs (exhaustive)"

@@ -1,22 +1,16 @@
-"""Pages on all models at once: what compares them, the reproduction table, and views to step through."""
+"""Pages on several models at once: what compares them, and views to step through."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
-from markupsafe import Markup
-
-from interp.papers import headlines
 from interp.papers.studies.stored import stored_studies
 from interp.site.explorer import static_view
 from interp.site.gallery.papers import part_of
-from interp.site.gallery.render import Link, Part, code, page, paragraph
-from interp.site.pages import figure_data
+from interp.site.gallery.render import Link, page
 from models.zoo import load
 
-COMPARISON, REPRODUCTION = "compare.html", "reproduction.html"
+COMPARISON = "compare.html"
 #: Views to step through: one model, or two next to each other.
 EXPLORED: Mapping[str, tuple[str, ...]] = {
     "explore/microadder-57.html": ("microadder-57", "microadder-57-by-hand"),
@@ -42,53 +36,6 @@ def comparison_page(links: Sequence[Link]) -> bytes:
         "paper.html.j2", COMPARISON, "Comparison", links, heading="The same algorithm?", words=words, parts=parts,
         models=[],
     )  # fmt: skip
-
-
-# ---- the reproduction table
-
-
-def reproduction_page(links: Sequence[Link]) -> bytes:
-    """Every headline number of the papers, ours, the verdict and the command."""
-    found = headlines.table()
-    titles: dict[str, str] = {**headlines.PAPERS}
-    parts = [Part("verdicts", "In one picture", [figure_data(found.figure())])]
-    for paper in found.papers():
-        rows = [row for row in found.rows if row.headline.paper == paper]
-        items = [paragraph(replace(found, rows=tuple(rows)).sentence()), _headline_table(rows)]
-        parts.append(Part(paper, titles[paper], items))
-    rules = paragraph(
-        "A verdict follows from both numbers by the rule of its line: reproduced, as printed or as claimed, beyond the "
-        "stated uncertainty; compatible, not told apart but too uncertain to confirm it, or passed by untrained "
-        "models as well; differs, told apart. Where a bound was written after our number was known, the row says so. "
-        "At a smaller scale: ours is a smaller model, shorter training or another size than the paper's."
-    )
-    parts.append(Part("rules", "How verdicts are made", [rules]))
-    return page(
-        "paper.html.j2", REPRODUCTION, "Reproduction", links, heading="The papers' numbers and ours",
-        words=found.sentence(), parts=parts, models=[],
-    )  # fmt: skip
-
-
-_COLUMNS = ("kind", "where", "claim", "printed", "ours", "verdict", "command")
-
-
-def _headline_table(rows: Sequence[Any]) -> Markup:
-    head = "".join(f"<th scope='col' role='columnheader'>{name}</th>" for name in _COLUMNS)
-    cell = Markup("<td role='cell' data-label='{}'>{}</td>")
-    lines = []
-    for row in rows:
-        line = row.headline
-        ours = Markup("{}<br><small>{}</small>").format(row.shown, row.ours.provenance.rung) if row.ours else row.shown
-        remarks = Markup("<br><small>{}</small>").format(row.remarks) if row.remarks else ""
-        command = code(line.command) if line.command else ""
-        verdict = Markup("<strong>{}</strong>{}").format(row.label, remarks)
-        cells = zip(_COLUMNS, (line.kind, line.where, line.claim, line.printed, ours, verdict, command), strict=True)
-        row_of = Markup("").join(cell.format(name, value) for name, value in cells)
-        lines.append(Markup("<tr role='row'>{}</tr>").format(row_of))
-    return Markup(
-        "<div class='scroll'><table class='headlines' role='table'>"
-        "<thead role='rowgroup'><tr role='row'>{}</tr></thead><tbody role='rowgroup'>{}</tbody></table></div>"
-    ).format(Markup(head), Markup("\n").join(lines))
 
 
 # ---- views to step through

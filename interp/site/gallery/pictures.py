@@ -40,7 +40,7 @@ def _sum(task: Any, problems: Any) -> str:
 
 
 def attention_svg(pattern: Float[np.ndarray, "layer head query key"]) -> Markup:
-    """Panels, layers down and heads across; darker cells are attended to more, weights below 0.1 stay white."""
+    """Panels, layers down and heads across; darker cells are attended to more, weights below 0.1 stay as the ground."""
     layers, heads, queries, keys = pattern.shape
     width, height = heads * (keys + _GAP) - _GAP, layers * (queries + _GAP) - _GAP
     paths = []
@@ -61,7 +61,7 @@ def attention_svg(pattern: Float[np.ndarray, "layer head query key"]) -> Markup:
     return Markup(
         f'<svg class="attention" viewBox="0 0 {width} {height}" width="{6 * width}" height="{6 * height}" '
         'aria-hidden="true" focusable="false" shape-rendering="crispEdges" fill="currentColor">'
-        f'<g fill="#ececea">{frames}</g>{"".join(paths)}</svg>'
+        f"<g>{frames}</g>{''.join(paths)}</svg>"
     )
 
 

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from interp.core.sections import Section
-from interp.site.pages import figure_data, style, table_html
+from interp.site.pages import figure_data, style, table_html, theme_script
 from interp.site.pages.figure import CONFIG, template_json
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -66,7 +66,8 @@ def page(template: str, path: str, title: str, links: Sequence[Link], **content:
     figures = "class='drawing'" in body
     base = _environment().get_template("base.html.j2")
     return base.render(
-        root=root, path=path, title=title, links=links, body=Markup(body), figures=figures
+        root=root, path=path, title=title, links=links, body=Markup(body), figures=figures,
+        theme=Markup(theme_script())
     ).encode()  # fmt: skip
 
 
@@ -107,9 +108,14 @@ def sections(found: Sequence[Section]) -> list[Markup]:
             items.append(folded(f"{len(paragraphs)} sentences", "".join(paragraphs)))
         else:
             items += paragraphs
-        items += [figure_data(figure, fixed=not _stretches(figure)) for figure in section.figures]
+        items += map(figure, section.figures)
         items += [table(frame) for frame in section.tables]
     return items
+
+
+def figure(drawn: Any) -> Markup:
+    """A figure as data, as wide as its column where it may be."""
+    return figure_data(drawn, fixed=not _stretches(drawn))
 
 
 def _stretches(figure: Any) -> bool:
@@ -117,15 +123,15 @@ def _stretches(figure: Any) -> bool:
     return not any(axis.scaleanchor or axis.constrain for axis in figure.select_yaxes())
 
 
-def markdown(text: str) -> Markup:
-    """A card as HTML: its title is left out, as the page has it, and its headings stand one level lower."""
+def markdown(text: str, lower: int = 1) -> Markup:
+    """Markdown as HTML: its title is left out, as the page has it, and its headings stand ``lower`` levels lower."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
         tokens = tokens[3:]
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
+            token.tag = f"h{min(6, int(token.tag[1]) + lower)}"
     html = parser.renderer.render(tokens, parser.options, {})
     html = html.replace("<table>", "<div class='scroll'><table>").replace("</table>", "</table></div>")
     return Markup(html)

@@ -14,18 +14,19 @@ import models
 from interp.core.stored_data import DATA
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
+from interp.site.gallery.notebooks import NOTEBOOKS, notebook_page, notebook_path, notebooks_page
 from interp.site.gallery.overviews import (
     COMPARISON,
-    REPRODUCTION,
     comparison_page,
     comparisons,
-    reproduction_page,
     view_links,
     view_page,
     views,
 )
 from interp.site.gallery.papers import PAPERS, Paper, inputs_of, paper_page
 from interp.site.gallery.render import Link, page, script, stylesheet
+from interp.site.gallery.reproduction import REPRODUCTION, reproduction_page
+from interp.site.notebooks import read_notebook, stored_notebooks
 from models.errors import unknown_name
 from models.registry import by_paper, constructed
 from models.zoo import ZOO
@@ -122,6 +123,8 @@ def _shared_pages(here: Sequence[str]) -> dict[str, str]:
     if comparisons():
         pages[COMPARISON] = "Comparison"
     pages[REPRODUCTION] = "Reproduction"
+    if stored_notebooks():
+        pages[NOTEBOOKS] = "Notebooks"
     return pages | {path: "Step by step" for path in list(views(here))[:1]}
 
 
@@ -149,10 +152,28 @@ def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Li
     if COMPARISON in shared:
         found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
     found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
+    found += _notebooks(links)
     return found + [
         Page(path, digest([everything, repr(views(here))]), lambda path=path: Made(view_page(path, here, links)))
         for path in views(here)
     ]
+
+
+def _notebooks(links: Sequence[Link]) -> list[Page]:
+    """The stored notebooks, and their list."""
+    stored = stored_notebooks()
+    found = [
+        Page(
+            notebook_path(name),
+            digest([code_digest(), repr(links), digest_of([file])]),
+            lambda file=file: Made(notebook_page(read_notebook(file), links)),
+        )
+        for name, file in stored.items()
+    ]
+    if found:
+        inputs = digest([code_digest(), repr(links), digest_of(stored.values())])
+        found.append(Page(NOTEBOOKS, inputs, lambda: Made(notebooks_page(links))))
+    return found
 
 
 def _stored_digests() -> Iterator[str]:

@@ -7,7 +7,7 @@ share one copy next to them (:mod:`interp.site.gallery`).
 from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
 from interp.site.pages.sections import section_html, table_html
-from interp.site.pages.style import style
+from interp.site.pages.style import style, theme_script
 from interp.site.pages.write import page_html, write_page
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "section_html",
     "style",
     "table_html",
+    "theme_script",
     "write_page",
 ]

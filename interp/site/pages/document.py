@@ -9,13 +9,13 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from interp.site.pages.figure import as_data
-from interp.site.pages.style import style
+from interp.site.pages.style import style, theme_script
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{title}</title>
-<style>{style}</style><script>{plotlyjs}</script></head><body>
+<style>{style}</style><script>{theme}</script><script>{plotlyjs}</script></head><body>
 <main>
 <h1>{title}</h1>
 {body}
@@ -39,6 +39,7 @@ def document(title: str, body: str, data: Any, command: str, with_file: bool = F
     return _PAGE.format(
         title=html.escape(title),
         style=style(),
+        theme=theme_script(),
         plotlyjs=get_plotlyjs(),
         body=body,
         command=html.escape(command),

@@ -23,6 +23,7 @@ CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "plotlyServerURL": "",
     "modeBarButtonsToRemove": list(_BUTTONS),
+    "toImageButtonOptions": {"format": "svg", "filename": "figure"},
 }
 #: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")

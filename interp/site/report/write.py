@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from interp.site.explorer import assets
 from interp.site.gallery.render import script, stylesheet
+from interp.site.pages import theme_script
 from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
@@ -61,6 +62,7 @@ def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
         chapters=chapters,
         style=Markup(stylesheet()),
         script=Markup(script()),
+        theme=Markup(theme_script()),
         plotlyjs=Markup(get_plotlyjs()),
         explorer=assets(),
     )

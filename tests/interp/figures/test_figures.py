@@ -14,7 +14,9 @@ import torch
 import interp
 import models
 from interp.core.results import Result
+from interp.core.stats import Proportion
 from interp.figures import drawings, layers, theme
+from interp.figures.dots import dot_plot
 from interp.figures.drawing import registered
 from interp.figures.panels import Panel, compose
 from tests.interp.figures import planted
@@ -128,14 +130,15 @@ def test_long_titles_are_wrapped_within_the_figure():
     assert max(len(line) for line in figure.layout.title.text.split("<br>")) < 800 / 8
 
 
-def test_figures_import_no_model_but_the_error_class(package_dir: Path):
+def test_figures_import_no_model_and_nothing_that_runs_one(package_dir: Path):
     files = sorted((package_dir / "figures").glob("*.py"))
     assert {"layers.py", "panels.py"} <= {file.name for file in files}
+    allowed = ("models.errors", "models.numerals", "models.checkpoint")  # words, numbers and writing files
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            assert all(name == "models.errors" or not name.startswith(("models", "torch")) for name in names), file
+            assert all(name in allowed or not name.startswith(("models", "torch")) for name in names), file
 
 
 def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
@@ -283,3 +286,21 @@ def test_intervals_end_where_they_are_said_to():
     lying = layers.bars([0.5], ["a"], across=True, ends=([0.4], [0.6]))
     assert lying.orientation == "h" and lying.error_y.array is None
     np.testing.assert_allclose(lying.error_x.array, 0.1)
+
+
+def test_signed_cells_have_one_scale_blue_above_zero_and_vermilion_below():
+    layer = layers.cells([[-1.0, 4.0]], ["a", "b"], ["c"], signed=True)
+    assert (layer.zmin, layer.zmax) == (-4.0, 4.0) and layer.reversescale is None
+    ends = [colour for _, colour in layer.colorscale]
+    assert ends == [theme.NEGATIVE, "#FFFFFF", theme.POSITIVE] == ["#D55E00", "#FFFFFF", "#0072B2"]
+
+
+def test_a_dot_plot_has_a_row_a_label_a_mark_a_series_and_the_ends_of_every_interval():
+    share = Proportion(10, 20, 0.4, 0.7, 20.0)
+    series = {"one": {"a": share, "b": (0.2, 0.1, 0.2)}, "two": {"b": (1.0, 0.9, 1.0)}}
+    figure = dot_plot(series, "Found", interp.Provenance(20, 0, "problems"), x="share", rows=["b", "a"])
+    one, two = figure.data
+    assert list(one.x) == [0.5, 0.2] and list(one.y) == ["a", "b"] and one.name == "one"
+    np.testing.assert_allclose([one.error_x.array, one.error_x.arrayminus], [[0.2, 0.0], [0.1, 0.1]])
+    assert list(two.y) == ["b"] and one.marker.symbol != two.marker.symbol
+    assert list(figure.layout.yaxis.categoryarray) == ["b", "a"] and "n = 20" in figure.layout.title.subtitle.text

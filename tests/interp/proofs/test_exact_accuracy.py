@@ -15,7 +15,6 @@ from scipy.stats import binomtest
 
 import interp
 from interp.cli import main
-from interp.core.numerals import shown
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.accuracy_bounds import PAIRS, bounds_from_dict
 from interp.proofs.balls import REAL
@@ -28,6 +27,7 @@ from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
+from models.numerals import shown
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 

@@ -21,7 +21,6 @@ from torch import nn
 import interp
 import models
 from interp.cli import main
-from interp.core.numerals import percent, shown
 from interp.proofs import Certificate, check_certificate, load_certificate, watch
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.coupled_grid import CertifiedGrid
@@ -32,6 +31,7 @@ from interp.proofs.verdict import LARGEST_FILE, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
+from models.numerals import p_value, percent, shown, small
 from tests.interp.proofs.conftest import dense, in_shape, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -72,7 +72,7 @@ def test_bounds_of_the_published_models_are_written_on_their_safe_side(value, do
 
 @given(st.floats(1e-12, 1e6), st.integers(1, 6))
 def test_no_number_is_written_beyond_its_bound(value, digits):
-    low, high = Fraction(shown(value, digits)), Fraction(shown(value, digits, up=True))
+    low, high = read(shown(value, digits)), read(shown(value, digits, up=True))
     assert low <= Fraction(value) <= high and high - low <= Fraction(value) * Fraction(10) ** (1 - digits)
 
 
@@ -89,7 +89,22 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
 
 def test_shares_of_pairs_read_as_shares():
     assert percent(Fraction(1), up=True) == "100%" and percent(Fraction(1, 3)) == "33.3%"
-    assert Fraction(percent(Fraction(15, 10**5))) == Fraction(15, 10**5)
+    assert percent(Fraction(15, 10**5)) == "1.50 x 10^-4"
+
+
+def read(text: str) -> Fraction:
+    """The number that is written."""
+    mantissa, _, exponent = text.partition(" x 10^")
+    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def test_small_numbers_and_p_values_are_never_zero_or_in_e_notation():
+    assert [small(x) for x in (4.2e-5, 1e-5, 0.0, 0.031, 12.0)] == ["4.2 x 10^-5", "1.0 x 10^-5", "0", "0.031", "12"]
+    assert small(np.float32(0.25)) == "0.25" and small(np.float64("nan")) == "nan"
+    assert small(9.996e-4, 1) == "0.001" and small(9.4e-8, 1) == "9 x 10^-8"
+    assert [p_value(p) for p in (0.0, 9e-4, 0.001, 0.0314, 1.0)] == [
+        "p < 0.001", "p < 0.001", "p = 0.001", "p = 0.031", "p = 1",
+    ]  # fmt: skip
 
 
 # ---- EOS and digits

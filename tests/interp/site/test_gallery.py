@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import models
 from interp.cli import main
+from interp.papers.headlines import registered
 from interp.site.gallery import site as building
 from interp.site.gallery.manifest import FILE, open_folder
 from interp.site.gallery.model_page import Made, path_of
@@ -131,18 +133,29 @@ def test_headings_are_in_order_and_every_page_has_its_landmarks(site: Path):
         assert len(parsed.anchors) == len(set(parsed.anchors)), path.name
 
 
-def test_text_stands_out_from_its_ground():
-    colours = dict(re.findall(r"--(ink|soft|accent|focus): (#[0-9a-f]{3,6})", style()))
-    assert {"ink", "soft", "accent"} <= set(colours)
-    assert all(_contrast(colour) >= 4.5 for colour in colours.values())
+def test_text_stands_out_from_its_ground_in_both_themes():
+    themes = [
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", rule))
+        for rule in re.findall(r":root[^{]*{([^}]*--ink[^}]*)}", style())
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        for name in ("ink", "soft", "accent", "focus"):
+            assert _contrast(theme[name], theme["paper"]) >= 4.5, name
+        assert _contrast(theme["ink"], theme["tint"]) >= 4.5 and _contrast(theme["edge"], theme["paper"]) >= 3
 
 
-def _contrast(colour: str) -> float:
-    """WCAG 2 contrast with white."""
+def _contrast(colour: str, ground: str) -> float:
+    """WCAG 2 contrast of two colours."""
+    low, high = sorted(map(_luminance, (colour, ground)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
     digits = colour[1:] if len(colour) == 7 else "".join(2 * letter for letter in colour[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
-    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 # ---- in a browser
@@ -191,16 +204,37 @@ def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Call
     assert outline != "none"
 
 
-def test_no_button_over_a_figure_sends_data_anywhere(site: Path, open_page: Callable[..., Any]):
+def test_the_theme_is_the_systems_until_the_reader_chooses_another(site: Path, open_page: Callable[..., Any]):
+    page = open_page(site / path_of("microadder-57"))
+    drawn(page)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    turned = "getComputedStyle(document.querySelector('.js-plotly-plot')).filter"
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    assert page.evaluate(ground) == "rgb(24, 24, 24)" and "invert" in page.evaluate(turned)
+    page.get_by_role("button", name="Light theme").press("Enter")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" and page.evaluate(turned) == "none"
+    page.reload()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"  # remembered
+    page.get_by_role("button", name="Dark theme").click()
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+
+
+def test_the_buttons_over_a_figure_save_it_as_svg_and_send_data_nowhere(site: Path, open_page: Callable[..., Any]):
     page = open_page(site / path_of("microadder-57"))
     drawn(page)
     names = set(page.locator(".modebar-btn").evaluate_all("all => all.map((e) => e.dataset.title)"))
-    assert names == {"Download plot as a PNG", "Zoom in", "Zoom out", "Reset axes"}
+    assert names == {"Download plot", "Zoom in", "Zoom out", "Reset axes"}
+    with page.expect_download() as waited:
+        page.locator(".modebar-btn[data-title='Download plot']").first.click()
+    assert "<svg" in Path(waited.value.path()).read_text()[:200]
 
 
 def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..., Any]):
     page = open_page(site / "index.html")
-    shown = lambda: page.locator("tr.model:visible th").all_inner_texts()  # noqa: E731
+    shown = lambda: page.locator("table.models th[scope=row]:visible").all_inner_texts()  # noqa: E731
     assert set(shown()) == set(NAMES)
     page.get_by_label("Filter").fill("certified rounding")
     assert shown() == ["microadder-57", "parity-hand-built"]
@@ -213,6 +247,34 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
     page.get_by_role("button", name="parameters").press("Enter")
     assert shown()[-1] == "parity-hand-built"
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("parameters")
+
+
+def test_the_papers_numbers_filter_and_sort_from_the_keyboard(site: Path, open_page: Callable[..., Any]):
+    page, rows = open_page(site / "reproduction.html"), registered()
+    of_kind = Counter(row.kind for row in rows)
+    assert page.locator("output").inner_text() == f"{len(rows)} numbers"
+    shown = page.locator("table.headlines tbody tr:visible")
+    for kind, n in of_kind.items():
+        page.get_by_label("Kind").select_option(kind)
+        assert shown.count() == n and page.locator("output").inner_text() == f"{n} of {len(rows)} numbers"
+    page.get_by_label("Paper").select_option("toygpt")
+    assert shown.count() == sum(row.kind == kind and row.paper == "toygpt" for row in rows)
+    page.get_by_label("Kind").select_option("")
+    page.get_by_label("Paper").select_option("")
+    page.get_by_label("Verdict").select_option("reproduced")
+    assert set(page.locator("tr:visible td[data-label=verdict] strong").all_inner_texts()) == {"reproduced"}
+    page.get_by_label("Words").fill("no such words")
+    assert shown.count() == 0
+    page.keyboard.press("Escape")
+    page.get_by_label("Verdict").select_option("")
+    page.get_by_role("button", name="printed").press("Enter")
+    values = page.locator("td[data-label=printed]").evaluate_all("all => all.map((e) => e.dataset.value)")
+    numbers = [float(value) for value in values if value]
+    assert numbers == sorted(numbers) and values[len(numbers) :] == [""] * (len(values) - len(numbers))
+    page.get_by_role("button", name="claim").press("Enter")
+    page.get_by_role("button", name="claim").press("Enter")
+    claims = page.locator("td[data-label=claim]").all_inner_texts()
+    assert claims[0] > claims[-1] and page.locator("th[aria-sort=descending]").inner_text().startswith("claim")
 
 
 # ---- building

@@ -16,6 +16,7 @@ from interp.papers.addlm.heads import HeadTable
 from interp.papers.addlm.patching import PatchingCheck
 from interp.papers.addlm.scores import ScoreReading
 from interp.papers.addlm.weights import IntegerCircuits, TernaryTraining, ValueComposition
+from models.numerals import small
 
 
 @drawing(IntegerCircuits)
@@ -88,7 +89,7 @@ def score_reading(result: ScoreReading) -> go.Figure:
             y={"title": "key bias's share", "tickformat": "+.0%"},
         ),
     ]
-    note = f"Scores and sums of their parts differ by at most {result.error:.1e} (float32)"
+    note = f"Scores and sums of their parts differ by at most {small(result.error)} (float32)"
     return compose(panels, result.sentence(), result.provenance, note=note, height=640, shared="x", gaps=(0, 44))
 
 

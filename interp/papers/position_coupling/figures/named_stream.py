@@ -75,7 +75,7 @@ def named_stream(result: NamedStream, stages: Sequence[str] | None = None, respo
         "tickvals": list(range(len(rows))), "ticktext": rows, "range": [bottom, -0.5], "tickfont": {"size": 11},
     }  # fmt: skip
     under = ", above their position ids" if result.ids else ""
-    note = f"Columns: the tokens read{under}. Red: positive, blue: negative, each name on its own scale"
+    note = f"Columns: the tokens read{under}. Blue: positive, vermilion: negative, each name on its own scale"
     width = 200 + 34 * len(columns) if len(columns) > 20 else 940
     return compose(
         [Panel([layer], x=x_axis, y=y_axis, marks=marks)], _title(result, stages, whole), result.provenance, note=note,

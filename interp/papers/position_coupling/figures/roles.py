@@ -151,7 +151,7 @@ def coupled_difference(result: CoupledComparison) -> go.Figure:
         f"Largest difference by role {difference.values[row, column]:+.2f}, between {pairs[row][0]} and the "
         f"constructed {pairs[row][1]} head"
     )
-    note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; red: the model attends more"
+    note = f"{result.names[0]} minus {result.names[1]}, shares of attention off BOS; blue: the model attends more"
     panel = Panel([layer], x="role of the tokens attended to", y="matched pair")
     return compose([panel], title, result.provenance, note=note, width=860, height=250 + 52 * len(difference))
 

@@ -1,4 +1,4 @@
-// Draws the figures of a page one after the other, and makes the list of models sort and filter. No dependency but
+// Draws the figures of a page one after the other, and makes its table sort and filter. No dependency but
 // plotly.js, which pages with figures load first.
 "use strict";
 (() => {
@@ -51,6 +51,9 @@
     }
   }
 
+  const rowsOf = (body) => [...body.rows].filter((row) => !row.classList.contains("group"));
+
+  // A button in a column's head sorts by it, within each group; what has no number comes last.
   function sorting(table) {
     const heads = [...table.tHead.rows[0].cells];
     const value = (row, at, number) => {
@@ -60,14 +63,14 @@
     heads.forEach((head, at) => {
       const button = head.querySelector("button");
       if (!button) return;
-      const number = head.classList.contains("number");
+      const number = head.dataset.sort === "number";
       button.addEventListener("click", () => {
         const down = head.getAttribute("aria-sort") === "ascending";
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const sign = down ? -1 : 1;
         for (const body of table.tBodies) {
-          const rows = [...body.rows].slice(1);
+          const rows = rowsOf(body);
           rows.sort((a, b) => {
             const [x, y] = [value(a, at, number), value(b, at, number)];
             if (number && (x === null || y === null)) return (x === null) - (y === null);
@@ -79,30 +82,36 @@
     });
   }
 
-  function filtering(input, table, told) {
-    const all = table.querySelectorAll("tr.model").length;
+  // Rows that have every word that is typed, and the chosen value of every column that has a list of them.
+  function filtering(box, table) {
+    const input = box.querySelector("input"),
+      chosen = [...box.querySelectorAll("select")],
+      told = box.querySelector("output");
+    const all = [...table.tBodies].reduce((sum, body) => sum + rowsOf(body).length, 0);
     const apply = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const body of table.tBodies) {
         let any = false;
-        for (const row of body.querySelectorAll("tr.model")) {
-          const text = row.textContent.toLowerCase() + " " + row.dataset.words.toLowerCase();
-          row.hidden = !words.every((word) => text.includes(word));
+        for (const row of rowsOf(body)) {
+          const text = `${row.textContent} ${row.dataset.words ?? ""}`.toLowerCase();
+          const has = ({ value, dataset }) => !value || row.dataset[dataset.column] === value;
+          row.hidden = !(words.every((word) => text.includes(word)) && chosen.every(has));
           any ||= !row.hidden;
           shown += !row.hidden;
         }
         body.hidden = !any;
       }
-      told.textContent = words.length ? `${shown} of ${all} models` : `${all} models`;
+      const what = told.dataset.what;
+      told.textContent = shown < all ? `${shown} of ${all} ${what}` : `${all} ${what}`;
     };
-    input.addEventListener("input", apply);
+    box.addEventListener("input", apply);
     input.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") {
-        input.value = "";
-        apply();
-      }
+      if (event.key !== "Escape") return;
+      input.value = "";
+      apply();
     });
+    box.hidden = false;
     apply();
   }
 
@@ -116,12 +125,10 @@
     reachable();
   });
 
-  const table = document.querySelector("table.models");
+  const table = document.querySelector("table.sorted");
   if (table) {
     sorting(table);
-    const filter = document.querySelector(".filter");
-    filter.hidden = false;
-    filtering(filter.querySelector("input"), table, filter.querySelector("output"));
+    filtering(document.querySelector(".filter"), table);
   }
   reachable();
   addEventListener("resize", reachable);

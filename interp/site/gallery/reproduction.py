@@ -1,0 +1,60 @@
+"""The reproduction page: every headline number of the papers in one table that filters and sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from interp.papers import headlines
+from interp.papers.headlines.headline import KINDS, Row
+from interp.papers.headlines.result import IN_WORDS, Headlines
+from interp.site.gallery.papers import PAPERS
+from interp.site.gallery.render import Link, page
+from interp.site.pages import figure_data, table_html
+
+REPRODUCTION = "reproduction.html"
+_LABELS = {paper.key: paper.label for paper in PAPERS}
+
+
+def reproduction_page(links: Sequence[Link]) -> bytes:
+    """Every headline number of the papers, ours, the verdict and the command.
+
+    Numbers on behaviour, on training and mere counts are counted apart.
+    """
+    found = headlines.table()
+    filters = {
+        "paper": {key: _LABELS[key] for key in found.papers()},
+        "kind": {kind: f"{kind}: {IN_WORDS[kind]}" for kind in KINDS},
+        "verdict": {label: label for label in found.labels()},
+    }
+    return page(
+        "reproduction.html.j2", REPRODUCTION, "Reproduction", links, sentence=found.sentence(),
+        figure=figure_data(found.figure()), tables=[(IN_WORDS[kind], counted(found.of_kind(kind))) for kind in KINDS],
+        filters=filters, rows=[_cells(row, found) for row in found.rows],
+    )  # fmt: skip
+
+
+def counted(found: Headlines) -> str:
+    """How many numbers of each paper have each verdict, as a table."""
+    columns = {_LABELS[paper]: found.counts(paper) for paper in found.papers()}
+    frame = pd.DataFrame(
+        [{"paper": name, "numbers": sum(counts.values())} | counts for name, counts in columns.items()]
+    )
+    return table_html(frame)
+
+
+def _cells(row: Row, found: Headlines) -> dict[str, object]:
+    """What the table shows of a row, and the numbers that it is sorted by."""
+    line, ours = row.headline, row.ours
+    return {
+        "line": line,
+        "paper": _LABELS[line.paper],
+        "label": row.label,
+        "shown": row.shown,
+        "rung": ours.provenance.rung if ours else "",
+        "remarks": row.remarks,
+        "printed_value": line.stated[0].value if line.stated else None,
+        "ours_value": ours.value if ours else None,
+        "order": found.labels().index(row.label),
+    }

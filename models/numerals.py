@@ -1,0 +1,52 @@
+"""How small and how proved numbers are written, in text that people read.
+
+small(4.2e-5)              "4.2 x 10^-5"
+p_value(1e-5)              "p < 0.001"
+shown(bound, up=True)      a bound on its safe side: a lower bound never above what was proved, an upper never below
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+
+LEAST_P = 0.001  # below it a p-value is no longer told in digits
+
+
+def shown(bound: float | Fraction, digits: int = 2, up: bool = False) -> str:
+    """A bound with a few significant digits: rounded down, or (``up``: for errors and upper bounds) up.
+
+    Postcondition: the number that is written lies on the bound's safe side, or is equal to it. Numbers below 0.001 are
+    written as 1.50 x 10^-4.
+    """
+    return _written(bound, digits, ROUND_CEILING if up else ROUND_FLOOR)
+
+
+def small(value: float, digits: int = 2) -> str:
+    """The nearest number with a few significant digits; below 0.001 as 1.5 x 10^-4."""
+    return _written(value, digits, ROUND_HALF_EVEN)
+
+
+def p_value(p: float) -> str:
+    """A p-value as it is quoted: "p = 0.031", or "p < 0.001"."""
+    return f"p < {LEAST_P}" if p < LEAST_P else f"p = {p:.2g}"
+
+
+def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
+    """A share of all pairs on its safe side: as "22.1%", or from 1% downwards as "1.50 x 10^-4"."""
+    return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
+
+
+def _written(value: float | Fraction, digits: int, rounding: str) -> str:
+    if not isinstance(value, Fraction) and not math.isfinite(value):
+        return str(float(value))
+    exact = value if isinstance(value, Fraction) else Fraction(float(value))  # NumPy's numbers are no Rationals
+    if not exact:
+        return "0"
+    context = Context(prec=digits, rounding=rounding)
+    rounded = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    exponent = rounded.adjusted()
+    if exponent < -3:
+        return f"{rounded.scaleb(-exponent):.{digits - 1}f} x 10^{exponent}"
+    return f"{rounded:f}" if exponent >= digits else f"{rounded:.{max(0, digits - 1 - exponent)}f}"
