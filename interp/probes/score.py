@@ -108,7 +108,7 @@ def _are_all(task: Task, problems: Int[Tensor, "n *operand"]) -> bool:
 
 
 def verdicts(
-    model: Any, task: Task, problems: Int[Tensor, "n *operand"]
+    model: HookedModel, task: Task, problems: Int[Tensor, "n *operand"]
 ) -> tuple[Bool[np.ndarray, "n target"], Callable[[int], str]]:
     """Whether each target of each problem is right, given the right ones before it; and a wrong answer in words."""
     predicted, expected = predict(model, problems, task=task).cpu(), task.targets(problems).cpu()

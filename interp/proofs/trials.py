@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.verdict import ArithmeticName
@@ -29,6 +30,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.partial_forward import logits_from
 from models.tasks.addition import DIGITS
+from models.transformer import ArithmeticTransformer
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")
@@ -66,7 +68,7 @@ def rounded(values: torch.Tensor, how: str) -> torch.Tensor:
     return values
 
 
-def perturb(model: Any, noise: float, rounding: str, seed: int) -> None:
+def perturb(model: HookedModel, noise: float, rounding: str, seed: int) -> None:
     """Change a model's free parameters in place: each times 1 + N(0, noise^2), then rounded."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -83,7 +85,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def wrong_answers(model: Any, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
     The forward without hooks (:mod:`models.partial_forward`) sees all pairs. It may differ from the model's own in the
