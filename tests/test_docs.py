@@ -276,7 +276,7 @@ def test_every_theorem_names_a_function_and_a_test_that_are_there():
     assert len(found) > 20
     for _, function, test in found:
         where, _, name = function.rpartition(".")
-        package = "" if where.startswith("interp.") else "interp.proofs."
+        package = "" if where.startswith(("interp.", "models.")) else "interp.proofs."
         holder = pkgutil.resolve_name(package + where)
         assert hasattr(holder, name), function
         file, case = test.split("::")

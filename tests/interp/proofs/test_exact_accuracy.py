@@ -197,7 +197,7 @@ def test_the_picture_shows_each_digit_and_each_chain(few):
 
 def test_shares_are_rounded_outwards():
     share = Fraction(123456, 10**9)
-    assert (shown(share, 3), shown(share, 3, up=True)) == ("1.23e-4", "1.24e-4")
+    assert (shown(share, 3), shown(share, 3, up=True)) == ("1.23 x 10^-4", "1.24 x 10^-4")
     assert (shown(Fraction(1, 3), 3), shown(Fraction(2, 3), 3, up=True)) == ("0.333", "0.667")
     assert shown(Fraction(0), 3) == "0"
 
@@ -211,9 +211,9 @@ def bounds(right: int, open_: int, wrong: int) -> AccuracyBounds:
     ("open_", "wrong", "words"),
     [
         (0, 0, "right on all pairs"),
-        (10**16, 5 * 10**15, "wrong on between 5.00e-5 and 1.50e-4 of all pairs"),
-        (10**11, 5 * 10**15, "wrong on between 5.000000e-5 and 5.000100e-5 of all pairs"),
-        (10**16, 0, "wrong on at most 1.0e-4 of all pairs"),
+        (10**16, 5 * 10**15, "wrong on between 5.00 x 10^-5 and 1.50 x 10^-4 of all pairs"),
+        (10**11, 5 * 10**15, "wrong on between 5.000000 x 10^-5 and 5.000100 x 10^-5 of all pairs"),
+        (10**16, 0, "wrong on at most 1.0 x 10^-4 of all pairs"),
         (0, 5 * 10**15, "wrong on exactly 0.00005 of all pairs"),
     ],
 )

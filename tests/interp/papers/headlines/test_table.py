@@ -153,5 +153,5 @@ def test_scores_that_rows_show_are_those_that_their_command_prints(capsys):
 
 def test_provenance_says_how_many_rows():
     assert table("addlm").provenance == Provenance(
-        len(table("addlm").rows), None, "headline numbers; the rung of each is in the table"
+        len(table("addlm").rows), None, "headline numbers; the evidence for each is in the table"
     )
