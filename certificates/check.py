@@ -30,7 +30,7 @@ import math
 import struct
 import sys
 from bisect import bisect_left
-from functools import cache
+from functools import cache, cached_property
 from operator import mul
 
 BITS = 160  # an integer n stands for n / 2^160; every float32 is such a number
@@ -425,11 +425,15 @@ class Query:
         self.model, self.target, self.token, self.own = model, target, token, min(target, DIGITS - 1)
         self.position = EQUALS + target
         self.ways = [list(self.of_column(column)) for column in range(self.own + 1)]
-        self.tables = []  # [head][symbol][sign]: levels, and by level what the dynamic programme found
-        for h in range(model.heads):
-            weights = model.weights_of(h, self.position, token)
-            by_symbol = [[self.tabulate(h, weights, k, sign) for sign in (1, -1)] for k in range(len(model.basis))]
-            self.tables.append(by_symbol)
+
+    @cached_property
+    def tables(self):
+        """[head][symbol][sign]: levels, and by level what the dynamic programme found."""
+        found, symbols = [], range(len(self.model.basis))
+        for h in range(self.model.heads):
+            weights = self.model.weights_of(h, self.position, self.token)
+            found.append([[self.tabulate(h, weights, k, sign) for sign in (1, -1)] for k in symbols])
+        return found
 
     def shown(self, column):
         """Whether the digit that a column writes stands before the query's position."""

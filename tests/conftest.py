@@ -26,11 +26,18 @@ hypothesis.settings.load_profile("carrylens")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is known of the published numbers alone is an extra: it needs files that are not in the repository."""
+    for item in items:
+        if "shared_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The folder of papers and published checkpoints beside the checkout."""
+    """The folder of papers and published checkpoints next to the checkout."""
     if not SHARED.is_dir():
-        pytest.skip(f"needs the shared data beside the checkout, at {SHARED.name}/")
+        pytest.skip(f"needs the shared data next to the checkout, at {SHARED.name}/")
     return SHARED
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from interp.core.stats import auroc, best_threshold, clustered_proportion, stratified_auroc, stratified_difference
+from interp.core.stats import auroc, best_threshold, clustered_proportion, clustered_proportions, stratified_auroc, stratified_difference
 from interp.core.thresholds import EMPTY, FLAT, SQUASHED
 from models.errors import unknown_name
 
@@ -140,9 +140,7 @@ def thresholds(
     for unit in range(shape[0]):
         threshold[unit], above[unit], _ = best_threshold(x[fit, unit], labels[fit])
         right = ((x[held, unit, None] > threshold[unit]) == above[unit]) == labels[held]
-        for signal in range(shape[1]):
-            estimate = clustered_proportion(right[:, signal], problem[held])
-            accuracy[unit, signal] = estimate.value, estimate.low, estimate.high
+        accuracy[unit] = clustered_proportions(right, problem[held])[:3].T
     share = labels[held].mean(0)
     names = ("accuracy", "accuracy_low", "accuracy_high")
     return {
@@ -273,9 +271,8 @@ def agreement(
             differ = labels[:, column] != labels[:, names.index(rival)]
             count[column, index] = differ.sum()
             right = ((x[differ] > threshold[:, column]) == above[:, column]) == labels[differ, column, None]
-            for unit in range(x.shape[1]) if differ.any() else ():
-                estimate = clustered_proportion(right[:, unit], problem[differ])
-                found[unit, column, index] = estimate.value, estimate.low, estimate.high
+            if differ.any():
+                found[:, column, index] = clustered_proportions(right, problem[differ])[:3].T
     return found, count
 
 

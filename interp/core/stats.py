@@ -71,21 +71,45 @@ def clustered_proportion(
     says nothing and m is used: the rows of one problem then count once. Rows that are all clusters of their own get
     Clopper and Pearson's interval. With m below about 10 no method is to be relied on.
     """
-    n, k = len(success), int(success.sum())
-    if n == 0:
+    if len(success) == 0:
         return Proportion(0, 0, 0.0, 1.0, 0.0, confidence)
+    _, low, high, effective = clustered_proportions(success[:, None], cluster, confidence)[:, 0].tolist()
+    return Proportion(int(success.sum()), len(success), low, high, effective, confidence)
+
+
+def clustered_proportions(
+    success: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray, " row"], confidence: float = 0.95
+) -> Float[np.ndarray, "4 column"]:
+    """:func:`clustered_proportion` of many columns over the same rows, of which there is one at least.
+
+    The value, the ends of its interval, and the effective sample size.
+
+    Raises:
+        UserError: a confidence outside (0, 1).
+    """
+    if not 0.0 < confidence < 1.0:
+        raise UserError(f"A confidence level lies between 0 and 1, not {confidence}.")
+    n, k = len(success), success.sum(0)
     size = np.bincount(cluster)
     present = size > 0
     size, clusters = size[present].astype(float), int(present.sum())
-    p, effective = k / n, n**2 / float((size**2).sum())
-    if 0 < k < n and clusters > 1:
-        residual = np.bincount(cluster, weights=success - p)[present]
-        variance = (clusters - 1) / clusters * float(((residual / (n - size)) ** 2).sum())
+    p = k / n
+    least = n**2 / float((size**2).sum())
+    effective = np.full(p.shape, least)
+    mixed = np.flatnonzero((k > 0) & (k < n)) if clusters > 1 else np.zeros(0, dtype=int)
+    if len(mixed):
+        residual = [np.bincount(cluster, weights=success[:, column] - p[column])[present] for column in mixed]
+        variance = (clusters - 1) / clusters * ((np.stack(residual) / (n - size)) ** 2).sum(1)
         tail = (1 + confidence) / 2
-        t_ratio = float(stdtrit(n - 1, tail) / stdtrit(max(effective - 1, LEAST_DF), tail))
-        effective = min(n / (n - 1) * p * (1 - p) / variance * t_ratio**2, float(n)) if variance > 0 else float(n)
-    low, high = clopper_pearson(p * effective, effective, confidence)
-    return Proportion(k, n, low, high, effective, confidence)
+        t_ratio = float(stdtrit(n - 1, tail) / stdtrit(max(least - 1, LEAST_DF), tail))
+        spread = n / (n - 1) * p[mixed] * (1 - p[mixed])
+        with np.errstate(divide="ignore"):
+            effective[mixed] = np.minimum(spread / variance * t_ratio**2, float(n))
+    tail, right = (1 - confidence) / 2, p * effective
+    wrong = effective - right
+    low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1e-300), wrong + 1, tail))
+    high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1e-300), 1 - tail))
+    return np.stack((p, low, high, effective))
 
 
 def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> tuple[float, float, float]:

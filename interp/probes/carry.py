@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,28 +90,38 @@ class CarryUnits(Result):
         "correlate" (separates but ablation shows no effect of its own),
         "not ablated", or "none".
         """
-        table = self._unit(layer, unit)
+        self._unit(layer, unit)
+        return dict(self._verdicts[layer, unit])
+
+    @cached_property
+    def _verdicts(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """By layer and unit."""
         candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
-        apart = table.auroc_apart.sel(signal=candidates).fillna(0.5)
-        signal = candidates[int(np.argmax(apart.values))]
-        row = table.sel(signal=signal)
-        found: dict[str, Any] = {"layer": layer, "unit": unit, "signal": signal, "kind": "none"}
-        found |= {name: float(row[name]) for name in ("auroc_apart", "accuracy", "effect", "effect_apart")}
-        if float(row.auroc_apart) >= SEPARATES:
-            effects = table.effect_apart.sel(signal=candidates)
-            if bool(effects.isnull().all()):
-                found["kind"] = "not ablated"
-            elif candidates[int(np.argmax(effects.fillna(0).values))] == signal and float(row.effect_apart) >= CAUSAL:
-                ranges = {name: float(row[name]) for name in ("gap", "flat", "band", "squashed")}
-                found["kind"] = "switch" if measures.is_switch(**ranges) else "detector"
-            else:
-                found["kind"] = "correlate"
-        return found | {"signal": None if found["kind"] == "none" else signal}
+        names = ("auroc_apart", "accuracy", "effect", "effect_apart")
+        over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
+        values = {name: over[name].values for name in (*names, "gap", "flat", "band", "squashed")}
+        strongest = np.nan_to_num(values["auroc_apart"], nan=0.5).argmax(-1)
+        causal = np.nan_to_num(values["effect_apart"], nan=0.0).argmax(-1)
+        ablated = ~np.isnan(values["effect_apart"]).all(-1)
+        found = {}
+        for i, layer in enumerate(over.layer.values.tolist()):
+            for u, unit in enumerate(over.unit.values.tolist()):
+                best = strongest[i, u]
+                row = {name: float(value[i, u, best]) for name, value in values.items()}
+                kind = "none"
+                if row["auroc_apart"] >= SEPARATES:
+                    kind = "correlate" if ablated[i, u] else "not ablated"
+                    if ablated[i, u] and causal[i, u] == best and row["effect_apart"] >= CAUSAL:
+                        ranges = {name: row[name] for name in ("gap", "flat", "band", "squashed")}
+                        kind = "switch" if measures.is_switch(**ranges) else "detector"
+                signal = None if kind == "none" else candidates[best]
+                start = {"layer": layer, "unit": unit, "signal": signal, "kind": kind}
+                found[layer, unit] = start | {name: row[name] for name in names}
+        return found
 
     def verdicts(self) -> pd.DataFrame:
         """:meth:`verdict` of every unit, one row each."""
-        units = [(i, u) for i in self.table.layer.values.tolist() for u in self.table.unit.values.tolist()]
-        return pd.DataFrame([self.verdict(*unit) for unit in units])
+        return pd.DataFrame(self._verdicts.values())
 
     def count_kinds(self, signal: str) -> dict[str, int]:
         """How many units carry a signal, by kind of verdict in words, the strongest kind first; without empty kinds."""

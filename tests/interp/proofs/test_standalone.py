@@ -37,7 +37,7 @@ def read(name: str) -> dict:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)])
 def case(request, checker):
     """The checker's model and ours."""
     return checker.Model(read(request.param)), models.load(request.param)
@@ -86,7 +86,7 @@ def test_every_pair_is_proved_of_456_parameters(checker):
     assert checker.fixed(read("adder-456")["margin"]) < smallest < certificate.smallest_margin * checker.ONE
 
 
-@pytest.mark.parametrize("target", [0, 1, 6, 9, 10, 11])
+@pytest.mark.parametrize("target", [0, 5, 10, 11])
 def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(checker, case, target):
     theirs, model = case
     rng = random.Random(target)
@@ -106,7 +106,7 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
     queries = {}
     for row, (a, b) in enumerate(pairs):
         token = int(tokens[row, position])
-        if token not in queries and len(queries) > 2:
+        if token not in queries and len(queries) > 1:
             continue
         query = queries.setdefault(token, checker.Query(theirs, target, token))
         power = 10**own
