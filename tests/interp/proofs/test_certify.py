@@ -102,8 +102,8 @@ def test_a_stock_model_is_judged_by_its_copy():
 
 
 def test_verdicts_near_certified_weights_agree_with_the_models():
-    """Fifteen here; the slow test tries 85 more, ``python -m interp.proofs.trials`` as many as asked for."""
-    found = [trial(index, "interval", pairs=3000) for index in range(100, 115)]
+    """Six here; the slow test tries 85 more, ``python -m interp.proofs.trials`` as many as asked for."""
+    found = [trial(index, "interval", pairs=3000) for index in range(100, 106)]
     assert all(one.agrees for one in found)
     assert {one.status for one in found} >= {"certified", "refuted"}
 
