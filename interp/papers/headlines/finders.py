@@ -31,8 +31,11 @@ def config(store: Store, model: str, field: str, what: str = "") -> Ours:
 
 
 def recipe(store: Store, model: str, field: str) -> Ours:
-    """A number of the recipe that an entry was trained with, "steps"."""
-    return counted(store.entry(model)["training"]["recipe"][field], f"{field} of the recipe of {model}")
+    """A number of the recipe that an entry was trained with, "steps" or "problems.carry_mix.share"."""
+    value = store.entry(model)["training"]["recipe"]
+    for key in field.split("."):
+        value = value[int(key) if isinstance(value, list) else key]
+    return counted(value, f"{field} of the recipe of {model}")
 
 
 def minutes(store: Store, model: str) -> Ours:
