@@ -127,6 +127,21 @@ def onset(store: Store) -> Ours:
     return _over(_first_steps(store, MODEL, 0.01), f"seeds of {MODEL} that grok: first validation with 1% right")
 
 
+def halfway(store: Store, model: str) -> Ours:
+    """Uniform validation problems right halfway to the first perfect validation, the most of its seeds that grok."""
+    from interp.probes.curves import learning_curves
+
+    curves = learning_curves(store.folder(model), what="uniform")
+    shares = [
+        float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
+        for seed, step in curves.onset(model).items()
+    ]
+    if not shares:
+        raise NotStored(f"No stored seed of {model} was ever perfect.")
+    remark = "by seed " + ", ".join(f"{value:.1%}" for value in shares)
+    return counted(len(shares), f"seeds of {model} that grok").with_value(max(shares), remark)
+
+
 def in_thousands(store: Store, model: str) -> Ours:
     """The first perfect step of a model of which one seed groks."""
     steps = _first_steps(store, model)

@@ -56,9 +56,9 @@ def now(store: Store, model: str, shape: list[int], n: int = 400) -> Ours:
     from interp.core.operand_problems import grid_problems
     from models.evaluation import score
 
-    found = store.model(model)
-    right = score(found, grid_problems(*shape, n, 0), task=found.task.at(*shape)).correct
-    return share(right, n, f"problems of {shape[0]} operands of {shape[1]} digits", "sampled", 0, model)
+    found, (operands, digits) = store.model(model), shape
+    right = score(found, grid_problems(operands, digits, n, 0), task=found.task.at(operands, digits)).correct
+    return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
 
 
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:

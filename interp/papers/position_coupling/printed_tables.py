@@ -27,7 +27,7 @@ class PrintedTable:
     response_only: bool = False
 
 
-def _stream(response_only: bool = False, **filled: str) -> dict[str, str]:
+def _stream(**filled: str) -> dict[str, str]:
     """A table over the residual stream whose rows are zeros but for those given."""
     names = ("NUM", "IS_BOS", "FULL_ONES", "PRE_SUM", "PRE_CARRY", "PRE_ARROW", "PRE_EOS", "SUM", "ARROW", "EOS")
     positions = ("POS_1", "POS_1_NEXT", "POS_2", "POS_2_NEXT")
