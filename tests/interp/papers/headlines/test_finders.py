@@ -14,6 +14,7 @@ from interp.papers.headlines import NotStored, Store, finders
 from interp.papers.microadder import headlines as microadder
 from interp.papers.position_coupling import headlines as position_coupling
 from interp.papers.toygpt import headlines as toygpt
+from interp.probes.curves import learning_curves
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -77,6 +78,25 @@ def test_the_lowest_exact_match_is_of_seeds_that_had_come_in_before():
         microadder.least_between(Store(), "microadder-57", 1_000, 60_000)
 
 
+def test_the_rise_ends_where_ninety_percent_are_first_right():
+    begins, lasts = microadder.onset(Store(), "microadder-57").value, microadder.steps_to_ninety(Store()).value
+    curves = learning_curves("microadder-57")
+    exact = curves.of("microadder-57").sel(seed=curves.chosen["microadder-57"])
+    assert begins + lasts == curves.onset("microadder-57", 0.9)[curves.chosen["microadder-57"]]
+    assert float(exact.sel(step=begins)) < 0.01 <= float(exact.sel(step=begins + 500))
+    assert microadder.at_20k(Store(), "exact").value == float(exact.sel(step=20_000))
+
+
+def test_halfway_is_before_any_seed_is_perfect():
+    curves = learning_curves("adder-456", what="uniform")
+    steps = curves.onset("adder-456")
+    found = adder_456.halfway(Store(), "adder-456")
+    assert found.provenance.n == len(steps) == 3 and found.value < 1
+    latest = max(steps, key=steps.__getitem__)
+    before = curves.of("adder-456").sel(seed=latest, step=steps[latest] // 2_000 * 1_000)
+    assert found.value == float(before) > 0.05
+
+
 def test_savings_add_up_to_the_ladder():
     assert sum(microadder.saving(Store(), str(step)).value for step in range(1, 13)) == 242 - 57
 
@@ -103,6 +123,28 @@ def test_overfitting_is_how_far_the_last_loss_is_above_the_best(tmp_path):
     row = {"model": "addlm-0.8m", "budget": 3, "steps": [1, 2, 3]}
     rows = [row | {"losses": [2.0, 1.5, 1.7]}, row | {"losses": [2.0, 1.8, 1.6]}]
     assert addlm.after_best(stored(tmp_path, "addlm-runs", {"rows": rows}), "addlm-0.8m").value == pytest.approx(0.2)
+
+
+def test_the_gap_of_both_losses_is_that_of_the_last_lines_of_training():
+    gaps = {}
+    for name in (addlm.FLOAT, addlm.OURS):
+        lines = map(json.loads, (models.zoo.ZOO / name / "metrics.jsonl").read_text().splitlines())
+        gaps[name] = [x["validation_loss"][0] - x["loss"][0] for x in lines if x["step"] == 2_000]
+    least = min(a - b for a, b in zip(gaps[addlm.FLOAT], gaps[addlm.OURS], strict=True))
+    assert addlm.closer(Store()).value == pytest.approx(least, abs=1e-5) and least > 0
+
+
+def test_times_of_unequal_work_are_not_compared(monkeypatch):
+    def entry(self: Store, name: str) -> dict:
+        seeds = 2 if name == addlm.OURS else tried
+        return {"training": {"seeds_tried": seeds, "seconds": 100.0 * seeds}}
+
+    monkeypatch.setattr(Store, "entry", entry)
+    tried = 2
+    assert addlm.speed_up(Store()).value == 1
+    tried = 4
+    with pytest.raises(NotStored):
+        addlm.speed_up(Store())
 
 
 def test_ternary_weights_are_told_from_floats():

@@ -15,7 +15,7 @@ from interp.cli.train import train_class
 from interp.papers.headlines import PAPERS, Store, registered, table
 from interp.papers.headlines.rules import AtLeast, AtMost
 from interp.papers.headlines.table import BESIDE
-from interp.papers.microadder.headlines import arc_degrees, gain_ratio
+from interp.papers.microadder.headlines import MEASURES, arc_degrees, gain_ratio
 from interp.papers.studies import find_study, studies
 from models.errors import UserError
 
@@ -224,7 +224,7 @@ def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(pub
     assert f"{arc_degrees(w):.1f}" == "69.3"
     assert f"{math.degrees(float(w['q_angle'])):.1f}" == "28.0"
     assert f"{float(w['out_A'] @ w['out_B']):.2f}" == "2.27"
-    assert f"{gain_ratio(w):.1f}" == "4.7"
+    assert f"{gain_ratio(w):.1f}" == "4.7" and MEASURES["largest_gain"](w) == 4
     w = numbers("microadder_67p.pt")
     assert f"{math.degrees(float(w['q_angle'])):.1f}" == "-29.4"
     assert round(gain_ratio(w)) != 16
