@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -51,13 +52,18 @@ def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
     return share(rate.correct, rate.n, f"problems of {of}", "sampled", grid.about["seed"], grid.model)
 
 
-def now(store: Store, model: str, shape: list[int], n: int = 400) -> Ours:
-    """Whole responses of a stored model that are right at one size, teacher-forced, counted at once."""
+@cache
+def _right_now(folder: str, operands: int, digits: int, n: int) -> int:
     from interp.core.operand_problems import grid_problems
     from models.evaluation import score
 
-    found, (operands, digits) = store.model(model), shape
-    right = score(found, grid_problems(operands, digits, n, 0), task=found.task.at(operands, digits)).correct
+    model: Any = models.load(folder)
+    return score(model, grid_problems(operands, digits, n, 0), task=model.task.at(operands, digits)).correct
+
+
+def now(store: Store, model: str, operands: int, digits: int, n: int = 400) -> Ours:
+    """Whole responses of a stored model that are right at one size, teacher-forced, counted at once."""
+    right = _right_now(store.folder(model), operands, digits, n)
     return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
 
 

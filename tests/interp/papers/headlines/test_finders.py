@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import models
 from interp.papers.adder_456 import headlines as adder_456
@@ -178,5 +177,5 @@ def test_a_misprint_is_named_and_the_rest_agrees():
 
 
 def test_a_model_that_adds_is_right_at_once():
-    found = position_coupling.now(Store(), "position-coupling-1l4h-small", [3, 3], 32)
-    assert found.counts[0] >= 31 and torch.is_grad_enabled()
+    found = position_coupling.now(Store(), "position-coupling-1l4h-small", 3, 3, 32)
+    assert found.value >= 0.95
