@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
-from interp.papers.headlines.rules import Ours, counted, over_seeds, several
+import torch
+
+import models
+from interp.core.results import Provenance
+from interp.papers.headlines.rules import Ours, counted, over_seeds, several, share
 from interp.papers.headlines.store import NotStored, Store
 from models.registry import parameter_count
 
@@ -46,6 +52,55 @@ def errors(store: Store, model: str) -> Ours:
     return Ours(wrong / n, score.provenance, 1 - score.ends[1], 1 - score.ends[0], counts=(wrong, n), model=model)
 
 
+@cache
+def _errors_by_test_seed(folder: str) -> dict[int, int]:
+    from interp.papers.adder_456.studies import errors_by_test_seed
+
+    return errors_by_test_seed(models.load(folder))
+
+
+def errors_on(store: Store, seed: int) -> Ours:
+    """Wrong answers on one of the ten test sets."""
+    wrong = _errors_by_test_seed(store.folder(MODEL))[seed]
+    return share(wrong, 10_000, "problems of the test set", "sampled", seed, MODEL)
+
+
+# ---- keys and values
+
+
+def _alike(model: Any) -> float:
+    """Linear CKA (Kornblith et al. 2019) of the keys and the values of all tokens of 256 uniform problems."""
+    tokens = model.task.encode(model.task.sample(256, torch.Generator().manual_seed(0)))
+    _, cache = model.run_with_cache(tokens, names_filter=["blocks.0.attn.hook_k", "blocks.0.attn.hook_v"])
+    keys, values = (cache[f"blocks.0.attn.hook_{name}"].flatten(0, 2).double() for name in "kv")
+    keys, values = keys - keys.mean(0), values - values.mean(0)
+    return float((keys.T @ values).norm() ** 2 / ((keys.T @ keys).norm() * (values.T @ values).norm()))
+
+
+def keys_like_values(store: Store, model: str) -> Ours:
+    source = Provenance(256, 0, "uniform problems; linear CKA of keys and values")
+    return Ours(_alike(store.model(model)), source, model=model)
+
+
+def untrained(store: Store, model: str) -> list[Ours]:
+    """The same of twenty freshly drawn models: none that passes is p < 0.05."""
+    source = Provenance(20, 0, f"untrained {model}")
+    return [Ours(_alike(models.build(model, seed=seed)), source, model=model) for seed in range(20)]
+
+
+# ---- training
+
+
+def best_validation(store: Store, model: str) -> Ours:
+    """The highest share of 5,000 uniform validation problems that any seed had right."""
+    from interp.probes.curves import learning_curves
+
+    best = float(learning_curves(store.folder(model), what="uniform").of(model).max())
+    return share(
+        round(5_000 * best), 5_000, "uniform validation problems, the best validation of all seeds", model=model
+    )
+
+
 def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
     """The step at which each seed that is perfect at some step first has this share right, earliest first."""
     from interp.probes.curves import learning_curves
@@ -72,10 +127,30 @@ def onset(store: Store) -> Ours:
     return _over(_first_steps(store, MODEL, 0.01), f"seeds of {MODEL} that grok: first validation with 1% right")
 
 
+def halfway(store: Store, model: str) -> Ours:
+    """Uniform validation problems right halfway to the first perfect validation, the most of its seeds that grok."""
+    from interp.probes.curves import learning_curves
+
+    curves = learning_curves(store.folder(model), what="uniform")
+    shares = [
+        float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
+        for seed, step in curves.onset(model).items()
+    ]
+    if not shares:
+        raise NotStored(f"No stored seed of {model} was ever perfect.")
+    remark = "by seed " + ", ".join(f"{value:.1%}" for value in shares)
+    return counted(len(shares), f"seeds of {model} that grok").with_value(max(shares), remark)
+
+
 def in_thousands(store: Store, model: str) -> Ours:
     """The first perfect step of a model of which one seed groks."""
     steps = _first_steps(store, model)
     return counted(len(steps), f"seeds of {model} that grok").with_value(steps[0] / 1000)
+
+
+def lowest_rate(store: Store) -> Ours:
+    recipe = store.entry(MODEL)["training"]["recipe"]
+    return counted(recipe["lr"] * recipe["min_lr_ratio"], f"lowest learning rate of the recipe of {MODEL}")
 
 
 def order(store: Store) -> Ours:

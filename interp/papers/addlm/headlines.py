@@ -11,7 +11,7 @@ import models
 import models.data
 from interp.core.results import Provenance
 from interp.papers.headlines.read import stated
-from interp.papers.headlines.rules import Ours, counted
+from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store
 from models.addlm import model_name
 
@@ -45,16 +45,60 @@ def cost(store: Store, model: str, reference: str = FLOAT) -> Ours:
     return counted(n, f"seeds of {model} and of {reference}", model=model).with_value(ours.value - other.value)
 
 
-def gap(store: Store) -> Ours:
-    """AddLM's loss over the float baseline's, less one."""
-    return cost(store, OURS).with_value(loss(store, OURS).value / loss(store, FLOAT).value - 1)
+def gap(store: Store, model: str = OURS) -> Ours:
+    """AddLM's loss over that of the float baseline of its size, less one."""
+    baseline = f"{model}-float"
+    return cost(store, model, baseline).with_value(loss(store, model).value / loss(store, baseline).value - 1)
 
 
-def own_gap(store: Store) -> Ours:
+def own_gap(store: Store, size: str) -> Ours:
     """The same of the two losses that the paper prints."""
     names = ("the float baseline", "AddLM")
-    (baseline,), (addlm,) = (stated("addlm", f"Loss of {name} at 0.82 million.") for name in names)
+    (baseline,), (addlm,) = (stated("addlm", f"Loss of {name} at {size}.") for name in names)
     return counted(2, "the paper's own losses").with_value(addlm / baseline - 1)
+
+
+def after_best(store: Store, model: str) -> Ours:
+    """How far the last validation loss is above the best one, the largest of its seeds: what overfitting would do."""
+    rises = [row["losses"][-1] - min(row["losses"]) for row in _rows(store, model)]
+    return counted(len(rises), f"seeds of {model}", model=model).with_value(max(rises))
+
+
+def _generalisation(store: Store, model: str) -> dict[int, float]:
+    """Validation loss less training loss at the last step, by seed."""
+    from interp.probes.curves import learning_curves
+
+    curves = learning_curves(store.folder(model))
+    validation, training = (curves.of(model, what).isel(step=-1) for what in ("validation_loss", "loss"))
+    return dict(zip(validation.seed.values.tolist(), (validation - training).values.tolist(), strict=True))
+
+
+def closer(store: Store) -> Ours:
+    """How much smaller AddLM's gap of validation to training loss is than the float model's, the least of its seeds."""
+    ours, twin = _generalisation(store, OURS), _generalisation(store, FLOAT)
+    seeds = sorted(ours.keys() & twin.keys())
+    shown = ", ".join(f"{ours[seed]:.3f} against {twin[seed]:.3f}" for seed in seeds)
+    least = min(twin[seed] - ours[seed] for seed in seeds)
+    return counted(len(seeds), f"seeds of {OURS} and of {FLOAT}").with_value(least, f"by seed {shown}")
+
+
+def speed_up(store: Store) -> Ours:
+    """Time to train the float baseline over time to train AddLM, on one CPU thread of a shared machine."""
+    ours, twin = (store.entry(name)["training"] for name in (OURS, FLOAT))
+    if ours["seeds_tried"] != twin["seeds_tried"]:
+        raise NotStored(f"{OURS} and {FLOAT} were not trained with as many seeds.")
+    remark = f"{twin['seconds']:,.0f} seconds against {ours['seconds']:,.0f}, {ours['seeds_tried']} seeds each"
+    source = counted(1, "training of each on one CPU thread of a shared machine")
+    return source.with_value(twin["seconds"] / ours["seconds"], remark)
+
+
+def ternary(store: Store, names: list[str]) -> Ours:
+    """Of the effective weights with such names, the share that have at most three values each."""
+    weights = {
+        name: value for name, value in store.model(OURS).all_weights().items() if name.rpartition(".")[2] in names
+    }
+    few = sum(len(value.unique()) <= 3 for value in weights.values())
+    return share(few, len(weights), f"weights of {OURS}", "exhaustive", model=OURS)
 
 
 def ternary_share(store: Store) -> Ours:
@@ -86,12 +130,14 @@ def in_products(store: Store) -> Ours:
     return Ours(sum(parts) / twin.total, source, model=FLOAT)
 
 
-def smaller(store: Store, packing: str) -> Ours:
-    """How many times smaller the ternary matrices are than in float32; and the whole model."""
+def smaller(store: Store, packing: str, whole: bool = False) -> Ours:
+    """How many times smaller the ternary matrices are than in float32, or the whole model."""
     table = store.experiment("addlm-inside")["packing"]
     row = next((row for row in table["rows"] if row[0] == packing), None)
     if row is None:
         raise NotStored(f"No packing {packing!r} is stored.")
+    if whole:
+        return Ours(float(row[5]), Provenance(int(row[4]), None, "bytes of the packed model", "exhaustive"), model=OURS)
     source = Provenance(int(row[2]), None, "bytes of the packed matrices", "exhaustive")
     return Ours(float(row[3]), source, model=OURS, remark=f"the whole model with its float parts {row[5]:.1f} times")
 

@@ -6,10 +6,14 @@ returns our number, or raises :class:`~interp.papers.headlines.store.NotStored`.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import models
 from interp.papers.headlines.rules import Ours, counted
 from interp.papers.headlines.store import Store
-from models.registry import parameter_count
+from models.registry import get_spec, parameter_count
+from models.training.recipes import get_recipe
 
 score, certified, grokked = Store.score, Store.certified, Store.grokked
 
@@ -31,8 +35,19 @@ def config(store: Store, model: str, field: str, what: str = "") -> Ours:
 
 
 def recipe(store: Store, model: str, field: str) -> Ours:
-    """A number of the recipe that an entry was trained with, "steps"."""
-    return counted(store.entry(model)["training"]["recipe"][field], f"{field} of the recipe of {model}")
+    """A number of the recipe that an entry was trained with, "steps" or "problems.carry_mix.share"."""
+    return _named(store.entry(model)["training"]["recipe"], model, field)
+
+
+def planned(store: Store, model: str, field: str) -> Ours:
+    """The same of the recipe that a registered model would be trained with."""
+    return _named(asdict(get_recipe(get_spec(model).recipe or "")), model, field)
+
+
+def _named(value: Any, model: str, field: str) -> Ours:
+    for key in field.split("."):
+        value = value[key if isinstance(value, dict) else int(key)]
+    return counted(value, f"{field} of the recipe of {model}")
 
 
 def minutes(store: Store, model: str) -> Ours:

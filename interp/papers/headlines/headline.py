@@ -137,7 +137,7 @@ class Row:
     def ratio(self) -> float | None:
         """Ours over the printed number, where the rule holds one against the other and both are positive."""
         stated, rule = self.headline.stated, self.headline.rule
-        if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar):
+        if self.ours is None or self.ours.values or not stated or isinstance(rule, LessFar | Between):
             return None
         if isinstance(rule, AtLeast | AtMost) and rule.bound is not None:
             return None

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, SupportsFloat
 
 import numpy as np
+import torch
 
 import models
 from interp.core.results import Provenance
@@ -20,7 +21,8 @@ from interp.papers.headlines.rules import Ours, counted, holm, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import OWN, AttentionByRole, attention_by_role
 from interp.probes.seed_sweeps import SeedSweep
-from models.microadder_ladder import BELOW, LADDER, rung
+from models.microadder import SPIRAL
+from models.microadder_ladder import BELOW, CONSTRAINTS, LADDER, changed, rung
 
 MODEL = "microadder-57"
 SAMPLE = 256
@@ -49,6 +51,17 @@ def largest_step(store: Store) -> Ours:
     return counted(len(savings), "steps of the ladder").with_value(best, f"step {1 + savings.index(best)}")
 
 
+def saving(store: Store, step: str) -> Ours:
+    """Parameters that one step of the ladder saves, the first being 1."""
+    before, after = LADDER[int(step) - 1], LADDER[int(step)]
+    return counted(before.n_parameters - after.n_parameters, f"parameters of {before.name} less those of {after.name}")
+
+
+def spiral(store: Store, number: str) -> Ours:
+    """A constant of the frozen positions."""
+    return counted(1, "constants of 57 parameters").with_value(SPIRAL[number])
+
+
 def compression(store: Store) -> Ours:
     first, last = LADDER[0].n_parameters, LADDER[-1].n_parameters
     return counted(first, "parameters of the baseline").with_value(1 - last / first)
@@ -69,15 +82,15 @@ def rate(store: Store, experiment: str, label: str) -> Ours:
     return share(one.grokked, one.n, f"seeds of {one.model}, {one.steps:,} steps", model=one.model)
 
 
-def comes_less_far(store: Store, label: str) -> Ours:
-    """The chance that a seed of 170 parameters with a constraint comes further than one without, by rank.
+def comes_less_far(store: Store, label: str, experiment: str = "constraints", base: str = "170") -> Ours:
+    """The chance that a seed of a variant comes further than one of the model that it changes, by rank.
 
-    The p-value is corrected for all constraints that were compared with the same seeds of 170.
+    The p-value is corrected for all variants that were compared with the same seeds of that model.
     """
-    compared = [row for row in store.experiment("microadder-constraints")["comparisons"] if row["a"] == "170"]
-    own = pick(compared, f"No comparison of {label!r} with 170 is stored.", b=label)
+    compared = [row for row in store.experiment(f"microadder-{experiment}")["comparisons"] if row["a"] == base]
+    own = pick(compared, f"No comparison of {label!r} with {base} is stored.", b=label)
     corrected = holm([row["p_rank"] for row in compared])[compared.index(own)]
-    ours = counted(_sweep(store, "constraints", label).n, f"seeds of {label}, against as many without")
+    ours = counted(_sweep(store, experiment, label).n, f"seeds of {label}, against as many without")
     remark = f"the smallest of {len(compared)} comparisons counts {len(compared)} times"
     return replace(ours.with_value(own["superiority"], remark), p=corrected)
 
@@ -98,22 +111,36 @@ def best_token(store: Store, label: str) -> Ours:
     return counted(one.n, f"seeds, the best of them; {one.steps:,} steps").with_value(max(one.token), remark)
 
 
-def smallest_perfect(store: Store) -> Ours:
-    """The fewest parameters of a variant of 57, from random starts, with a seed that answers all of AdderBoard."""
+def fewest(store: Store, names: str = "") -> Ours:
+    """The fewest parameters whose names begin so, all of them by default, that a variant of 57 has of which a seed
+    answers all of AdderBoard from a random start."""
     sweeps = [SeedSweep.from_dict(one) for one in store.experiment("microadder-below-57")["sweeps"]]
     perfect = [one for one in sweeps if one.grokked]
     if not perfect:
         raise NotStored("No stored variant below 57 has a seed that answers all of AdderBoard.")
-    least = min(perfect, key=lambda one: one.parameters)
+    least = min(perfect, key=lambda one: _numbers(one.label, names))
     remark = f"{least.label}: {least.grokked} of {least.n} seeds answer all {least.n_test:,} (sampled)"
-    return counted(len(sweeps), "variants of 57, from random starts").with_value(least.parameters, remark)
+    return counted(len(sweeps), "variants of 57, from random starts").with_value(_numbers(least.label, names), remark)
 
 
-def toeplitz(store: Store) -> Ours:
-    """Numbers of a Toeplitz key matrix, and how its seeds did."""
-    n = replace(rung(57).options, **BELOW["Toeplitz W_qk"]).shapes()["W_qk"][0]
-    one = _sweep(store, "below-57", "Toeplitz W_qk")
-    return counted(n, "numbers of the key matrix").with_value(n, f"it does not train: {one.grokked} of {one.n} seeds")
+def _numbers(variant: str, names: str) -> int:
+    """Free numbers of a variant of 57 whose names begin so."""
+    shapes = replace(rung(57).options, **BELOW.get(variant, {})).shapes()
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(names))
+
+
+def structured(store: Store, label: str) -> Ours:
+    """Numbers of a structured key matrix, and how its seeds did."""
+    n, one = _numbers(label, "W_qk"), _sweep(store, "below-57", label)
+    return counted(n, "numbers of the key matrix").with_value(n, f"{one.grokked} of {one.n} seeds train")
+
+
+def works(store: Store, constraint: str) -> Ours:
+    """Of all pairs, the share that the certified rungs of 74, 67 and 57 that have a constraint add, the least."""
+    having = [n for n in (74, 67, 57) if changed(n, CONSTRAINTS[constraint]) is None]
+    proved = [store.certified(f"microadder-{n}") for n in having]
+    remark = f"proved of {', '.join(map(str, having))} parameters"
+    return replace(min(proved, key=lambda one: one.value), model="", remark=remark)
 
 
 # ---- what trained weights look like
@@ -156,6 +183,25 @@ def gain_ratio(w: Numbers) -> float:
     return w["norm_w"].max() / w["norm_w"].min()
 
 
+def arc_margin(w: Numbers) -> float:
+    """The gap between the logits of a digit and of its neighbour, for a state in the digit's own direction, over that
+    of ten digits on the full circle: both are radius^2 (1 - cos stride)."""
+    return (1 - math.cos(float(w["arc_stride"]))) / (1 - math.cos(math.tau / 10))
+
+
+def angles_alike(w: Numbers) -> float:
+    """The smallest angle between two digits over the largest."""
+    turned = [abs(float(w["arc_stride"])) * k % math.tau for k in range(1, 10)]
+    apart = [min(angle, math.tau - angle) for angle in turned]
+    return min(apart) / max(apart)
+
+
+def in_output_space(w: Numbers) -> float:
+    """Share of the squared length of what the MLP writes that lies in the space that the head reads."""
+    basis = np.linalg.qr(w["W_head"].T)[0]
+    return float(np.sum((w["W_fc2"] @ basis) ** 2) / np.sum(w["W_fc2"] ** 2))
+
+
 #: Numbers that are made of several parameters; others are called as their parameter.
 MEASURES: dict[str, Callable[[Numbers], SupportsFloat]] = {
     "radius": lambda w: abs(float(w["arc_A"])),
@@ -166,6 +212,10 @@ MEASURES: dict[str, Callable[[Numbers], SupportsFloat]] = {
     "output_gain": lambda w: w["out_A"] @ w["out_B"],
     "share_in_tokens": share_in_tokens,
     "gain_ratio": gain_ratio,
+    "largest_gain": lambda w: w["norm_w"].argmax(),
+    "arc_margin": arc_margin,
+    "angles_alike": angles_alike,
+    "in_output_space": in_output_space,
     "least_alike_norms": least_alike_norms,
 }
 
@@ -228,6 +278,21 @@ def carry_out_switches(store: Store) -> Ours:
     return Ours(float(right.sel(signal="carry_out").min()), result.provenance, model=MODEL, remark=remark)
 
 
+def without_z_hi(store: Store) -> Ours:
+    """The share of AdderBoard whose eleven digits are right with the learned place of z_hi at zero."""
+    from models.evaluation import predict
+
+    model = store.model(MODEL)
+    with torch.no_grad():
+        model.weight_map.pos_z_hi.zero_()
+    what, problems = model.task.test_set()
+    right = predict(model, problems) == model.task.targets(problems)
+    remark = f"EOS right in {int(right[:, -1].sum()):,}"
+    return replace(
+        share(int(right[:, :-1].all(1).sum()), len(right), f"problems of {what}", model=MODEL), remark=remark
+    )
+
+
 def follows_chained(store: Store) -> Ours:
     """The share of answers that follow a plausible wrong digit before them, as an adder chained through its outputs."""
     quantity = f"{MODEL}: answers of the chained algorithm after a plausible wrong digit"
@@ -246,26 +311,50 @@ def first_perfect(store: Store) -> Ours:
     return counted(1, f"the seed of {MODEL} that grokked; validated every 500 steps").with_value(step)
 
 
-def _chosen_curve(store: Store) -> tuple[np.ndarray, np.ndarray, Ours]:
-    """Steps, exact match, and what they rest on."""
+def _chosen_curve(store: Store, model: str = MODEL, what: str = "exact") -> tuple[np.ndarray, np.ndarray, Ours]:
+    """Steps, exact match or another measure, and what they rest on."""
     from interp.probes.curves import learning_curves
 
-    curves = learning_curves(store.folder(MODEL))
-    exact = curves.of(MODEL).sel(seed=curves.chosen[MODEL]).dropna("step")
-    return exact.step.values, exact.values, counted(1, f"the seed of {MODEL} that grokked")
+    curves = learning_curves(store.folder(model))
+    curve = curves.of(model, what).sel(seed=curves.chosen[model]).dropna("step")
+    return curve.step.values, curve.values, counted(1, f"the seed of {model} that is stored")
+
+
+def least_between(store: Store, model: str, first: int, last: int) -> Ours:
+    """The lowest exact match between two steps, of seeds that had 90% right before."""
+    from interp.probes.curves import learning_curves
+
+    curves = learning_curves(store.folder(model))
+    seeds = [seed for seed, step in curves.onset(model, 0.9).items() if step < first]
+    if not seeds:
+        raise NotStored(f"No stored seed of {model} has 90% right before step {first:,}.")
+    lowest = curves.of(model).sel(seed=seeds, step=slice(first, last)).min("step").values
+    remark = "by seed " + ", ".join(f"{value:.1%}" for value in lowest)
+    return counted(len(seeds), f"seeds of {model} with 90% right before").with_value(float(lowest.min()), remark)
+
+
+def _rise(store: Store, model: str) -> tuple[int, int, Ours]:
+    """The step of the last validation below 1% and that of the first at 90% or above."""
+    step, exact, ours = _chosen_curve(store, model)
+    end = int((exact >= 0.9).argmax())
+    return int(step[np.nonzero(exact[:end] < 0.01)[0].max()]), int(step[end]), ours
 
 
 def steps_to_ninety(store: Store) -> Ours:
-    """Steps from the last validation below 1% to the first at 90% or above."""
-    step, exact, ours = _chosen_curve(store)
-    end = int((exact >= 0.9).argmax())
-    start = int(np.nonzero(exact[:end] < 0.01)[0].max())
-    return ours.with_value(int(step[end] - step[start]))
+    start, end, ours = _rise(store, MODEL)
+    return ours.with_value(end - start)
 
 
-def exact_at_20k(store: Store) -> Ours:
-    step, exact, ours = _chosen_curve(store)
-    return ours.with_value(float(exact[np.searchsorted(step, 20_000)]))
+def onset(store: Store, model: str) -> Ours:
+    """The step of the last validation below 1% before exact match first reaches 90%."""
+    start, end, ours = _rise(store, model)
+    return ours.with_value(start, f"90% at step {end:,}")
+
+
+def at_20k(store: Store, what: str, model: str = MODEL) -> Ours:
+    """A measure, "exact" or "token", at step 20,000."""
+    step, values, ours = _chosen_curve(store, model, what)
+    return ours.with_value(float(values[np.searchsorted(step, 20_000)]))
 
 
 # ---- by hand

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +50,21 @@ def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
     rate = grid.rate(**size)
     of = ", ".join(f"{value} {axis.replace('_', ' ')}" for axis, value in size.items())
     return share(rate.correct, rate.n, f"problems of {of}", "sampled", grid.about["seed"], grid.model)
+
+
+@cache
+def _right_now(folder: str, operands: int, digits: int, n: int) -> int:
+    from interp.core.operand_problems import grid_problems
+    from models.evaluation import score
+
+    model: Any = models.load(folder)
+    return score(model, grid_problems(operands, digits, n, 0), task=model.task.at(operands, digits)).correct
+
+
+def now(store: Store, model: str, operands: int, digits: int, n: int = 400) -> Ours:
+    """Whole responses of a stored model that are right at one size, teacher-forced, counted at once."""
+    right = _right_now(store.folder(model), operands, digits, n)
+    return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
 
 
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
@@ -204,6 +220,42 @@ def token_dims(store: Store) -> Ours:
 def layers_and_heads(store: Store) -> Ours:
     config = _built().config
     return several((float(config.n_layers), float(config.n_heads)), "layers and heads of the construction")
+
+
+def as_printed(store: Store, number: int) -> Ours:
+    """The share of a table's printed entries that the construction computes; the others in the remark."""
+    from interp.papers.position_coupling.worked_example import check_table
+
+    found = check_table(number)
+    wrong = ", ".join(
+        f"{row} in column {1 + column}, printed {text}" for (row, column), text in found.differing.items()
+    )
+    n = found.entries
+    return replace(share(n - len(found.differing), n, "printed entries", "exhaustive", model=NAME), remark=wrong)
+
+
+def ids_as_printed(store: Store) -> Ours:
+    """The share of the printed position ids of Figure 4 that are the task's."""
+    from interp.papers.position_coupling.printed_tables import FIGURE_4
+
+    task = _built(max_operands=7, max_digits=2).task
+    own = task.position_ids(task.tokenise("$" + FIGURE_4["Token"]))[0, 1:].T.flatten().tolist()
+    printed = [int(digit) for digit in FIGURE_4["PosID1"] + FIGURE_4["PosID2"]]
+    right = sum(a == b for a, b in zip(own, printed, strict=True))
+    return share(right, len(printed), "printed position ids", "exhaustive")
+
+
+def shape(store: Store, model: str) -> Ours:
+    """Layers, heads, width, width of a head and width of the MLP."""
+    with torch.device("meta"):
+        config = models.build(model).config
+    sizes = (config.n_layers, config.n_heads, config.d_model, config.d_head, config.d_mlp)
+    return several(tuple(map(float, sizes)), f"sizes of {model}")
+
+
+def padded_width(store: Store, operands: int, digits: int) -> Ours:
+    """Digits that every number of a problem is padded to."""
+    return counted(MultiOperandAddition(operands, digits).length, "digits of every number")
 
 
 def right_on_grid(store: Store) -> Ours:

@@ -50,13 +50,27 @@ def above(store: Store, question: str, better: str, worse: str) -> Ours:
     return Ours(mean, source, low, high, remark=f"holds in {holds} of {len(values)} seeds")
 
 
+def _final_losses(store: Store, question: str, model: str) -> dict[str, float]:
+    """Loss of the training batch at the last step, by seed."""
+    curves = store.experiment(f"toygpt-table-{question}")["losses"].get(model)
+    if not curves:
+        raise NotStored(f"No losses of {model} are stored.")
+    return {seed: curve["loss"][curve["step"].index(BUDGET)] for seed, curve in curves.items()}
+
+
 def final_loss(store: Store) -> Ours:
     """Loss of the training batch at the last step, over seeds."""
-    curves = store.experiment("toygpt-table-positions")["losses"].get(BEST)
-    if not curves:
-        raise NotStored(f"No losses of {BEST} are stored.")
-    values = [curve["loss"][curve["step"].index(BUDGET)] for curve in curves.values()]
+    values = list(_final_losses(store, "positions", BEST).values())
     return over_seeds(values, f"seeds of {BEST}, the batch of step {BUDGET:,}", 0.0)
+
+
+def loss_above(store: Store, worse: str, better: str) -> Ours:
+    """How much higher the final training loss of one placement of LayerNorm is than that of another, over seeds."""
+    first, second = (_final_losses(store, "layernorm", name) for name in (worse, better))
+    values = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+    mean, low, high = mean_interval(np.array(values))
+    source = Provenance(len(values), None, f"seeds that both have, the batch of step {BUDGET:,}")
+    return Ours(mean, source, low, high, remark="by seed " + ", ".join(f"{value:+.3f}" for value in values))
 
 
 def seconds(store: Store) -> Ours:
@@ -75,16 +89,34 @@ def errors_in_tens(store: Store) -> Ours:
     return replace(ours, remark=f"by seed {each}")
 
 
-def examples(store: Store) -> Ours:
-    """How many of the paper's three wrong sums the stored model gets wrong as well."""
+def rest_right(store: Store) -> Ours:
+    """Of all wrong sums of all seeds, the share that must have one wrong digit: each further wrong digit is in one."""
+    rows = [row["errors"] for row in _rows(store, "positions", BEST)]
+    wrong = sum(sum(row["first_wrong"].values()) for row in rows)
+    digits = sum(10_000 - right for row in rows for right in row["digits"].values())
+    return share(2 * wrong - digits, wrong, f"wrong sums of all 10,000 pairs, {len(rows)} seeds", "exhaustive")
+
+
+def _answers(store: Store, sums: list[str]) -> tuple[Any, Any]:
+    """What the stored model answers, and what is right."""
     from models.evaluation import predict
 
     model = store.model(BEST)
-    problems = model.task.as_problems(["42+47", "77+99", "17+3"])
+    problems = model.task.as_problems(sums)
     predicted = model.task.decode(predict(model, problems, method="greedy", task=model.task))
-    right = model.task.decode(model.task.targets(problems))
-    wrong = sum(a != b for a, b in zip(predicted, right, strict=True))
+    return predicted, model.task.decode(model.task.targets(problems))
+
+
+def examples(store: Store) -> Ours:
+    """How many of the paper's three wrong sums the stored model gets wrong as well."""
+    wrong = sum(a != b for a, b in zip(*_answers(store, ["42+47", "77+99", "17+3"]), strict=True))
     return counted(3, "the paper's three sums", model=BEST).with_value(wrong)
+
+
+def answer(store: Store, problem: str) -> Ours:
+    """What the stored model answers."""
+    (predicted,), _ = _answers(store, [problem])
+    return counted(1, "sum", model=BEST).with_value(int(predicted))
 
 
 def less_sparse(store: Store, first: int, last: int) -> Ours:
@@ -100,6 +132,23 @@ def alike(store: Store) -> Ours:
     inside, across = overlaps["layer 1"], overlaps["other layers"]
     remark = f"overlap {inside:.2f} in the layer, {across:.2f} across layers"
     return Ours(inside - across, ALL_SUMS, model=BEST, remark=remark)
+
+
+def two_heads(store: Store, one: int, other: int) -> Ours:
+    """Overlap of two of the 16 heads, counted through the layers, less that of heads of different layers."""
+    stored = store.experiment("toygpt-fig3")
+    own, across = stored["overlap"][one][other], stored["overlaps"]["other layers"]
+    return Ours(own - across, ALL_SUMS, model=BEST, remark=f"overlap {own:.2f}, {across:.2f} across layers")
+
+
+def above_diagonal(store: Store) -> Ours:
+    """The largest mean weight of a head on a token after its query."""
+    return Ours(float(np.triu(store.experiment("toygpt-fig3")["mean"], 1).max()), ALL_SUMS, model=BEST)
+
+
+def more(store: Store, a: str, b: str) -> Ours:
+    """What one model has more parameters than another."""
+    return counted(parameter_count(a) - parameter_count(b), f"parameters of {a} less those of {b}")
 
 
 def without_head(store: Store, model: str) -> Ours:

@@ -247,6 +247,7 @@ def figure_3(settings: Settings) -> Page | None:
         "sentence": result.sentence(),
         "keys": result.keys.values.tolist(),
         "overlaps": result.overlaps(),
+        "overlap": result.overlap.values.round(6).tolist(),
         "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
     }
     return Page("ToyGPT: attention maps", show_attention_maps(data, [result]), data)

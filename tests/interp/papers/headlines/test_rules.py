@@ -58,7 +58,7 @@ def test_without_an_interval_a_bound_is_never_left_open(value, bound):
         assert rule.judge(ours(value), ()) != "compatible"
 
 
-@given(numbers, st.floats(0, 5), st.floats(0, 5), numbers)
+@given(numbers, st.floats(0, 5, allow_subnormal=False), st.floats(0, 5, allow_subnormal=False), numbers)
 def test_a_printed_number_outside_the_interval_differs_and_one_inside_does_not(value, below, above, stated):
     low, high = value - below, value + above
     verdict = Inside().judge(ours(value, low, high), printed(stated))

@@ -10,7 +10,7 @@ from interp.cli import main
 from interp.core.results import Provenance
 from interp.papers.headlines import Headline, Headlines, Row, Store, table
 from interp.papers.headlines.headline import KINDS, VERDICTS, show
-from interp.papers.headlines.rules import AtLeast, Digits, Rule, counted, several, share
+from interp.papers.headlines.rules import AtLeast, Between, Digits, Rule, counted, several, share
 from models.errors import UserError
 
 
@@ -120,6 +120,7 @@ def test_a_ratio_is_of_numbers_that_are_held_against_each_other():
     assert Row(line("50"), "differs", counted(57, "parameters")).ratio == pytest.approx(1.14)
     assert Row(line("2 out of 5", unit="%"), "differs", share(1, 10, "seeds")).ratio is not None
     assert Row(line("100", AtLeast(0.9)), "reproduced", counted(1, "bits")).ratio is None
+    assert Row(line("20-40K", Between(2e4, 4e4)), "differs", counted(19_000, "steps")).ratio is None
     assert Row(line("essentially free", AtLeast(0.9)), "reproduced", counted(1, "costs")).ratio is None
 
 

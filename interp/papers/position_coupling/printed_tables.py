@@ -27,7 +27,7 @@ class PrintedTable:
     response_only: bool = False
 
 
-def _stream(response_only: bool = False, **filled: str) -> dict[str, str]:
+def _stream(**filled: str) -> dict[str, str]:
     """A table over the residual stream whose rows are zeros but for those given."""
     names = ("NUM", "IS_BOS", "FULL_ONES", "PRE_SUM", "PRE_CARRY", "PRE_ARROW", "PRE_EOS", "SUM", "ARROW", "EOS")
     positions = ("POS_1", "POS_1_NEXT", "POS_2", "POS_2_NEXT")
@@ -152,19 +152,4 @@ TABLES = {
         response_only=True,
     ),
     26: PrintedTable("O", {"O": "0 0 0 > 7 5 0 > 5 0 1 > 1 0 2 $"}, response_only=True),
-}
-
-#: Printed entries that the printed formulas contradict: table -> {(row, column from "=" on): (printed, right)}.
-#: Table 20 has PRE_EOS = 1/3 under "=" (BOS, "=" and the first "+" tie) and 1/2 under the second arrow (no "+" follows
-#: a_3); Table 23 copies the row with the two exchanged, and Tables 22 and 25 carry EOS = 6 relu(1/2 - 1/3) - 1 = 0 to
-#: "=" and -1 to the arrow. The predicted tokens are the same either way.
-MISPRINTS = {
-    22: {("EOS", 0): ("0", "-1"), ("EOS", 8): ("-1", "0")},
-    23: {
-        ("PRE_EOS", 0): ("1/2", "1/3"),
-        ("PRE_EOS", 8): ("1/3", "1/2"),
-        ("EOS", 0): ("0", "-1"),
-        ("EOS", 8): ("-1", "0"),
-    },
-    25: {("$", 0): ("0", "-100"), ("$", 8): ("-100", "0")},
 }

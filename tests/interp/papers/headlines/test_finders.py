@@ -1,0 +1,181 @@
+"""Finders against what they must give: known limits, other ways to the same number, and stores made for it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import models
+from interp.papers.adder_456 import headlines as adder_456
+from interp.papers.addlm import headlines as addlm
+from interp.papers.headlines import NotStored, Store, finders
+from interp.papers.microadder import headlines as microadder
+from interp.papers.position_coupling import headlines as position_coupling
+from interp.papers.toygpt import headlines as toygpt
+from interp.probes.curves import learning_curves
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+def stored(tmp_path, name: str, value: dict) -> Store:
+    """A store that holds one experiment alone."""
+    path = tmp_path / "experiments" / f"{name}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(value))
+    return Store(data=tmp_path)
+
+
+def test_the_margin_of_the_arc_is_that_of_the_logits():
+    digits = models.load("microadder-57").W_E.detach().double()[:10, :2]
+    radius = digits.norm(dim=1).mean()
+    gap = (digits[4] @ digits[4] - digits[4] @ digits[5]) / radius  # for a state of length 1 towards digit 4
+    full = radius * (1 - math.cos(math.tau / 10))
+    assert microadder.arc_margin(Store().numbers("microadder-57")) == pytest.approx(float(gap / full), rel=1e-4)
+
+
+def test_ten_points_on_a_full_circle_have_a_margin_of_one_and_angles_up_to_a_half_turn():
+    full = {"arc_stride": np.array(math.tau / 10)}
+    assert microadder.arc_margin(full) == pytest.approx(1)
+    assert microadder.angles_alike(full) == pytest.approx(0.2)
+
+
+def test_what_lies_in_the_output_space_is_counted_from_none_to_all():
+    draw = np.random.default_rng(0).normal
+    head, mix = draw(size=(2, 5)), draw(size=(2, 2))
+    inside = {"W_head": head, "W_fc2": mix @ head}
+    outside = {"W_head": np.eye(2, 5), "W_fc2": np.eye(5)[3:]}
+    assert microadder.in_output_space(inside) == pytest.approx(1)
+    assert microadder.in_output_space(outside) == pytest.approx(0)
+    chance = [microadder.in_output_space({"W_head": draw(size=(2, 5)), "W_fc2": draw(size=(2, 5))}) for _ in range(500)]
+    assert np.mean(chance) == pytest.approx(0.4, abs=0.03)
+
+
+def test_without_z_hi_digits_stay_right_and_the_stored_model_is_not_touched():
+    assert microadder.without_z_hi(Store()).counts == (10_010, 10_010)
+    assert Store().score(microadder.MODEL).counts == (10_010, 10_010)
+    assert models.load(microadder.MODEL).weight_map.pos_z_hi.abs().sum() > 0
+
+
+def test_the_fewest_are_of_what_is_asked_for():
+    assert microadder.fewest(Store()).value == 53
+    assert microadder.fewest(Store(), "norm").value == 1
+    assert microadder.fewest(Store(), "W_qk").value == 12
+
+
+def test_a_constraint_works_where_every_model_with_it_is_proved(tmp_path):
+    assert microadder.works(Store(), "tied fc2").remark.endswith("of 57 parameters")
+    assert microadder.works(Store(), "shared norm").value == 1
+    with pytest.raises(NotStored):
+        microadder.works(Store(zoo=tmp_path), "shared norm")
+
+
+def test_the_lowest_exact_match_is_of_seeds_that_had_come_in_before():
+    assert microadder.least_between(Store(), "microadder-57", 40_000, 60_000).value > 0.9
+    assert microadder.least_between(Store(), "microadder-74", 80_000, 120_000).provenance.n == 3
+    with pytest.raises(NotStored):
+        microadder.least_between(Store(), "microadder-57", 1_000, 60_000)
+
+
+def test_the_rise_ends_where_ninety_percent_are_first_right():
+    begins, lasts = microadder.onset(Store(), "microadder-57").value, microadder.steps_to_ninety(Store()).value
+    curves = learning_curves("microadder-57")
+    exact = curves.of("microadder-57").sel(seed=curves.chosen["microadder-57"])
+    assert begins + lasts == curves.onset("microadder-57", 0.9)[curves.chosen["microadder-57"]]
+    assert float(exact.sel(step=begins)) < 0.01 <= float(exact.sel(step=begins + 500))
+    assert microadder.at_20k(Store(), "exact").value == float(exact.sel(step=20_000))
+
+
+def test_halfway_is_before_any_seed_is_perfect():
+    curves = learning_curves("adder-456", what="uniform")
+    steps = curves.onset("adder-456")
+    found = adder_456.halfway(Store(), "adder-456")
+    assert found.provenance.n == len(steps) == 3 and found.value < 1
+    latest = max(steps, key=steps.__getitem__)
+    before = curves.of("adder-456").sel(seed=latest, step=steps[latest] // 2_000 * 1_000)
+    assert found.value == float(before) > 0.05
+
+
+def test_savings_add_up_to_the_ladder():
+    assert sum(microadder.saving(Store(), str(step)).value for step in range(1, 13)) == 242 - 57
+
+
+def test_a_recipe_is_read_to_the_depth_that_is_named():
+    assert finders.recipe(Store(), "adder-456", "problems.digit_curriculum.1.0").value == 7_000
+    assert finders.planned(Store(), "position-coupling-6l8h", "problems.position_limits.1").value == 40
+
+
+def test_errors_by_test_set_add_up_to_those_of_the_stored_score(monkeypatch):
+    monkeypatch.setattr(adder_456, "MODEL", "adder-582")
+    seeds = (41, 100, 200, 300, 400, 500, 999, 1234, 7777, 31415)
+    counts = [adder_456.errors_on(Store(), seed).counts for seed in seeds]
+    wrong, n = (sum(column) for column in zip(*counts, strict=True))
+    assert (n - wrong, n) == Store().score("adder-582").counts
+
+
+def test_keys_that_are_the_values_are_wholly_alike():
+    assert adder_456.keys_like_values(Store(), "adder-456").value == pytest.approx(1)
+    assert adder_456.keys_like_values(Store(), "adder-512").value < 0.9
+
+
+def test_overfitting_is_how_far_the_last_loss_is_above_the_best(tmp_path):
+    row = {"model": "addlm-0.8m", "budget": 3, "steps": [1, 2, 3]}
+    rows = [row | {"losses": [2.0, 1.5, 1.7]}, row | {"losses": [2.0, 1.8, 1.6]}]
+    assert addlm.after_best(stored(tmp_path, "addlm-runs", {"rows": rows}), "addlm-0.8m").value == pytest.approx(0.2)
+
+
+def test_the_gap_of_both_losses_is_that_of_the_last_lines_of_training():
+    gaps = {}
+    for name in (addlm.FLOAT, addlm.OURS):
+        lines = map(json.loads, (models.zoo.ZOO / name / "metrics.jsonl").read_text().splitlines())
+        gaps[name] = [x["validation_loss"][0] - x["loss"][0] for x in lines if x["step"] == 2_000]
+    least = min(a - b for a, b in zip(gaps[addlm.FLOAT], gaps[addlm.OURS], strict=True))
+    assert addlm.closer(Store()).value == pytest.approx(least, abs=1e-5) and least > 0
+
+
+def test_times_of_unequal_work_are_not_compared(monkeypatch):
+    def entry(self: Store, name: str) -> dict:
+        seeds = 2 if name == addlm.OURS else tried
+        return {"training": {"seeds_tried": seeds, "seconds": 100.0 * seeds}}
+
+    monkeypatch.setattr(Store, "entry", entry)
+    tried = 2
+    assert addlm.speed_up(Store()).value == 1
+    tried = 4
+    with pytest.raises(NotStored):
+        addlm.speed_up(Store())
+
+
+def test_ternary_weights_are_told_from_floats():
+    assert addlm.ternary(Store(), ["W_Q", "W_in"]).counts == (8, 8)
+    assert addlm.ternary(Store(), ["W_Q", "W_U"]).counts == (4, 5)
+
+
+def test_every_wrong_digit_beyond_the_first_takes_one_sum_away(tmp_path):
+    errors = {"digits": {"units": 9_999, "tens": 9_940, "hundreds": 9_998}, "first_wrong": {"units": 1, "tens": 59}}
+    row = {"model": toygpt.BEST, "step": toygpt.BUDGET, "errors": errors}
+    found = toygpt.rest_right(stored(tmp_path, "toygpt-table-positions", {"rows": [row]}))
+    assert found.counts == (57, 60)  # 63 wrong digits in 60 sums
+
+
+def test_two_heads_are_those_of_the_stored_overlaps():
+    kept = Store().experiment("toygpt-fig3")
+    pairs = [toygpt.two_heads(Store(), one, other).value for one in range(4, 8) for other in range(one + 1, 8)]
+    across = kept["overlaps"]["other layers"]
+    assert np.mean(pairs) + across == pytest.approx(kept["overlaps"]["layer 1"], abs=1e-6)
+
+
+def test_answers_are_those_of_the_stored_model():
+    assert toygpt.answer(Store(), "12+34").value == 46
+
+
+def test_a_misprint_is_named_and_the_rest_agrees():
+    right, n = position_coupling.as_printed(Store(), 22).counts
+    assert n - right == 2 and n == 14 * 16
+    assert position_coupling.as_printed(Store(), 8).value == 1
+    assert position_coupling.ids_as_printed(Store()).counts == (54, 54)
+
+
+def test_a_model_that_adds_is_right_at_once():
+    found = position_coupling.now(Store(), "position-coupling-1l4h-small", 3, 3, 32)
+    assert found.value >= 0.95
