@@ -54,7 +54,7 @@ def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
         ["certify", "a", "b"],
         ["ask", "--x"],
         ["certify", "microader-57"],
-        ["ask", "microadder-170", "carry_units"],
+        ["ask", "microadder-242", "carry_units"],
         ["compare", "adder-456", "adder-455"],
         ["explore", "adder-455"],
         ["report", "microadder-57", "adder-455"],
