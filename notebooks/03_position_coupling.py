@@ -75,8 +75,9 @@ example.figure("patterns")
 #
 #     x = PRE_SUM + (PRE_CARRY - NUM) / 10
 #
-# which is the digit sum plus the carry, less a tenth if the previous column got a carry itself. The MLP is constant
-# near each digit and near the same digit plus ten. Where do the readings of real problems lie?
+# which is the digit sum plus the carry, less a tenth if the previous column got a carry itself. The output for a
+# digit has two plateaus, one around the digit itself and one around ten more. Where do the readings of real problems
+# lie?
 
 # %%
 larger = models.build("position-coupling-hand-built", max_operands=10, max_digits=10)
@@ -146,7 +147,7 @@ pairs.figure()
 # %%
 weight_on_bos = pairs.pairs[["head", "bos", "reference_bos"]].to_dataframe().reset_index()
 weight_on_bos = weight_on_bos[["reference", "head", "reference_bos", "bos"]]
-weight_on_bos.columns = ["constructed head", "matched trained head", "its weight on $ (constructed)", "and (trained)"]
+weight_on_bos.columns = ["constructed head", "matched trained head", "weight on $, constructed", "weight on $, trained"]
 table(weight_on_bos)
 
 # %% [markdown]
@@ -277,7 +278,7 @@ interp.certify(larger)
 # A stored study has proved many sizes in this way:
 
 # %%
-load_certified_grids()["float32"].sentence()
+print(load_certified_grids()["float32"].sentence())
 
 # %% [markdown]
 # There is no such proof for the trained model, because its patterns depend on the digits. What can be said of it is
