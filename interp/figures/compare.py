@@ -55,7 +55,7 @@ def comparison(result: Comparison) -> go.Figure:
 
 def _title(result: Comparison) -> str:
     units = result.table[result.table["part"] == "units"]
-    unit = f", of matched MLP units {float(units['distance'].iloc[0]):.3f}" if len(units) else ""
+    unit = f", of matched MLP neurons {float(units['distance'].iloc[0]):.3f}" if len(units) else ""
     logits = result.table[result.table["quantity"].str.startswith("logits by")]
     logit = f", of the logits by digit sum and carry {float(logits['distance'].iloc[0]):.3f}" if len(logits) else ""
     return (
@@ -85,11 +85,11 @@ def _patterns(result: Comparison, pair: tuple[str, str]) -> list[Panel]:
 def _units_title(result: Comparison) -> str:
     shown = min(_MOST_UNITS, len(result.unit_pairs))
     if not shown:
-        return "no MLP unit varies in both"
+        return "no MLP neuron varies in both"
     return (
-        f"{shown} of {len(result.unit_pairs)} matched MLP units"
+        f"{shown} of {len(result.unit_pairs)} matched MLP neurons"
         if shown < len(result.unit_pairs)
-        else "matched MLP units"
+        else "matched MLP neurons"
     )
 
 

@@ -51,11 +51,6 @@ _CURVE_POINTS = 30
 _RANDOM_A_SIZE = 20
 
 
-def spoken(metric: str) -> str:
-    """A metric's name in words."""
-    return {"logit_diff": "logit difference", "kl": "KL divergence"}.get(metric, metric.replace("_", " "))
-
-
 @dataclass(frozen=True, eq=False)
 class Circuit(Result):
     """``found.mask`` over ``space.labels`` are the circuit's edges.
