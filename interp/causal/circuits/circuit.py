@@ -31,7 +31,7 @@ from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
-from interp.core.metrics import Metric
+from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able
