@@ -30,11 +30,11 @@ def small(value: float, digits: int = 2) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number of a table in at most so many significant digits: "0.9963", "1,234,567", "2.37 x 10^-7", "nan"."""
-    if value and abs(value) < 1e-3:
-        return small(value, min(digits, 3))
+    """A number of a table in so many significant digits or fewer: "0.9963", "1,234,568", "2.369 x 10^-7", "nan"."""
     text = f"{value:.{digits}g}"
-    return f"{value:,.0f}" if "e" in text else text
+    if "e" not in text:
+        return text
+    return small(value, digits) if abs(value) < 1 else f"{value:,.0f}"
 
 
 def p_value(p: float) -> str:

@@ -255,9 +255,9 @@ def _unit_question(signal: str, words: str) -> None:
     @question(
         f"unit: {signal}",
         f"best neuron for the {signal}",
-        f"Chance that a single MLP neuron's input is larger with {words} than without, with each of carry in, carry out, "
-        "digit sum >= 10 and digit sum = 9 held fixed in turn, the worst case (0.5: no better than chance); the neuron "
-        f"is chosen on half of the problems, the number is of the other half. Control: {UNTRAINED}, or shuffled "
+        f"Chance that a single MLP neuron's input is larger with {words} than without, with each of carry in, carry "
+        "out, digit sum >= 10 and digit sum = 9 held fixed in turn, the worst case (0.5: no better than chance); the "
+        f"neuron is chosen on half of the problems, the number is of the other half. Control: {UNTRAINED}, or shuffled "
         "problems if they do better.",
         "separability",
         parts="unit",

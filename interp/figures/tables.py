@@ -28,8 +28,9 @@ def table(
         caption: what stands above it.
         form: how numbers are written, as in pandas' ``Styler.format``: ``precision``, ``thousands``, ``na_rep``, ...
     """
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=list(columns))
-    styler = frame.style.hide(axis="index").format(**{"na_rep": "", "precision": 3} | form).set_table_styles([_LEFT])
+    frame: Any = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows, columns=list(columns))
+    styler: Styler = frame.style.hide(axis="index").format(**{"na_rep": "", "precision": 3} | form)
+    styler = styler.set_table_styles([_LEFT])
     return styler.set_caption(caption) if caption else styler
 
 

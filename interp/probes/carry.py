@@ -153,7 +153,9 @@ class CarryUnits(Result):
         found = verdicts[verdicts["signal"].notna()]
         if found.empty:
             text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best "
-            return text + f"auroc_apart {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+            return (
+                text + f"AUROC with each rival held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+            )
         texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
         if len(found) > 4:
             texts.append(f"{len(found) - 4} more in .verdicts()")

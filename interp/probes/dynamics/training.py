@@ -26,6 +26,7 @@ from interp.core.results import Provenance, Result
 from interp.probes.dynamics.measures import Questions, Reading, find_measure, measure_names, measure_snapshot
 from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
+from models.numerals import number
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,10 @@ class TrainingDynamics(Result):
                 for _, row in moved.iterrows():
                     of = f" for {row.part}" if row.part else ""
                     texts.append(
-                        (row.by, f"{name}{of} by step {row.by:,.0f} ({row['first']:.3g} to {row['last']:.3g})")
+                        (
+                            row.by,
+                            f"{name}{of} by step {row.by:,.0f} ({number(row['first'], 3)} to {number(row['last'], 3)})",
+                        )
                     )
         told = "; ".join(text for _, text in sorted(texts, key=lambda entry: entry[0]))
         still = f" Unchanged: {', '.join(unchanged)}." if unchanged else ""

@@ -32,4 +32,4 @@ def test_a_results_own_table_writes_small_and_large_numbers_without_an_exponent(
     values = [2.369e-7, 0.99631, 1_234_567.8, 0.0, 9_999.9]
     html = Findings("x", pd.DataFrame({"value": values}), Provenance(1, None, "x"))._repr_html_()
     cells = [row.split("</td>")[0] for row in html.split("<td>")[1:]][::2]
-    assert cells == ["2.37 x 10^-7", "0.9963", "1,234,568", "0", "10,000"]
+    assert cells == ["2.369 x 10^-7", "0.9963", "1,234,568", "0", "10,000"]
