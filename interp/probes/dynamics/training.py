@@ -77,12 +77,8 @@ class TrainingDynamics(Result):
             else:
                 for _, row in moved.iterrows():
                     of = f" for {row.part}" if row.part else ""
-                    texts.append(
-                        (
-                            row.by,
-                            f"{name}{of} by step {row.by:,.0f} ({number(row['first'], 3)} to {number(row['last'], 3)})",
-                        )
-                    )
+                    change = " to ".join(number(row[end], 3) for end in ("first", "last"))
+                    texts.append((row.by, f"{name}{of} by step {row.by:,.0f} ({change})"))
         told = "; ".join(text for _, text in sorted(texts, key=lambda entry: entry[0]))
         still = f" Unchanged: {', '.join(unchanged)}." if unchanged else ""
         steps = self.table.step.values
