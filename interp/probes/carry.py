@@ -152,8 +152,8 @@ class CarryUnits(Result):
         verdicts = self.verdicts()
         found = verdicts[verdicts["signal"].notna()]
         if found.empty:
-            text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with each rival held"
-            return f"{text} fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+            text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
+            return f"{text} held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
         texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
         if len(found) > 4:
             texts.append(f"{len(found) - 4} more in .verdicts()")
