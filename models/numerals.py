@@ -1,6 +1,7 @@
 """How small and how proved numbers are written, in text that people read.
 
 small(4.2e-5)              "4.2 x 10^-5"
+number(0.99631)            "0.9963"
 p_value(1e-5)              "p < 0.001"
 shown(bound, up=True)      a bound on its safe side: a lower bound never above what was proved, an upper never below
 """
@@ -26,6 +27,14 @@ def shown(bound: float | Fraction, digits: int = 2, up: bool = False) -> str:
 def small(value: float, digits: int = 2) -> str:
     """The nearest number with a few significant digits; below 0.001 as 1.5 x 10^-4."""
     return _written(value, digits, ROUND_HALF_EVEN)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number of a table in so many significant digits or fewer: "0.9963", "1,234,568", "2.369 x 10^-7", "nan"."""
+    text = f"{value:.{digits}g}"
+    if "e" not in text:
+        return text
+    return small(value, digits) if abs(value) < 1 else f"{value:,.0f}"
 
 
 def p_value(p: float) -> str:

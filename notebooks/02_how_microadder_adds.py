@@ -14,15 +14,14 @@
 # %% [markdown]
 # # How 57 parameters add
 #
-# `microadder-57` adds two ten-digit numbers, units first: `a0 ... a9 + b0 ... b9 = s0 ... s10`. One layer, one head,
-# two MLP units, five numbers a position. This notebook follows a carry through all of it, and then reads the paper's
-# sentences beside what was measured.
+# `microadder-57` adds two ten-digit numbers, units first: `a0 ... a9 + b0 ... b9 = s0 ... s10`. It has one layer, one
+# head, two MLP neurons and a residual stream of five numbers per position. This notebook follows a carry through the
+# model, and then compares the paper's sentences with what was measured.
 
 # %%
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
 import interp
@@ -33,6 +32,7 @@ from interp.core.stats import Proportion
 from interp.figures import theme
 from interp.figures.layers import curve, points
 from interp.figures.panels import Panel, compose, hline
+from interp.figures.tables import findings, table
 from models.evaluation import predict
 
 adder = models.load("microadder-57")
@@ -46,10 +46,9 @@ queries = [task.query_positions[column] for column in COLUMNS]
 variables = {name: values.numpy() for name, values in task.variables(sample.problems).items()}
 digit_sum, carry, right = (variables[name][:, COLUMNS] for name in ("digit_sum", "carry_in", "s"))
 total = digit_sum + carry
-print(sample.provenance)
 
 # %% [markdown]
-# ## 1. Attention: ten to one
+# ## 1. Attention weighs two columns ten to one
 #
 # To predict a digit, the head looks at that digit's own column, and ten times less at the column below.
 
@@ -61,9 +60,9 @@ attention
 attention.figure()
 
 # %% [markdown]
-# Queries and keys read positions only, and `a3`, `b3` and `s3` share one position vector. So the head cannot tell an
-# operand from an answer digit: it picks *columns*, and takes of each column what is there already. Of its own column
-# that is the two operands, of the column below the operands *and the digit just written*.
+# Queries and keys depend on positions only, and `a3`, `b3` and `s3` share one position vector. So the head cannot tell
+# an operand from an answer digit. It picks *columns*, and reads whatever is already there. In its own column, it finds
+# the two operands. In the column below, it finds the operands *and the digit just written*.
 
 # %%
 pattern = cache["pattern", 0].mean(0)[0].double().numpy()
@@ -91,16 +90,16 @@ compose(
 )
 
 # %% [markdown]
-# ## 2. What it writes: one number
+# ## 2. Attention writes one number
 #
-# All values lie along one direction, so that attention writes a multiple `s` of one vector into the stream. With ten
-# times the weight on the own column, `s` is close to the decimal number that the two columns spell:
+# All values lie along one direction, so attention writes a multiple `s` of one vector into the stream. The own column
+# has ten times the weight, so `s` is close to the decimal number that the two columns spell:
 #
 #     s = 10 (a + b) + (a' + b' + s')        up to scale and offset; ' is the column below
 #
-# The bracket holds the carry. The column below adds up to its digit, less the carry into it, or to ten more, so that
-# the bracket is 2 s' or 2 s' + 10, or one less. And s' is the query's own token: what the bracket is without a carry is
-# known on the spot.
+# The bracket holds the carry. The digits of the column below add up to s', or to s' + 10 if it has a carry out; if it
+# has a carry in, they add up to one less. So the bracket is 2 s' or 2 s' + 10, or one less than that. The query's own
+# token is s', so the model knows what the bracket is without a carry.
 
 # %%
 number = interp.written_number(adder, n=4096)
@@ -110,10 +109,10 @@ number
 number.figure()
 
 # %% [markdown]
-# ## 3. The MLP: ten off
+# ## 3. The MLP takes ten off
 #
-# The stream now knows the total of the column. Its digit is that total, or ten less. The two MLP units decide which:
-# they switch on the carry *out* of the column, not on the one that comes in.
+# The stream now holds the total of the column. The digit is that total, or the total minus ten. The two MLP neurons
+# decide which of the two it is: they switch on the carry *out* of the column, not on the carry that comes in.
 
 # %%
 units = interp.carry_units(adder)
@@ -126,10 +125,11 @@ units.figure()
 units.figure("ablation")
 
 # %% [markdown]
-# ## 4. The circle: an angle is a digit
+# ## 4. The digits lie on an arc
 #
-# Digits lie on an arc. A logit is a dot product with a digit's embedding, all of which have one length, so that the
-# predicted digit is the one whose *direction* is nearest to the final stream's. One angle tells it all.
+# A logit is a dot product with a digit's embedding, and all ten embeddings have the same length. So the model predicts
+# the digit whose *direction* is nearest to that of the final stream, and the embeddings lie on an arc. One angle is
+# therefore enough to say which digit is predicted.
 
 # %%
 circle = interp.circle_fit(adder.W_E)
@@ -139,8 +139,9 @@ circle
 circle.figure()
 
 # %% [markdown]
-# So the stream can be read as an angle at any stage: apply the final norm and the unembedding, and see in which
-# direction of the digits' plane it points. Here before and after the MLP, for every total of digits and carry.
+# The stream can be read as an angle at any stage: apply the final norm and the unembedding, and see in which direction
+# of the digits' plane it points. The figure shows this angle before and after the MLP, for every total of two digits
+# and a carry.
 
 # %%
 digits = adder.W_E[:, :2].detach().double().numpy()  # the plane of the arc
@@ -187,19 +188,20 @@ compose(
     shared="y",
     gaps=(40, 0),
     height=540,
-    note="Columns 1 to 9, 3,000 of them a panel",
+    note="Columns 1 to 9, 3,000 of them per panel",
 )
 
 # %%
-for name, rate in rates.items():
-    print(f"{name}: the nearest digit is right in all of columns 1 to 9 of a problem in {rate} (n = {rate.n:,})")
+table(
+    [(name, str(rate), rate.n) for name, rate in rates.items()],
+    ["stage", "problems with the right digit nearest in all of columns 1 to 9", "n"],
+)
 
 # %% [markdown]
-# ## 5. The paper's sentences, and the measurements
+# ## 5. The paper's sentences and the measurements
 #
-# Not all of the paper's explanation survives. First, the sharpest of its claims: that carries *cannot* go through
-# previous outputs, since the model looks ahead at the operands. If that were so, a wrong digit before the query would
-# not matter.
+# Not all of the paper's explanation survives. Its sharpest claim is that carries *cannot* go through previous outputs,
+# because the model looks ahead at the operands. If that were true, a wrong digit before the query would not matter.
 
 # %%
 algorithm = interp.which_algorithm(adder)
@@ -209,8 +211,10 @@ algorithm
 algorithm.figure()
 
 # %% [markdown]
-# (Later digits are written later: by then the earlier ones *have* been generated. `05_which_algorithm.py` has the
-# controls.) The others are one measurement each: what a number does is seen by setting it to zero.
+# The model does follow the wrong digit. It writes the units first, so the lower answer digits *have* been generated
+# when a higher one is predicted. `05_which_algorithm.py` has the controls.
+#
+# The other claims take one measurement each. To see what a parameter does, the code below sets it to zero.
 
 
 # %%
@@ -243,8 +247,8 @@ rows = [
     ),
     (
         "the two hidden units are the carry detection mechanism",
-        ", ".join(f"unit {unit.unit} is a {unit.kind} of {unit.signal}".replace("_", " ") for unit in verdicts),
-        "of the carry out, not of the carry in that a column waits for",
+        ", ".join(f"neuron {unit.unit} is a {unit.kind} of {unit.signal}".replace("_", " ") for unit in verdicts),
+        "holds for the carry out, but a column waits for the carry in",
     ),
     (
         "roughly equal angular separation between all digit pairs",
@@ -267,30 +271,29 @@ rows = [
         "fails at 57 parameters",
     ),
 ]
-table = pd.DataFrame(rows, columns=["the paper", "measured", "verdict"])
-left = {"selector": "th, td", "props": "text-align: left"}
-table.style.hide(axis="index").set_table_styles([left])
+table(rows, ["the paper", "measured", "verdict"])
 
 # %% [markdown]
-# Does this hold for our weights alone? If the published checkpoint lies beside the checkout, here it is; our model has
-# the same shape and other numbers.
+# Does this hold for our weights alone? The published checkpoint has the same shape and other numbers. If it is in
+# `shared/checkpoints` next to the checkout, the next cell asks it the same questions.
 
 # %%
 published = Path("../../shared/checkpoints/microadder_57p.pt")
+questions = (interp.attention_by_role, interp.carry_units, interp.which_algorithm)
 if published.exists():
     theirs = models.load(published)
-    for found in (interp.attention_by_role(theirs), interp.carry_units(theirs), interp.which_algorithm(theirs)):
-        print("Published weights:", found, "\n")
+    answer = findings({ask.__name__.replace("_", " "): ask(theirs) for ask in questions}, "published weights")
 else:
-    print("not here: the published checkpoint")
+    answer = "The published checkpoint is not here."
+answer
 
 # %% [markdown]
-# ## 6. To the proof
+# ## 6. Why a proof is possible
 #
-# What was seen here is why a proof is possible. The pattern is one constant, so `s` is a sum with one term a position;
-# after attention all logits are functions of `s` and the query's own token. So "right on all 10^20 pairs" is a
-# question about a few thousand intervals of one number, which `09_certify.py` answers step by step. The verdict is one
-# call:
+# What was seen here makes a proof possible. The attention pattern is constant, so `s` is a sum with one term per
+# position. After attention, all logits are functions of `s` and the query's own token. So "right on all 10^20 pairs" is
+# a question about a few thousand intervals of one number. `09_certify.py` answers it step by step. The verdict takes
+# one call:
 
 # %%
 interp.certify(adder)

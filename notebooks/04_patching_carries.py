@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Where is the carry? Activation patching
 #
-# A carry is *made* in a column whose digits add up to ten or more, or *passed on* by a column that adds up to nine.
-# This notebook puts single activations of one run into another, and finds that two trained adders treat these as two
-# different things, which reach the answer by two different routes.
+# A column *makes* a carry if its digits add up to ten or more, and *passes on* a carry if they add up to nine. This
+# notebook puts single activations of one run into another. It finds that two trained adders treat the two kinds of
+# carry as different things, which reach the answer by different routes.
 
 # %%
 import numpy as np
@@ -30,6 +30,7 @@ from interp.figures import theme
 from interp.figures.dots import dot_plot
 from interp.figures.layers import cells, written
 from interp.figures.panels import Panel, compose
+from interp.figures.tables import findings, table
 from models.tasks import problem_pairs
 
 COLUMN = 4
@@ -42,9 +43,10 @@ PAIRS = {
 # %% [markdown]
 # ## 1. Two problems that differ in one thing
 #
-# The problems of a pair have the same digits in column 4 and above. The carry into column 4 differs, and so the right
-# digit `s4`. Where the carry is made, column 3 has ten more in one problem than in the other, and both write the same
-# `s3`. Where it is passed on, column 3 adds up to nine in both, with the same digits, and writes 9 or 0.
+# The problems of a pair have the same digits in column 4 and above. The carry into column 4 differs, and so does the
+# right digit `s4`. In pairs of the first kind, column 3 makes the carry: it has ten more in one problem than in the
+# other, and both problems write the same `s3`. In pairs of the second kind, column 3 passes the carry on: it adds up to
+# nine in both problems, with the same digits, and writes 9 or 0.
 
 # %%
 roles = adder.task.roles
@@ -54,7 +56,7 @@ for kind, pairs in PAIRS.items():
     clean, corrupted = ([row[0, at].item() for at in shown] for row in (pairs.clean_tokens, pairs.corrupted_tokens))
     rows[f"{kind}: clean"], rows[f"{kind}: corrupted"] = clean, corrupted
 labels = [roles[at].label for at in shown]
-table = pd.DataFrame(rows, index=labels).T
+frame = pd.DataFrame(rows, index=labels).T
 
 
 def mark(frame: pd.DataFrame) -> pd.DataFrame:
@@ -64,22 +66,22 @@ def mark(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(np.where(differ, f"background-color: {theme.YELLOW}", ""), frame.index, frame.columns)
 
 
-table.style.apply(mark, axis=None).set_caption("The first pair of each kind, units first; yellow: differs")
+frame.style.apply(mark, axis=None).set_caption("The first pair of each kind, units first; yellow: differs")
 
 # %% [markdown]
 # ## 2. One position at a time
 #
-# Run the corrupted problem, with the residual stream of the clean run at one position. How much of the difference
-# between the two runs comes back? The measure is the logit of the clean digit less that of the corrupted one; 100% is
-# what exchanging the whole problem does, and `check=True` repeats some cells through the model's own hooks.
+# The probe runs the corrupted problem with the residual stream of the clean run at one position. How much of the
+# difference between the two runs comes back? The measure is the logit of the clean digit minus that of the corrupted
+# one. 100% is what exchanging the whole problem does. With `check=True` the probe repeats some cells through the
+# model's own hooks.
 
 # %%
 streams = {
     kind: interp.activation_patching(adder, pairs, site="resid_pre", direction="both", check=True)
     for kind, pairs in PAIRS.items()
 }
-for sweep in streams.values():
-    print(sweep)
+findings(streams, "carry")
 
 # %%
 used = [f"{operand}{column}" for operand in "abs" for column in range(COLUMN + 1) if (operand, column) != ("s", COLUMN)]
@@ -101,13 +103,15 @@ compose(
 )
 
 # %% [markdown]
-# A carry that is passed on comes from below column 3. How much do those positions restore?
+# A carry that is passed on comes from below column 3. How much do the positions below column 3 restore?
 
 # %%
 below = [label for label in used if int(label[1]) < COLUMN - 1]
+rows = []
 for kind, sweep in streams.items():
     most = float(abs(sweep.table.recovered.sel(direction="denoise", pos=below)).max())
-    print(f"carry {kind}: at most {most:.1%} by one of {', '.join(below)} (n = {sweep.provenance.n} pairs)")
+    rows.append((kind, f"{most:.1%}", sweep.provenance.n))
+table(rows, ["carry", f"restored at most, by one of {', '.join(below)}", "pairs"])
 
 # %% [markdown]
 # The model does not look there. It reads what it has just written.
@@ -115,10 +119,10 @@ for kind, sweep in streams.items():
 # %% [markdown]
 # ## 3. Two routes, in two models
 #
-# The query of `s4` stands on `s3`. So what `s3` says can reach the answer through attention's value of that position,
-# or through the residual stream of the query itself, which needs no attention at all. Patching values by role tells the
-# two apart. The second model has 456 parameters, another format (the operands are written with the units last) and
-# attention that may depend on the digits.
+# The query of `s4` stands at `s3`. So the information in `s3` can reach the answer in two ways: through the value that
+# attention reads at that position, or through the residual stream of the query itself, without any attention. Patching
+# by role tells the two apart. The second model has 456 parameters and another format (the operands are written with the
+# units last), and its attention may depend on the digits.
 
 # %%
 SITES = {
@@ -170,8 +174,9 @@ dot_plot(
 # %% [markdown]
 # ## 4. Controls
 #
-# Does patching move answers that it should leave alone? Pairs of a third kind have the *same* carry into column 4, and
-# all else below it differs. Every position below is exchanged, one at a time, and the answer must stay.
+# Does patching change answers that it should leave alone? The pairs of a third kind have the *same* carry into column
+# 4, and differ in everything else below it. The probe exchanges every position below column 4, one at a time. The
+# answer must stay.
 
 # %%
 same = problem_pairs(adder.task, "same carry", column=COLUMN, n=256, seed=0)
@@ -179,18 +184,15 @@ control = interp.activation_patching(adder, same, site="resid_pre", metrics="exa
 kept = control.values.squeeze(drop=True) == 1  # [position, pair]
 near = [f"{operand}{COLUMN - 1}" for operand in "abs"]
 far = [label for label in kept.pos.values.tolist() if label not in near]
-for name, places in (
-    (f"all single patches but those of {', '.join(near)}", far),
-    *((label, [label]) for label in near),
-):
-    stays = proportion(kept.sel(pos=places).all("pos").values)
-    print(f"{name}: s{COLUMN} stays right in {stays} of the pairs (n = {stays.n})")
+places = {f"any one position but {', '.join(near)}": far} | {label: [label] for label in near}
+stays = {name: proportion(kept.sel(pos=where).all("pos").values) for name, where in places.items()}
+table([(name, str(rate), rate.n) for name, rate in stays.items()], ["patched", f"s{COLUMN} stays right", "pairs"])
 
 # %% [markdown]
-# Patches of column 3 itself change some answers. Is patching to blame, or the model? `a3`, `b3` and `s3` are read
-# together. In a sum that exists a3 + b3 - s3 is -1 or 0 without a carry out of the column, and 9 or 10 with one. A
-# single digit from another problem makes it something else, and what the carry should be then is not defined. Where by
-# chance it still is one of the four, the answer should be what that carry gives.
+# Patches of column 3 itself change some answers. Is patching to blame, or the model? The model reads `a3`, `b3` and
+# `s3` together. In a sum that exists, a3 + b3 - s3 is -1 or 0 without a carry out of the column, and 9 or 10 with one.
+# A single digit from another problem makes it some other number, for which no carry is defined. Sometimes it happens to
+# be one of the four numbers. Then the answer should follow the carry that this number tells.
 
 # %%
 position = {label: at for at, label in enumerate(role.label for role in roles)}
@@ -203,28 +205,34 @@ for label in near:
     known = np.isin(difference, (-1, 0, 9, 10))
     exists.append(known)
     as_said.append((kept.sel(pos=label).values == ((difference > 5) == carried))[known])
-said, outside = proportion(np.concatenate(as_said)), 1 - np.mean(exists)
-print(f"{outside:.0%} of the patches make a difference that no sum has.")
-print(f"Of the others, {said} stay right just where the difference still says the right carry (n = {said.n}).")
+said = proportion(np.concatenate(as_said))
+table(
+    [
+        ("the difference is one that no sum has", f"{1 - np.mean(exists):.0%}", 3 * len(same)),
+        ("of the others: s4 is right exactly where the difference tells the right carry", str(said), said.n),
+    ],
+    ["patches of column 3", "share", "n"],
+)
 
 # %% [markdown]
 # ## 5. Along which edges?
 #
-# The same for edges in place of nodes: what one component writes is exchanged for one reader only. With few edges all
-# paths can be patched exactly.
+# The same can be done for edges instead of nodes: what one component writes is exchanged for a single reader. A model
+# with few edges allows exact patching of all paths.
 
 # %%
 paths = {kind: interp.path_patching(adder, pairs, direction="noise") for kind, pairs in PAIRS.items()}
-for kind, found in paths.items():
-    print(f"{kind}: {found}\n")
+findings(paths, "carry")
+
+# %%
 paths["made"].figure()
 
 # %%
 paths["passed on"].figure()
 
 # %% [markdown]
-# Which edges are enough? All subsets are tried, the smallest faithful one is chosen on half of the pairs and judged on
-# the other half.
+# Which edges are enough? The search tries all subsets on half of the pairs and chooses the smallest faithful one. The
+# other half tests it.
 
 # %%
 circuit = interp.smallest_circuit(adder, PAIRS["passed on"])
@@ -236,17 +244,20 @@ circuit.figure()
 # %% [markdown]
 # ## 6. Could gradients have told?
 #
-# Attribution patching estimates every edge from gradients: at one end ("eap"), or averaged over steps between the two
-# runs ("eap-ig"). On a model of this size the exact effects are there to compare with.
+# Attribution patching estimates every edge's effect from gradients, either at one end ("eap") or averaged over steps
+# between the two runs ("eap-ig"). On a model of this size the exact effects are there to compare with.
 
 # %%
-print(interp.edge_attribution(adder, PAIRS["made"], method="eap", direction="noise"), "\n")
-estimate = interp.edge_attribution(adder, PAIRS["made"], method="eap-ig", direction="noise")
-estimate
+estimates = {
+    method: interp.edge_attribution(adder, PAIRS["made"], method=method, direction="noise")
+    for method in ("eap", "eap-ig")
+}
+findings(estimates, "method")
 
 # %%
-estimate.figure()
+estimates["eap-ig"].figure()
 
 # %% [markdown]
-# Against expectation, the gradient at one end ranks these edges better than the average over steps; for the carry that
-# is passed on neither does well (`interp reproduce microadder:causal`). With so few edges, no estimate is needed.
+# One would expect the average over steps to do better, but the gradient at one end ranks these edges better. For the
+# carry that is passed on, neither does well (`interp reproduce microadder:causal`). With so few edges, no estimate is
+# needed.

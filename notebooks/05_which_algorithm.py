@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Which algorithm?
 #
-# All ways to add agree on every sum, so that right answers cannot tell which of them a model runs. Interventions can:
-# change one thing that one algorithm reads and another does not. This notebook first lets three algorithms disagree,
-# then looks for the winner's variables inside the model, each time beside what chance would give.
+# All ways to add agree on every sum, so right answers cannot tell which of them a model runs. Interventions can: they
+# change something that one algorithm reads and another does not. This notebook first makes three algorithms disagree.
+# Then it looks for the winner's variables inside the model, and compares each finding with chance.
 
 # %%
 import pandas as pd
@@ -26,22 +26,23 @@ import models
 from interp.causal.interchange import Site, interchange
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
 from interp.figures.dots import dot_plot
+from interp.figures.tables import findings, table
 from models.tasks.algorithms import ALGORITHMS, column_layout
 
 COLUMN = 4
 adder = models.load("microadder-57")
 
 # %% [markdown]
-# ## 1. Three algorithms, and a wrong digit
+# ## 1. Three algorithms and a wrong digit
 #
-# * **ripple** carries from column to column, from the units on.
-# * **look-ahead** finds the carry into a column from all operand digits below it, as the MicroAdder paper says of its
-#   models.
-# * **chained** takes the column below, a' + b', and the digit s' *written* there: if a' + b' - s' is near ten, there
-#   was a carry.
+# * **ripple** carries from column to column, starting at the units.
+# * **look-ahead** finds the carry into a column from all operand digits below it. The MicroAdder paper says that its
+#   models do this.
+# * **chained** takes the digits of the column below, a' and b', and the digit s' that was *written* there: if a' + b' -
+#   s' is near ten, there was a carry.
 #
-# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the two after the
-# model's back, just before it goes on. What should the next digit be?
+# Take a column below that adds up to nine. It writes 9, or 0 if a carry comes in. Now exchange the written digit, 9 for
+# 0, just before the model goes on. What should the next digit be?
 
 # %%
 a, b = 72_481, 41_513  # column 3: 2 + 1; column 2: 4 + 5 = 9, and no carry comes in: s2 = 9
@@ -60,15 +61,21 @@ pd.DataFrame(rows).T.style.set_caption(f"s3 of {a:,} + {b:,} = {a + b:,}")
 # %% [markdown]
 # ## 2. A thousand times, in six models
 #
-# With the *plausible* wrong digit above (9 for 0, 0 for 9) everything near the query is as in a sum that exists. With
-# *any* wrong digit a' + b' - s' is mostly a number that no sum has, and the chained algorithm has to round. An
-# untrained model of the same shape shows what agreement is worth.
+# After the *plausible* wrong digit above (9 for 0, or 0 for 9), everything near the query looks as in a sum that
+# exists. After *any* wrong digit, a' + b' - s' is mostly a number that no sum has, and the chained algorithm has to
+# round. An untrained model of the same shape shows how much agreement comes from chance.
 
 # %%
 NAMES = ("microadder-57", "microadder-67", "microadder-74", "microadder-11", "adder-456", "adder-512")
 found = {name: interp.which_algorithm(models.load(name), n=1000, seed=0) for name in NAMES}
-for result in found.values():
-    print(result.sentence().partition(". ")[0] + ":", result.accuracy("chained"), "n =", result.accuracy("chained").n)
+followed = {name: result.accuracy("chained") for name, result in found.items()}
+table(
+    [
+        (name, found[name].sentence().split(". ")[0].split(" follows ")[-1], str(share), share.n)
+        for name, share in followed.items()
+    ],
+    ["model", "follows", "answers that are chained's, after a plausible wrong digit", "n"],
+)
 
 # %%
 SERIES = {
@@ -88,9 +95,9 @@ dot_plot(
 )
 
 # %% [markdown]
-# What does the model do with differences that no sum has? It has never met them, and there is no right answer. It
-# rounds as the chained algorithm does over most of the range, and goes its own way between the differences that do
-# occur.
+# What does the model do with differences that no sum has? It has never met them, and there is no right answer. Over
+# most of the range it rounds as the chained algorithm does. Between the differences that do occur, it does something
+# else.
 
 # %%
 found["microadder-57"].figure()
@@ -98,10 +105,10 @@ found["microadder-57"].figure()
 # %% [markdown]
 # ## 3. Where are its variables?
 #
-# "This variable lives at this site" means: take the site from another problem, and the answer becomes what the
-# algorithm gives with the variable of that other problem. Only pairs in which that changes the answer count. Three
-# controls ask the same of nothing: the variable's values dealt at random, an untrained model, and a random subspace in
-# which the activation moves as far.
+# The claim "this variable lives at this site" means: if the site is taken from another problem, the answer becomes what
+# the algorithm gives with the other problem's variable. Only pairs whose answer changes in this way count. There are
+# three controls: the variable's values dealt at random, an untrained model, and a random subspace in which the
+# activation moves as far.
 
 # %%
 STREAM, VALUE, MIDDLE = "blocks.0.hook_resid_pre", "blocks.0.attn.hook_v", "blocks.0.hook_resid_mid"
@@ -117,8 +124,7 @@ tested = {
     label: interchange(adder, variable, site, COLUMN, subspace=k, n=256, n_train=512, das_steps=100, seed=0)
     for label, (variable, site, k) in HYPOTHESES.items()
 }
-for result in tested.values():
-    print(result, "\n")
+findings(tested, "claim")
 
 # %%
 total, carry = (tested[label].accuracy() for label in list(tested)[-2:])
@@ -134,8 +140,8 @@ dot_plot(
 )
 
 # %% [markdown]
-# Hardly a trace of the carry as a variable of its own: attention adds it to the digit sum as it reads. And the
-# first two rows fall short of 100% for the reason above: a random digit before the query, or a random sum below it,
+# There is hardly a trace of the carry as a variable of its own, because attention adds it to the digit sum as it reads.
+# The first two rows fall short of 100% for the reason above: a random digit before the query, or a random sum below it,
 # often makes a difference that no sum has. Is there another site for the carry in the residual stream?
 
 # %%
@@ -148,8 +154,9 @@ sweep.figure()
 # %% [markdown]
 # ## 4. All claims at once
 #
-# The strictest test: in a single run, replace *every* activation that the algorithm says does not matter, or matters
-# only through its variable, by one of another problem that agrees in that variable. What of the loss survives?
+# Causal scrubbing is the strictest test. In a single run, it resamples *every* activation. What the algorithm calls
+# irrelevant comes from any other problem. What it calls relevant through a variable comes from another problem that
+# agrees in that variable. How much of the loss survives?
 
 # %%
 scrubbed = interp.causal_scrubbing(adder, interp.chained_claims(), n=256, seed=0)
@@ -159,6 +166,6 @@ scrubbed
 scrubbed.figure()
 
 # %% [markdown]
-# So these adders chain through their own outputs: each column reads its two digits, the column below and what was
+# So these adders chain through their own outputs. Each column reads its two digits, the column below and the digit
 # written there, and nothing further down (`04_patching_carries.py` shows the same with patches). Ripple and look-ahead
-# read the same digits and give the same answers here: nothing above tells them apart.
+# read the same digits as each other and give the same answers here, so nothing above tells these two apart.

@@ -14,12 +14,12 @@
 # %% [markdown]
 # # Watching it grok
 #
-# Training looks like nothing for a long time, and then like everything at once. The stored models keep snapshots along
-# the way, and learning curves of every seed that was tried, the failed ones too. So the same questions that are asked
-# of a trained adder can be asked of it while it becomes one.
+# For a long time in training, nothing seems to happen. Then everything happens at once. The stored models keep
+# snapshots along the way, and learning curves of every seed that was tried, failed ones included. So every question
+# that is asked of a trained adder can also be asked while it becomes one.
 #
-# "Grokking" here means success that is late and sudden. Training draws fresh problems at every step, so that there is
-# no training set to learn by heart, and no gap between training and test that would close later.
+# "Grokking" here means success that is late and sudden. Training draws fresh problems at every step. So there is no
+# training set to learn by heart, and no gap between training and test that could close later.
 
 # %%
 import pandas as pd
@@ -27,6 +27,7 @@ import pandas as pd
 import interp
 from interp.core.results import Provenance
 from interp.figures.dots import dot_plot
+from interp.figures.tables import findings
 
 # %% [markdown]
 # ## 1. All seeds
@@ -36,8 +37,7 @@ from interp.figures.dots import dot_plot
 # %%
 NAMES = ("microadder-57", "microadder-67", "microadder-74", "adder-456", "adder-512")
 curves = {name: interp.learning_curves(name) for name in NAMES}
-for found in curves.values():
-    print(found.sentence())
+findings(curves, "model")
 
 # %%
 rates = {name: found.grokked(name) for name, found in curves.items()}
@@ -50,7 +50,7 @@ dot_plot(
 )
 
 # %% [markdown]
-# The curves of one of them, a line a seed. Most stop somewhere on the way.
+# The next figure shows the curves of one of them, one line per seed. Most seeds stop somewhere on the way.
 
 # %%
 curves["adder-456"].figure()
@@ -58,8 +58,9 @@ curves["adder-456"].figure()
 # %% [markdown]
 # ## 2. One seed, in every measure
 #
-# The snapshots of the chosen seed, with all that can be measured of each: loss, accuracy on uniform sums and by length
-# of the carry chain, the attention gap, the arc of the embedding, the separation of carries in the units.
+# These figures follow the snapshots of the chosen seed in everything that can be measured: loss, accuracy on uniform
+# sums and by length of the carry chain, the attention gap, the arc of the embedding, and how well the MLP neurons
+# separate carries.
 
 # %%
 dynamics = {name: interp.training_dynamics(name, n=256, n_per_length=50) for name in ("microadder-57", "adder-456")}
@@ -71,13 +72,14 @@ dynamics["adder-456"].figure()
 # %% [markdown]
 # ## 3. In which order?
 #
-# For each measure, the two snapshots between which it made half of its change for good: a fall that is taken back, as
-# the early one of MicroAdder's loss, does not count. What comes before the accuracy could have announced it.
+# For each measure, the figure marks the two snapshots between which half of its change was made for good. A change that
+# is taken back does not count, such as the early fall of MicroAdder's loss. A measure that comes before the accuracy
+# could have announced it.
 
 # %%
 frames = [found.half_way().dropna(subset=["by"]).assign(model=name) for name, found in dynamics.items()]
 order = pd.concat(frames).query("measure != 'chain'")  # the panels above have the chains
-order["reading"] = order.reading.str.replace("_", " ")
+order["reading"] = order.reading.str.replace("unit_", "neuron_").str.replace("_", " ")
 readings = order.groupby("reading").by.min().sort_values().index.tolist()
 steps = order.pivot(index="reading", columns="model", values="by")
 before = [reading for reading in readings if (steps.loc[reading] < steps.loc["exact"]).all()]
@@ -97,4 +99,4 @@ dot_plot(
 )
 
 # %% [markdown]
-# This is one seed of each model: what comes first in one need not in another.
+# This is one seed per model. What comes first in one seed need not come first in another.

@@ -14,9 +14,10 @@
 # %% [markdown]
 # # AddLM: what ternary weights and tropical attention look like inside
 #
-# AddLM is a small character model of Shakespeare without multiplications where most of them are: every projection is
-# one scale times -1, 0 and 1, and attention compares queries and keys by the distance `-|q - k|`, over the best sixteen
-# keys only. This notebook opens one, next to a float model of the same shape, and then asks the same algebra to add.
+# AddLM is a small character model of Shakespeare that avoids multiplications where a transformer has most of them.
+# Every projection is one scale times -1, 0 and 1. Attention compares queries and keys by the distance `-|q - k|`, over
+# the best sixteen keys only. This notebook opens one, next to a float model of the same shape, and then asks the same
+# algebra to add.
 
 # %%
 import pandas as pd
@@ -24,6 +25,7 @@ import pandas as pd
 import interp
 import models
 from interp.core.results import Provenance
+from interp.figures.tables import findings, table
 from interp.papers.addlm.claims import claims_table
 from interp.papers.addlm.entries import ternary_entries
 from interp.papers.addlm.figures.loss import loss_by_keys
@@ -36,15 +38,14 @@ from interp.papers.addlm.weights import integer_circuits, value_composition
 from models.tasks.characters import text_tokens
 
 addlm, twin = models.load("addlm-0.8m"), models.load("addlm-0.8m-float")
-for model in (addlm, twin):
-    print(f"{model.name_or_path}: {sum(p.numel() for p in model.parameters()):,} parameters")
+{model.name_or_path: sum(p.numel() for p in model.parameters()) for model in (addlm, twin)}
 
 # %% [markdown]
-# ## 1. Three values
+# ## 1. Weights with three values
 #
-# Training moves ordinary floats, the *latent* weights. The model computes with what is left of them: entries within
-# half of their matrix's mean magnitude act as 0, all others by their sign. So the latent weights, in units of that
-# mean, and two thresholds show everything there is.
+# Training moves ordinary floats, the *latent* weights. The model computes with a coarser version of them. Entries
+# within half of their matrix's mean magnitude act as 0, and all others act by their sign. So a picture of the latent
+# weights, in units of that mean and with the two thresholds, shows everything that the model sees.
 
 # %%
 entries = ternary_entries(addlm)
@@ -54,19 +55,19 @@ entries
 entries.figure()
 
 # %% [markdown]
-# So many zeros come with the shape of the distribution; nothing is pruned. But there are two spikes. A latent weight
-# gets the gradient of the value it acts as, which changes only when it crosses a threshold, so that it may be pushed to
-# and fro there (this is known of such training: Nagel et al., 2022). Is that the cut's doing? The float model's
-# weights, cut as if they were latent, have no spikes:
+# The many zeros follow from the shape of the distribution; nothing is pruned. But there are two spikes. A latent weight
+# gets the gradient of the value that it acts as, and that value changes only when the weight crosses a threshold. So
+# the weight may be pushed to and fro there, which is known of such training (Nagel et al., 2022). Does the cut cause
+# the spikes? The float model's weights have none if they are cut as if they were latent:
 
 # %%
-print(ternary_entries(twin, as_if=True))
+ternary_entries(twin, as_if=True)
 
 # %% [markdown]
 # ## 2. Circuits of whole numbers
 #
-# What a head copies is the product of its value and output matrices, and here that is one scale times an integer
-# matrix. It can be compared, stored and ranked without a tolerance.
+# What a head copies is given by the product of its value and output matrices. Here that product is one scale times an
+# integer matrix, which can be compared, stored and ranked without a tolerance.
 
 # %%
 circuits = integer_circuits(addlm)
@@ -76,8 +77,8 @@ circuits
 circuits.figure(layer=0, head=0)
 
 # %% [markdown]
-# Do later heads read what earlier ones write? The product of two such matrices is an integer matrix again. Its size is
-# compared with that of shuffled weights, in which the later head reads other dimensions.
+# Do later heads read what earlier ones write? The product of two such matrices is again an integer matrix. The probe
+# compares its size with that for shuffled weights, where the later head reads other dimensions.
 
 # %%
 composition = value_composition(addlm)
@@ -89,10 +90,10 @@ composition.figure()
 # %% [markdown]
 # ## 3. Attention by distance
 #
-# A distance is a sum over coordinates, and `-|q - k| = 2 min(q, k) - k - q` in each of them: a similarity (two signals
-# overlap as far as the smaller goes), a bias of the key, and a term that all keys of a query share and that cancels. A
-# true tropical product would be `max(q + k)`; this is not one, whatever the name says. Every query takes part with its
-# sixteen best keys. The text is two sonnets, which are not in the training text:
+# A distance is a sum over coordinates, and each coordinate gives `-|q - k| = 2 min(q, k) - k - q`. The first term is a
+# similarity: two signals overlap as far as the smaller one goes. The second is a bias of the key. The third is the same
+# for all keys of a query and cancels. A true tropical product would be `max(q + k)`, so the name says too much. Every
+# query uses its sixteen best keys. The text below is two sonnets that are not in the training text.
 
 # %%
 SONNETS = """\
@@ -135,17 +136,21 @@ text_attention(addlm, SONNETS[:n_ctx]).figure(layer=1, head=3)
 text_attention(twin, SONNETS[:n_ctx]).figure(layer=0, head=3)
 
 # %% [markdown]
-# The first head looks for something; the second, of the float model, spreads over everything, which AddLM's attention
-# cannot. (Each picture has its own scale.) Over all heads and windows, and what each of them is needed for:
+# The first head looks for something. The second, of the float model, spreads over everything, which AddLM's attention
+# cannot do. (Each picture has its own scale.) The next cells summarise all heads over all windows, and show how much
+# the model needs each head.
 
 # %%
 source = f"windows of {n_ctx} characters of two sonnets"
 heads = {model.name_or_path: head_table(model, tokens, targets, source) for model in (addlm, twin)}
-print(heads[twin.name_or_path])
+findings(heads, "model")
+
+# %%
 heads[addlm.name_or_path].figure()
 
 # %% [markdown]
-# Behind each query's best key: how many coordinates carry its advantage, and how much of it is the key's own bias?
+# Why does a query's best key win? The probe asks how many coordinates carry the key's advantage, and how much of the
+# advantage is the key's own bias.
 
 # %%
 scores = read_scores(addlm, tokens, source)
@@ -155,7 +160,8 @@ scores
 scores.figure()
 
 # %% [markdown]
-# How much does the cut matter? After training, with fewer or more keys than the sixteen it was trained with:
+# How much does the cut matter? The next figure gives the trained model fewer or more keys than the sixteen that it was
+# trained with.
 
 # %%
 by_keys = {
@@ -168,17 +174,19 @@ loss_by_keys({"addlm-0.8m, trained with 16 keys": by_keys}, finding, Provenance(
 # %% [markdown]
 # ## 4. Adding in the same algebra
 #
-# Language has no right answer to compare a mechanism with; addition has. `addlm-adder-two-digit` and
-# `addlm-adder-ten-digit` have two layers of the same parts, with three and eight keys a query. Do they work?
+# Language has no right answer to compare a mechanism with, but addition has. `addlm-adder-two-digit` and
+# `addlm-adder-ten-digit` have two layers of the same parts, with three and eight keys per query. Do they work?
 
 # %%
 small, large = models.load("addlm-adder-two-digit"), models.load("addlm-adder-ten-digit")
-print(interp.certify(small))
-print(interp.accuracy_by_chain(large, n_per_length=100))
+interp.certify(small)
+
+# %%
+interp.accuracy_by_chain(large, n_per_length=100)
 
 # %% [markdown]
-# The small one is right on all pairs there are: exhaustively tried, no sample. The large one has never been seen to
-# fail; that is a sample, and no proof covers two layers. Where do its heads look?
+# The small model is right on all pairs: they were all tried, and none was left to a sample. No failure of the large
+# model is known, but that rests on a sample, and no proof covers two layers. Where do its heads look?
 
 # %%
 attention = interp.attention_by_role(large, n=512)
@@ -188,9 +196,9 @@ attention.figure("heads")
 attention.figure(layer=0, head=0)
 
 # %% [markdown]
-# In the first layer, two heads read the column's own digits and one those of the column below; the digit just written
-# is the query's own token. These are the three things that MicroAdder reads. So is it the same algorithm? Exchange the
-# digit written before for a plausible wrong one, as in `05_which_algorithm.py`:
+# In the first layer, two heads read the column's own digits and one head reads those of the column below. The digit
+# just written is the query's own token. MicroAdder reads the same three things. So is it the same algorithm? As in
+# `05_which_algorithm.py`, the probe exchanges the digit written before for a plausible wrong one.
 
 # %%
 algorithm = interp.which_algorithm(large, n=200)
@@ -200,7 +208,7 @@ algorithm
 algorithm.figure()
 
 # %% [markdown]
-# It chains through its own outputs, as the adders of ordinary weights do. And the carry inside?
+# It chains through its own outputs, as the adders with ordinary weights do. What about the carry inside?
 
 # %%
 units = interp.carry_units(large, n=128, max_ablated=8)
@@ -210,27 +218,28 @@ units
 units.figure()
 
 # %% [markdown]
-# Here the likeness ends. MicroAdder has two units, each of them a switch without which it fails. This model has many.
-# Some go with the carry, and none of those tried is needed alone. Ternary weights look as they do in the language
-# model, spikes and all:
+# Here the likeness ends. MicroAdder has two neurons, and each of them is a switch without which it fails. This model
+# has many neurons. Some of them follow the carry, but none of those tried is needed alone.
+#
+# The ternary weights look as they do in the language model, spikes included:
 
 # %%
-print(integer_circuits(large))
+integer_circuits(large)
+
+# %%
 ternary_entries(large).figure()
 
 # %% [markdown]
 # ## 5. What is saved, and what the paper claims
 #
-# Products of two numbers in one forward pass over 128 characters, by part of the model:
+# The table counts the products of two numbers in one forward pass over 128 characters, by part of the model. How many
+# of them does AddLM avoid?
 
 # %%
 ours, theirs = (count_multiplications(model) for model in (addlm, twin))
-table = pd.DataFrame({"float": theirs.products, "AddLM": ours.products})
-table.loc["all"] = table.sum()
-print(f"{ours.share_removed(theirs):.1%} of the multiplications are gone")
-table.style.format("{:,.0f}")
+products = pd.DataFrame({"float": theirs.products, "AddLM": ours.products})
+products.loc["all"] = products.sum()
+products.style.format("{:,.0f}").set_caption(f"{ours.share_removed(theirs):.1%} of the multiplications are gone")
 
 # %%
-claims = claims_table()
-left = {"selector": "th, td", "props": "text-align: left; vertical-align: top"}
-claims.style.hide(axis="index").set_table_styles([left])
+table(claims_table())

@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Bring your own model
 #
-# Three ways in: a stock TransformerLens model together with a task, a published checkpoint, and a new architecture as a
-# weight map of twenty lines. All get the same questions.
+# There are three ways to bring your own model: a stock TransformerLens model together with a task, a published
+# checkpoint, and a new architecture as a weight map of twenty lines. All three get the same questions.
 
 # %%
 import math
@@ -27,6 +27,7 @@ from torch import nn
 
 import interp
 import models
+from interp.figures.tables import table
 from models.config import TransformerConfig
 from models.evaluation import score
 from models.numerals import small
@@ -62,8 +63,8 @@ def train(model: nn.Module, steps: int = 300, lr: float = 5e-3, batch: int = 256
 # %% [markdown]
 # ## 1. Any TransformerLens model
 #
-# Here is one as TransformerLens makes it, in whichever version is installed, trained for a few seconds. It knows
-# nothing of this project.
+# The next cell builds a model with whichever version of TransformerLens is installed, and trains it for a few seconds.
+# It knows nothing of this project.
 
 # %%
 SHAPE = {"n_layers": 2, "d_model": 32, "n_heads": 4, "d_head": 8, "d_mlp": 128, "n_ctx": 6, "d_vocab": 10}
@@ -78,10 +79,11 @@ else:
 
     stock = TransformerBridge.boot_native(TransformerBridgeConfig(**options))
 train(stock)
-print(score(stock, held_out_problems(), task=task))
+score(stock, held_out_problems(), task=task)
 
 # %% [markdown]
-# What it lacks is the meaning of its tokens. That is all that a probe needs beside the model: `task`.
+# The model lacks only the meaning of its tokens. A probe gets it from `task`, the one argument it needs besides the
+# model.
 
 # %%
 attention = interp.attention_by_role(stock, task=task)
@@ -102,28 +104,24 @@ algorithm
 # %% [markdown]
 # ## 2. A published checkpoint
 #
-# `models.load` reads the `.pt` files of MicroAdder and of the 456 family, recognises which it is by the configuration
-# inside, and executes nothing that a pickle might hold. What then stands there is a model like any other, down to the
-# proof.
+# `models.load` reads the `.pt` files of MicroAdder and of the 456 family. It recognises which of the two it is by the
+# configuration inside, and executes nothing that a pickle might hold. The result is a model like any other, and can
+# even be certified. The file is read from `shared/checkpoints` next to the checkout, if it is there.
 
 # %%
 published = Path("../../shared/checkpoints/microadder_57p.pt")
-if published.exists():
-    theirs = models.load(published)
-    print(score(theirs))
-    certificate = interp.certify(theirs)
-    print(certificate)
-else:
-    print(
-        f"{published.name} is not here; put it into a folder shared/checkpoints beside the checkout to see this cell."
-    )
+theirs = models.load(published) if published.exists() else None
+score(theirs) if theirs else "The published checkpoint is not here."
+
+# %%
+interp.certify(theirs) if theirs else "The published checkpoint is not here."
 
 # %% [markdown]
 # ## 3. A new architecture in twenty lines
 #
-# An architecture is a *weight map*: free numbers in, the matrices of an ordinary transformer out. Suppose that digits
-# should be *clocks*: digit d stands at angle 2 pi k d / 10 on the k-th of five circles, and only the circles' radii are
-# learned. Five numbers in place of a table of 320.
+# An architecture is a *weight map*: free numbers go in, and the matrices of an ordinary transformer come out. Suppose
+# that digits should be *clocks*: digit d stands at angle 2 pi k d / 10 on the k-th of five circles, and only the
+# circles' radii are learned. That takes five numbers instead of a table of 320.
 
 
 # %%
@@ -156,17 +154,21 @@ weight_map = Clocks(config)
 weight_map.initialise(torch.Generator().manual_seed(0))
 clocks = ArithmeticTransformer(weight_map, task, name="clocks")
 free = sum(p.numel() for p in clocks.parameters())
-table = clocks.W_E.numel()
-print(f"{free:,} free parameters, where a free table of embeddings would make it {free - 5 + table:,}")
-train(clocks, steps=450)
-print(score(clocks, held_out_problems()))
-
-# %% [markdown]
-# Probes see ordinary matrices. Which clocks have grown, and which algorithm does it run?
+{"free parameters": free, "with a free table of embeddings": free - 5 + clocks.W_E.numel()}
 
 # %%
-radii = clocks.weight_map.get_parameter("embed/radii")
-print("lengths of the hands, 1 at the start:", ", ".join(f"{radius:.2f}" for radius in radii.tolist()))
+train(clocks, steps=450)
+score(clocks, held_out_problems())
+
+# %% [markdown]
+# Probes see ordinary matrices. Which clocks have grown from their initial length of 1, and which algorithm does the
+# model run?
+
+# %%
+radii = clocks.weight_map.get_parameter("embed/radii").tolist()
+table([[f"{radius:.2f}" for radius in radii]], [f"frequency {k}" for k in range(1, 6)], "Lengths of the hands")
+
+# %%
 spectrum = interp.fourier_spectrum(clocks.W_E)
 spectrum
 
@@ -181,7 +183,8 @@ algorithm
 algorithm.figure()
 
 # %% [markdown]
-# And it goes back: the effective weights as a stock model with equal logits, for everybody else's tools.
+# The model can also be exported. The effective weights become a stock model with equal logits, which every other tool
+# can read.
 
 # %%
 exported = (
@@ -195,5 +198,5 @@ print(f"{type(exported).__name__}: logits differ by at most {small(error)} on 51
 
 # %% [markdown]
 # To make it one of the project's own models, put the weight map into a file in `models/`, register it with its task and
-# a recipe (`models/microadder.py` is the example), and add a row to `tests/conformance/table.py`. It then trains with
-# `interp train NAME`, in stacked seeds, and is held to TransformerLens' contract by the tests.
+# a recipe (`models/microadder.py` is the example), and add a row to `tests/conformance/table.py`. The model then trains
+# with `interp train NAME`, in stacked seeds, and the tests check that it keeps TransformerLens' contract.

@@ -110,10 +110,10 @@ def test_the_gallerys_page_of_a_notebook_has_all_its_text_and_figures():
 def test_what_differs_from_run_to_run_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("interp.site.notebooks.STORED", tmp_path)
     cell = {"cell_type": "code", "source": "1", "metadata": {"time": "now"}, "execution_count": 7}
-    html = '<style>#T_1 {}</style><table id="T_1"><td class="a">x</td></table>'
+    html = '<style>#T_1 {}</style><table id="T_1"><td class="a">x (10.3 s)</td></table>'
     outputs = [
         {"output_type": "execute_result", "execution_count": 7, "data": {"text/html": html, "text/plain": "at 0x7f"}},
-        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+        {"output_type": "stream", "name": "stdout", "text": ["a   (2.6 s)\n", "b\n"]},
     ]
     path = store_notebook("n", {"cells": [cell | {"outputs": outputs}]})
     assert [(piece.kind, piece.text) for piece in read_notebook(path).pieces] == [

@@ -254,10 +254,10 @@ def _head_losses(subject: Subject, model: HookedModel) -> list[Part]:
 def _unit_question(signal: str, words: str) -> None:
     @question(
         f"unit: {signal}",
-        f"best unit for the {signal}",
-        f"Chance that a single MLP unit's input is larger with {words} than without, with each of carry in, carry out, "
-        "digit sum >= 10 and digit sum = 9 held fixed in turn, the worst case (0.5: no better than chance); the unit "
-        f"is chosen on half of the problems, the number is of the other half. Control: {UNTRAINED}, or shuffled "
+        f"best neuron for the {signal}",
+        f"Chance that a single MLP neuron's input is larger with {words} than without, with each of carry in, carry "
+        "out, digit sum >= 10 and digit sum = 9 held fixed in turn, the worst case (0.5: no better than chance); the "
+        f"neuron is chosen on half of the problems, the number is of the other half. Control: {UNTRAINED}, or shuffled "
         "problems if they do better.",
         "separability",
         parts="unit",

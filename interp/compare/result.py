@@ -62,7 +62,7 @@ class Comparison(Result):
         units = self.table[self.table["part"] == "units"]
         if len(units):
             texts.append(
-                f"{len(self.unit_pairs)} matched MLP units with a mean correlation of "
+                f"{len(self.unit_pairs)} matched MLP neurons with a mean correlation of "
                 f"{self.unit_pairs['correlation'].abs().mean():.3f} (distance {self._numbers(units)})"
             )
         if (self.table["quantity"] == NAMES["logits"]).any():

@@ -166,8 +166,8 @@ RIGHT = "carry-rich"
 #: From which value on a model counts in the sentence, and the words.
 _FINDINGS = {
     "reads its output": (0.9, "taking the carry from the digit that was written before"),
-    "unit: carry out": (0.95, "with a unit for the carry out"),
-    "unit: carry in": (0.95, "with a unit for the carry in"),
+    "unit: carry out": (0.95, "with a neuron for the carry out"),
+    "unit: carry in": (0.95, "with a neuron for the carry in"),
     "carry in": (0.9, "holding the carry in as one direction"),
     "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
     "all inputs": (1.0, "right on all inputs, proved or run"),

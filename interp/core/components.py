@@ -123,7 +123,7 @@ class Neuron(Part):
 
     @property
     def label(self) -> str:
-        return f"L{self.layer} unit {self.unit}{_where(self.positions)}"
+        return f"L{self.layer} neuron {self.unit}{_where(self.positions)}"
 
     @property
     def site(self) -> Site:

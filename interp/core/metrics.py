@@ -80,6 +80,11 @@ def _pick(logits: Tensor, tokens: Int[Tensor, " batch"]) -> Tensor:
     return logits.gather(-1, index)[..., 0]
 
 
+def spoken(metric: str) -> str:
+    """A metric's name in words: "logit difference" for ``logit_diff``."""
+    return {"logit_diff": "logit difference", "kl": "KL divergence"}.get(metric, metric.replace("_", " "))
+
+
 def logit_diff(pairs: ProblemPairs, target: int | None = None) -> Metric:
     """Logit of the clean answer minus logit of the corrupted answer.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from interp.core.as_json import decode, encode
+from models.numerals import number
 
 Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
 _PREVIEW_ROWS = 12
@@ -75,7 +76,7 @@ class Result(ABC):
         return (
             f"<p><b>{type(self).__name__}</b>: {html.escape(self.sentence())}</p>"
             f"<p><i>{html.escape(str(self.provenance))}</i></p>"
-            + table.head(_PREVIEW_ROWS).to_html(index=False, float_format=lambda x: f"{x:.4g}")
+            + table.head(_PREVIEW_ROWS).to_html(index=False, float_format=number)
             + (more if len(table) > _PREVIEW_ROWS else "")
         )
 

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from interp.causal.ablation.dissociation import DoubleDissociation
 from interp.causal.ablation.parameters import HARMLESS, ParameterAblation, check_scale
 from interp.causal.ablation.sweep import VERB, ComponentAblation
+from interp.core.metrics import spoken
 from interp.core.signal_measures import signal_name
 from interp.core.strata import ALL
 from interp.figures import theme
@@ -41,12 +42,14 @@ def component_ablation(result: ComponentAblation, metric: str | None = None, mos
         )
         layer = cells(
             part["drop"].values, ticks, components, signed=bound(table["drop"]),
-            text=written(part["drop"], _signed), letters=11, bar=f"drop in {metric}", **said,
+            text=written(part["drop"], _signed), letters=11, bar=f"drop in {spoken(metric)}", **said,
         )  # fmt: skip
         below = {"tickangle": -60, "tickfont": {"size": 11}}
         panels.append(Panel([layer], f"<b>{VERB[method]}</b>", below, {"tickfont": {"size": 12}}))
     left_out = result.table.sizes["component"] - len(components)
-    note = f"Cells: {metric} of the whole model minus {metric} without the component, on the same examples"
+    note = (
+        f"Cells: {spoken(metric)} of the whole model minus {spoken(metric)} without the component, on the same examples"
+    )
     if left_out:
         note = f"The {len(components)} of {left_out + len(components)} components that count most. {note}"
     left, rows = 30 + 7 * max(map(len, components)), 24 * len(components)
@@ -69,7 +72,7 @@ def _component_title(result: ComponentAblation, metric: str) -> str:
         row = result.worst(metric, method)
         parts.append(f"{row.component.item()} {VERB[method]} leaves {float(row.value):.3f}")
     clean = float(result.table.clean.sel(metric=metric, stratum=ALL))
-    return f"{result.model}, {metric} {clean:.3f}: {'; '.join(parts)}"
+    return f"{result.model}, {spoken(metric)} {clean:.3f}: {'; '.join(parts)}"
 
 
 def _signed(value: float) -> str:

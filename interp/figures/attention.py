@@ -26,7 +26,7 @@ def attention_by_role(result: AttentionByRole, layer: int | None = None, head: i
     weight, n_keys = table.weight.values, table.n_keys.values
     shown = np.where(n_keys > 0, weight, np.nan)
     said = hover(
-        "predicting {y}: {z:.4f} on {x} ({n} positions)<br>standard deviation over inputs {spread:.1e}<br>"
+        "predicting {y}: {z:.4f} on {x} ({n} positions)<br>standard deviation over inputs {spread:.2g}<br>"
         "attention blind to roles: {uniform:.3f}",
         n=n_keys, spread=table.spread.values, uniform=table.uniform.values,
     )  # fmt: skip

@@ -29,7 +29,7 @@ def _units(result: CarryUnits) -> list[dict[str, Any]]:
 
 
 def _panel_title(result: CarryUnits, unit: dict[str, Any]) -> str:
-    name = f"L{unit['layer']} unit {unit['unit']}"
+    name = f"L{unit['layer']} neuron {unit['unit']}"
     if not unit["signal"]:
         return f"{name}: no single signal"
     above = bool(result.table.above.sel(layer=unit["layer"], unit=unit["unit"], signal=unit["signal"]))
@@ -40,7 +40,7 @@ def _summary(result: CarryUnits) -> str:
     verdicts = result.verdicts()
     found = verdicts[verdicts["signal"].notna()]
     if found.empty:
-        return f"None of {len(verdicts)} MLP units separates a carry signal from its rivals"
+        return f"None of {len(verdicts)} MLP neurons separates a carry signal from its rivals"
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
     one, counts = len(found) == 1, [f"{n} {kind}" for kind, n in result.count_kinds(signal).items()]
@@ -48,9 +48,9 @@ def _summary(result: CarryUnits) -> str:
     held = f"AUROC {worst}{'' if one or worst == '1.000' else ' or more'} even with each rival signal held fixed"
     if (found["kind"] == "switch").all():
         kind = "is an exact switch of" if one else "are exact switches of"
-        return f"{len(found)} of {len(verdicts)} MLP units {kind} {signal_name(signal)}: {held}"
+        return f"{len(found)} of {len(verdicts)} MLP neurons {kind} {signal_name(signal)}: {held}"
     verb = "tells" if one else "tell"
-    return f"{len(found)} of {len(verdicts)} MLP units {verb} {signal_name(signal)} ({', '.join(counts)}): {held}"
+    return f"{len(found)} of {len(verdicts)} MLP neurons {verb} {signal_name(signal)} ({', '.join(counts)}): {held}"
 
 
 @drawing(CarryUnits)
@@ -75,7 +75,7 @@ def carry_unit_activations(result: CarryUnits) -> go.Figure:
                 [_inputs(result.by_sum.sel(carry_in=carry, **here), carry, base) for carry in (0, 1)],
                 _panel_title(result, unit),
                 x={"title": "a + b in the column (digit sum)", "dtick": 3},
-                y="" if panels else "unit input (pre-activation)",
+                y="" if panels else "input of the neuron (pre-activation)",
                 marks=marks,
             )
         )
@@ -114,7 +114,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     chosen = list(kept.sort_values(ascending=False).index[:8])
     chosen.sort()
     name = signal_name(chosen_signal)
-    labels = ["whole model", *(f"L{layer} unit {unit} zeroed" for layer, unit in chosen)]
+    labels = ["whole model", *(f"L{layer} neuron {unit} zeroed" for layer, unit in chosen)]
     layers = []
     for present, colour, pattern in ((False, theme.BLUE, ""), (True, theme.VERMILION, "/")):
         rows = table[table["present"] == present].set_index(["layer", "unit"]).loc[chosen]
@@ -127,7 +127,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
             )
         )  # fmt: skip
     y = {"title": "share of answer digits right", "range": [0, 1.12], "tickvals": QUARTERS}
-    panel = Panel(layers, x="units are set to zero at every position", y=y)
+    panel = Panel(layers, x="neurons are set to zero at every position", y=y)
     return compose(
         [panel], _ablation_title(table, chosen, name), result.provenance, note="Bars: 95% Korn-Graubard intervals",
         barmode="group", bargap=0.3,
@@ -143,12 +143,12 @@ def _ablation_title(table: Any, chosen: list[tuple[int, int]], name: str) -> str
     if contrast[top] > 0.1 and contrast[bottom] < -0.1:
         with_, without = right[(*top, True)], right[(*bottom, False)]
         return (
-            f"Zeroing L{top[0]} unit {top[1]} leaves {with_:.3f} of the digits right with {name} and "
-            f"{right[(*top, False)]:.3f} without; L{bottom[0]} unit {bottom[1]} does the opposite "
+            f"Zeroing L{top[0]} neuron {top[1]} leaves {with_:.3f} of the digits right with {name} and "
+            f"{right[(*top, False)]:.3f} without; L{bottom[0]} neuron {bottom[1]} does the opposite "
             f"({right[(*bottom, True)]:.3f} and {without:.3f})"
         )
     unit = max(contrast, key=lambda key: abs(contrast[key]))
     return (
-        f"No double dissociation on {name}: zeroing L{unit[0]} unit {unit[1]} changes accuracy by "
+        f"No double dissociation on {name}: zeroing L{unit[0]} neuron {unit[1]} changes accuracy by "
         f"{-drop[(*unit, True)]:+.3f} with and {-drop[(*unit, False)]:+.3f} without it"
     )

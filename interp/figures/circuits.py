@@ -10,9 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from interp.causal.circuits.circuit import Circuit, spoken
+from interp.causal.circuits.circuit import Circuit
 from interp.causal.circuits.edges import node_at
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph
+from interp.core.metrics import spoken
 from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import band, hover

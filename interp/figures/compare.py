@@ -14,6 +14,7 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import cells, circle, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose
+from models.numerals import number
 
 _MOST_PAIRS = 6  # of heads, those closest first
 _MOST_UNITS = 3
@@ -47,7 +48,7 @@ def comparison(result: Comparison) -> go.Figure:
         note += f"; untrained: {result.control[1]} copies of {result.control[0]} with fresh parameters"
     figure = compose(
         panels, _title(result), result.provenance, note=note, columns=2, width=_WIDTH, plots=total, heights=heights,
-        gaps=(96, _GAP), margin={"t": 30, "l": _LEFT, "r": 70}, title_size=16,
+        gaps=(96, _GAP), margin={"t": 30, "l": _LEFT, "r": 70}, title_size=16, meta={"least_width": 900},
     )  # fmt: skip
     _place_legends(figure, len(pairs), total)
     return figure
@@ -55,7 +56,7 @@ def comparison(result: Comparison) -> go.Figure:
 
 def _title(result: Comparison) -> str:
     units = result.table[result.table["part"] == "units"]
-    unit = f", of matched MLP units {float(units['distance'].iloc[0]):.3f}" if len(units) else ""
+    unit = f", of matched MLP neurons {float(units['distance'].iloc[0]):.3f}" if len(units) else ""
     logits = result.table[result.table["quantity"].str.startswith("logits by")]
     logit = f", of the logits by digit sum and carry {float(logits['distance'].iloc[0]):.3f}" if len(logits) else ""
     return (
@@ -85,11 +86,11 @@ def _patterns(result: Comparison, pair: tuple[str, str]) -> list[Panel]:
 def _units_title(result: Comparison) -> str:
     shown = min(_MOST_UNITS, len(result.unit_pairs))
     if not shown:
-        return "no MLP unit varies in both"
+        return "no MLP neuron varies in both"
     return (
-        f"{shown} of {len(result.unit_pairs)} matched MLP units"
+        f"{shown} of {len(result.unit_pairs)} matched MLP neurons"
         if shown < len(result.unit_pairs)
-        else "matched MLP units"
+        else "matched MLP neurons"
     )
 
 
@@ -202,7 +203,7 @@ def _numbers(numbers: pd.DataFrame) -> go.Table:
     for block in (numbers.iloc[:half], numbers.iloc[half:]):
         names = block["parameter"] + [f"[{index}]" if index else "" for index in block["index"]]
         columns.append(names.tolist())
-        columns += [[f"{value:.4g}" for value in block[column]] for column in ("a", "b", "difference")]
+        columns += [[number(value) for value in block[column]] for column in ("a", "b", "difference")]
     header = ["number", "a", "b", "a - b"] * 2
     style: dict[str, Any] = {
         "align": ["left", "right", "right", "right"] * 2,

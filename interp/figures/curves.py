@@ -39,7 +39,7 @@ def curves(result: Curves, what: str = "") -> go.Figure:
         if stored is None and what != result.what:
             mean = table.mean("seed")
             lines.append(curve(mean.step.values, mean.values, "mean over seeds", theme.BLACK, "dash"))
-        y: dict[str, Any] = {"title": "" if panels else what.replace("_", " ")}
+        y: dict[str, Any] = {"title": "" if panels else "exact match" if what == "exact" else what.replace("_", " ")}
         y |= {"rangemode": "tozero"} if what.endswith("loss") else {"range": [-0.02, 1.04]}
         late = result.budget is not None and float(table.step.max()) > result.budget
         marks = [vline(result.budget, "the paper stops", place="top")] if late else []

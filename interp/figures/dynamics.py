@@ -63,7 +63,7 @@ def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, s
     """A reading's line, where half of its change is made, and its name at the end: of few all, of many the first and
     the last."""
     here, many = result.table.sel(reading=readings[i]), len(readings) > len(_FEW)
-    shades = sample_colorscale("Viridis", np.linspace(0, 0.9, max(2, len(readings))))
+    shades = sample_colorscale("Viridis", np.linspace(0, 0.75, max(2, len(readings))))
     part, colour = str(here.part.values), shades[i] if many else _FEW[i]
     steps, y = here.step.values.astype(float), here.value.values
     x = np.where(steps > 0, steps, start)
@@ -78,5 +78,5 @@ def _reading(result: TrainingDynamics, readings: list[str], i: int, half: Any, s
     if part and len(known) and (not many or i in (0, len(readings) - 1)):
         place = "bottom right" if (i > 0) == many else "top right"
         end = [x[known[-1]]], [y[known[-1]]]
-        layers.append(words(*end, [f" {part}"], colour, textposition=place, cliponaxis=False))
+        layers.append(words(*end, [f" {part}"], theme.BLACK if many else colour, textposition=place, cliponaxis=False))
     return layers

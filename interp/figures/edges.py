@@ -10,6 +10,7 @@ import xarray as xr
 
 from interp.causal.edges.attribution import EdgeAttribution
 from interp.causal.edges.paths import PathPatching
+from interp.core.metrics import spoken
 from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import bound, cells, curve, hover, points, written
@@ -30,14 +31,14 @@ def path_patching(result: PathPatching, metric: str | None = None) -> go.Figure:
     direct, effects = result.paths == "direct", result.effects.sel(metric=metric).mean("example")
     top = int(np.abs(effects.values).argmax())
     title = (
-        f"{result.model}: of {effects.size} {result.paths} paths {effects.edge.values[top]} changes {metric} most "
-        f"({result.what})"
+        f"{result.model}: of {effects.size} {result.paths} paths {effects.edge.values[top]} changes the "
+        f"{spoken(metric)} most ({result.what})"
     )
     one = "one edge alone is patched" if direct else "one receiver alone hears of a patched sender"
     base, other = (float(x.sel(metric=metric).mean()) for x in (result.base, result.other))
     note = (
-        f"Path patching, {result.direction}, {result.alternative}: change of {metric} from {base:.3g} when {one}; "
-        f"every edge patched leaves {other:.3g}. Grey: no edge"
+        f"Path patching, {result.direction}, {result.alternative}: change of the {spoken(metric)} from {base:.3g} when "
+        f"{one}; every edge patched leaves {other:.3g}. Grey: no edge"
     )
     width, height = _size(matrix)
     panel = _matrix(matrix, bound(matrix), metric)
@@ -53,10 +54,11 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     name = (
         result.method if result.method == "eap" else f"{result.method} in {result.steps} step{'s' * (result.steps > 1)}"
     )
-    note = f"{result.direction.capitalize()}, {result.alternative}: estimated change of {metric}. Grey: no edge"
+    what = f"the {spoken(metric)}"
+    note = f"{result.direction.capitalize()}, {result.alternative}: estimated change of {what}. Grey: no edge"
     if result.exact is None:
         panel = _matrix(matrix, bound(matrix), metric)
-        title = f"{result.model}: effects of edges on {metric} estimated by {name}, not compared ({result.what})"
+        title = f"{result.model}: effects of edges on {what} estimated by {name}, not compared ({result.what})"
         return compose([panel], title, result.provenance, note=note, width=width, height=height, margin={"r": 90})
     estimate, exact = (
         x.sel(metric=metric).mean("example").values.astype(float) for x in (result.estimate, result.exact)
@@ -73,14 +75,14 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     panels = [
         _matrix(matrix, reach, metric),
         Panel(
-            layers, x=zero | {"title": f"exact effect on {metric}"}, y=zero | {"title": "estimate"},
+            layers, x=zero | {"title": f"exact effect on {what}"}, y=zero | {"title": "estimate"},
             marks=_strongest(exact, estimate, names, reach),
         ),
     ]  # fmt: skip
     found = result.agreements[metric, "edges"]
     note += f". Right, every edge; shuffled edges reach this rank correlation with {p_value(found.p)}"
     title = (
-        f"{result.model}: estimates of edge effects on {metric} by {name} have rank correlation {found.spearman:.2f} "
+        f"{result.model}: estimates of edge effects on {what} by {name} have rank correlation {found.spearman:.2f} "
         f"with the exact ones and err by up to {found.worst_error:.3g} ({result.what})"
     )
     return compose(
@@ -114,7 +116,7 @@ def _matrix(matrix: xr.DataArray, reach: float, metric: str) -> Panel:
     said = hover("{y} → {x}<br>{z:.4g}")
     ground = np.where(np.isnan(matrix.values), 1.0, np.nan)
     layers = [
-        cells(matrix.values, receivers, senders, signed=reach, text=text, bar=metric, **said),
+        cells(matrix.values, receivers, senders, signed=reach, text=text, bar=spoken(metric), **said),
         cells(ground, receivers, senders, scale=[[0, theme.LIGHT], [1, theme.LIGHT]], gap=0, hoverinfo="skip"),
     ]
     x, y = (

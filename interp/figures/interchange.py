@@ -42,7 +42,7 @@ def interchange_accuracy(result: InterchangeAccuracy) -> go.Figure:
     found = result.accuracy()
     title = (
         f"{result.model}: {found.value:.3f} of {found.n:,} answers change as {result.algorithm} says when "
-        f"{result.variable} is interchanged"
+        f"the {result.variable.replace('_', ' ')} is interchanged"
     )
     note = (
         f"Column {result.column}, {result.site}, {result.subspace}. Bars: 95% Clopper-Pearson. Without intervention "
@@ -68,8 +68,8 @@ def interchange_sweep(result: InterchangeSweep) -> go.Figure:
     site = result.best()
     best = float(result.accuracy.sel(hook=site.hook, position=str(site.at)))
     title = (
-        f"{result.model}: the {result.variable} of column {result.column} ({result.algorithm}) is moved best at {site} "
-        f"({best:.3f})"
+        f"{result.model}: the {result.variable.replace('_', ' ')} of column {result.column} ({result.algorithm}) is "
+        f"moved best at {site} ({best:.3f})"
     )
     note = "Whole sites, one at a time; grey: nothing differs there"
     return compose([panel], title, result.provenance, note=note, height=250 + 42 * len(hooks), plot_bgcolor=theme.LIGHT)

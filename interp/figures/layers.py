@@ -26,18 +26,20 @@ Number = int | float
 Ends = tuple[Any, Any]  # the lower and the upper ends of intervals
 _OWN = ("x", "y", "z", "text", "hovertext")  # what Plotly itself knows of a point
 _FIELD = re.compile(r"{(\w+)([:|][^}]*)?}")
+_GENERAL = re.compile(r"^(:.*\d)~?g$")  # d3's g writes 1e-7, and its r 0.0000001
 _THIN = ("thin", "line-", "open")  # symbols that are nothing but their outline
 
 
 def hover(said: str, /, extra: Any = "", **fields: Any) -> dict[str, Any]:
     """What a point says when pointed at: ``{x}``, ``{y}``, ``{z}``, ``{text}``, and ``fields`` by name.
 
-    A field is an array of the layer's shape or one that broadcasts to it; formats are d3's: ``{low:.3f}``.
+    A field is an array of the layer's shape or one that broadcasts to it; formats are d3's: ``{low:.3f}``. Significant
+    digits, ``{low:.3g}``, are written without an exponent.
     """
     names = list(fields)
 
     def place(found: re.Match[str]) -> str:
-        name, form = found[1], found[2] or ""
+        name, form = found[1], _GENERAL.sub(r"\1~r", found[2] or "")
         return f"%{{{name if name in _OWN and name not in names else f'customdata[{names.index(name)}]'}{form}}}"
 
     shown = {"hovertemplate": f"{_FIELD.sub(place, said)}<extra>{extra}</extra>"}

@@ -86,7 +86,7 @@ def _units(result: LogitAttribution) -> list[Panel]:
     low, high = by_target[order].min(1), by_target[order].max(1)
     said = hover("{y}: {x:.3f} logits; by target {low:.3f} to {high:.3f}", low=low, high=high)
     layers = bars(
-        mean[order], [f"L{i} unit {j}" for i, j in zip(layer, unit, strict=True)], None,
+        mean[order], [f"L{i} neuron {j}" for i, j in zip(layer, unit, strict=True)], None,
         np.where(mean[order] >= 0, theme.POSITIVE, theme.NEGATIVE), across=True, ends=(low, high),
         bar={"color": theme.GREY}, **said,
     )  # fmt: skip

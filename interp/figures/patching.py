@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from interp.causal.patching.sweep import PatchingSweep
+from interp.core.metrics import spoken
 from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover
 from interp.figures.panels import Panel, compose
@@ -35,7 +36,7 @@ def patching_sweep(result: PatchingSweep, metric: str | None = None) -> go.Figur
         _panel(name, panel, limit, share.dims, last=i == len(panels))
         for i, (name, panel) in enumerate(panels.items(), 1)
     ]
-    note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the means of {metric}"
+    note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the mean {spoken(metric)}"
     title = f"{result.model}, {result.what}: patching {result.site} {result.found(metric)}"
     return compose(
         drawn, title, result.provenance, note=note, width=1100, height=height, gaps=(0, 80), margin={"r": 90}

@@ -139,7 +139,7 @@ class CarryUnits(Result):
     def describe(self, layer: int, unit: int) -> str:
         """One unit in a sentence."""
         found, table = self.verdict(layer, unit), self._unit(layer, unit)
-        name = f"L{layer} unit {unit}"
+        name = f"L{layer} neuron {unit}"
         if found["signal"] is None:
             best = table.accuracy - table.majority
             return (
@@ -163,8 +163,8 @@ class CarryUnits(Result):
         verdicts = self.verdicts()
         found = verdicts[verdicts["signal"].notna()]
         if found.empty:
-            text = f"None of {len(verdicts)} MLP units separates a signal from its rivals (best "
-            return text + f"auroc_apart {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+            text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
+            return f"{text} held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
         texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
         if len(found) > 4:
             texts.append(f"{len(found) - 4} more in .verdicts()")
@@ -179,8 +179,8 @@ class CarryUnits(Result):
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
         share, low, high = (float(apart[name]) for name in ("share", "low", "high"))
         return (
-            f"carry in and {signal} differ on {int(apart.n):,} columns, where unit {found['unit']} follows {signal} on "
-            f"{share:.3f} [{low:.3f}, {high:.3f}]; its best threshold for carry in is right on "
+            f"carry in and {signal} differ on {int(apart.n):,} columns, where neuron {found['unit']} follows "
+            f"{signal} on {share:.3f} [{low:.3f}, {high:.3f}]; its best threshold for carry in is right on "
             f"{float(row.accuracy):.3f} of all columns, always giving the commoner answer on {float(row.majority):.3f}"
         )
 

@@ -25,6 +25,7 @@ from models.errors import UserError
 STORED = DATA / "notebooks"
 FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 _SUFFIX = ".ipynb.gz"
+_TOOK = re.compile(r" +\(\d+\.\d s\)")  # how long a proof took
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _pieces(cell: Mapping[str, Any]) -> Iterator[Piece]:
     printed = ""
     for output in cell["outputs"]:
         if output["output_type"] == "stream":
-            printed += _joined(output["text"])
+            printed += _lasting(_joined(output["text"]))
             continue
         if printed:
             yield Piece("text", printed.rstrip())
@@ -139,7 +140,7 @@ def _pieces(cell: Mapping[str, Any]) -> Iterator[Piece]:
         elif "text/html" in data:
             yield Piece("table", _bare(_joined(data["text/html"])))
         elif "text/plain" in data:
-            yield Piece("text", _joined(data["text/plain"]).rstrip())
+            yield Piece("text", _lasting(_joined(data["text/plain"])).rstrip())
     if printed:
         yield Piece("text", printed.rstrip())
 
@@ -147,7 +148,7 @@ def _pieces(cell: Mapping[str, Any]) -> Iterator[Piece]:
 def _kept(output: Mapping[str, Any]) -> dict[str, Any]:
     """An output without run numbers, and of its forms the richest."""
     if output["output_type"] == "stream":
-        return {"output_type": "stream", "name": output["name"], "text": _joined(output["text"])}
+        return {"output_type": "stream", "name": output["name"], "text": _lasting(_joined(output["text"]))}
     data = output["data"]
     best = next(form for form in (FIGURE, WIDGET, "text/html", "text/plain") if form in data)
     value = data[best]
@@ -157,6 +158,8 @@ def _kept(output: Mapping[str, Any]) -> dict[str, Any]:
         value = {}
     elif best == "text/html":
         value = _bare(_joined(value))
+    else:
+        value = _lasting(_joined(value))
     return {"output_type": "display_data", "metadata": {}, "data": {best: value}}
 
 
@@ -164,7 +167,12 @@ def _bare(html: str) -> str:
     """A table without its own style, whose rules and names differ from run to run."""
     html = re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(r""" (?:id|class|style|border)=("[^"]*"|'[^']*')""", "", html)
-    return "\n".join(line.strip() for line in html.splitlines() if line.strip())
+    return _lasting("\n".join(line.strip() for line in html.splitlines() if line.strip()))
+
+
+def _lasting(text: str) -> str:
+    """What is printed, without durations, which differ from run to run."""
+    return _TOOK.sub("", text)
 
 
 def _joined(text: str | list[str]) -> str:

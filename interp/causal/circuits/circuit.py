@@ -31,7 +31,7 @@ from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
-from interp.core.metrics import Metric
+from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able
@@ -49,11 +49,6 @@ STATS = ("value", "low", "high")
 ABLATIONS = ("corrupted", "mean", "zero")
 _CURVE_POINTS = 30
 _RANDOM_A_SIZE = 20
-
-
-def spoken(metric: str) -> str:
-    """A metric's name in words."""
-    return {"logit_diff": "logit difference", "kl": "KL divergence"}.get(metric, metric.replace("_", " "))
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE, slices
 from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
 from interp.core.agreement import Agreement, agreement
-from interp.core.metrics import Metric
+from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
@@ -136,7 +136,8 @@ class EdgeAttribution(Result):
         strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
         parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
         name = self.method if self.method == "eap" else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
-        text = f"{self.model}, {self.what}, {self.direction}: by {name} the strongest edges on {metric} are {parts}; "
+        text = f"{self.model}, {self.what}, {self.direction}: by {name} the strongest edges on the {spoken(metric)} "
+        text += f"are {parts}; "
         if (metric, "edges") not in self.agreements:
             return text + "these estimates were not compared with exact effects."
         found = self.agreements[metric, "edges"]

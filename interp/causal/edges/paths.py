@@ -24,7 +24,7 @@ from torch import Tensor
 
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs, slices
-from interp.core.metrics import Metric
+from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
@@ -87,7 +87,7 @@ class PathPatching(Result):
         base, other = (float(x.sel(metric=metric).mean()) for x in (self.base, self.other))
         return (
             f"{self.model}, {self.what}, {self.direction}: of {len(effect)} {self.paths} paths the strongest on "
-            f"{metric} are {', '.join(parts)}; it is {base:.3g} without and {other:.3g} with all patched."
+            f"the {spoken(metric)} are {', '.join(parts)}; it is {base:.3g} without and {other:.3g} with all patched."
         )
 
     def to_dataframe(self) -> pd.DataFrame:

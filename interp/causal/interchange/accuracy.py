@@ -117,8 +117,9 @@ class InterchangeAccuracy(Result):
         found = self.accuracy()
         controls = [f"{run} {self.accuracy(run)}" for run in self.outcomes.run.values.tolist() if run != HYPOTHESIS]
         listed = f"; {', '.join(controls)}" if controls else ""
+        variable = self.variable.replace("_", " ")
         return (
-            f"{self.model}, {self.variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
+            f"{self.model}, {variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
             f": interchange accuracy {found} on the {found.n:,} of {counted(len(self.outcomes.pair), 'pair')} whose "
             f"answer it changes ({self.accuracy_all().value:.3f} on all; clean {self.clean.value:.3f}){listed}."
         )

@@ -56,8 +56,9 @@ class InterchangeSweep(Result):
         site = self.best()
         found = proportion(self.right.sel(hook=site.hook, position=str(site.at)).values)
         n, above = self.accuracy.size, int((self.accuracy.values > 0.9).sum())
+        variable = self.variable.replace("_", " ")
         return (
-            f"{self.model}, {self.variable} of column {self.column} ({self.algorithm}): {site} has the highest "
+            f"{self.model}, {variable} of column {self.column} ({self.algorithm}): {site} has the highest "
             f"interchange accuracy of {counted(n, 'site')}, {found} on {counted(found.n, 'pair')} whose answer the "
             f"variable changes, with {counted(above, 'site')} above 0.9."
         )

@@ -39,7 +39,7 @@ from interp.causal.patching.values import (
     fast_values,
     plain_values,
 )
-from interp.core.metrics import Metric, require_metrics, resolve_metrics
+from interp.core.metrics import Metric, require_metrics, resolve_metrics, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
@@ -124,9 +124,11 @@ class PatchingSweep(Result):
                 float(x.sel(direction=direction, metric=metric).mean()) for x in (self.unpatched, self.other)
             )
             if np.isnan(share):
-                parts.append(f"{metric} has one mean in both runs, {base:.3g}, so that no share can be recovered")
+                parts.append(
+                    f"the {spoken(metric)} has one mean in both runs, {base:.3g}, so that no share can be recovered"
+                )
                 continue
-            ends = f"{metric} ({base:.3g} unpatched, {other:.3g} in the other run)"
+            ends = f"the {spoken(metric)} ({base:.3g} unpatched, {other:.3g} in the other run)"
             if share < LEAST_SAID:
                 parts.append(f"no patch of {self.site} {_DOES[direction]} {LEAST_SAID:.0%} of {ends}")
             else:

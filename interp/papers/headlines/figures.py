@@ -76,7 +76,7 @@ def figure_headlines(result: Headlines) -> go.Figure:
     other = sum(n for label, n in counts.items() if label.startswith("differs"))
     title = f"{same} of {len(result.rows)} headline numbers on behaviour and training reproduce, {other} differ"
     note = (
-        f"right: the {len(ratios)} rows that hold one number against another; hatched bars and diamonds: measured at a "
+        f"Right: the {len(ratios)} rows that hold one number against another; hatched bars and diamonds: measured at a "
         f"smaller scale than the paper's; {n_counts} counts that hold by construction are left out"
     )
     return compose(

@@ -10,7 +10,7 @@ attention_gap       ln(weight of one own operand digit / of one key of the previ
                     the head that looks most at both (:mod:`interp.probes.attention`)
 arc_residual        distance of the ten digits' embeddings from the best circle, in radii              none: exact
 arc_radius          of that circle                                                                     none: exact
-unit_separation     AUROC of the best MLP unit for carry in and carry out, each rival signal held      none: a maximum
+unit_separation     AUROC of the best MLP neuron for carry in and carry out, each rival signal held      none: a maximum
                     fixed (``auroc_apart``, :mod:`interp.probes.carry`)
 weight_norm         square root of the sum of the squared parameters                                   none: exact
 ==================  =================================================================================  ===============
@@ -270,7 +270,7 @@ for _measure in (
     Measure("attention_gap", "attention gap (nats)", _attention_gap, 0.05),
     Measure("arc_residual", "distance from an arc (radii)", _arc_residual, 1e-3),
     Measure("arc_radius", "radius of the digits' arc", _arc_radius, 1e-3, log=True),
-    Measure("unit_separation", "best unit's AUROC, rivals fixed", _unit_separation, 0.1),
+    Measure("unit_separation", "best neuron's AUROC, rivals fixed", _unit_separation, 0.1),
     Measure("weight_norm", "norm of the parameters", _weight_norm, 1e-3),
 ):
     register_measure(_measure)

@@ -26,6 +26,7 @@ from interp.core.results import Provenance, Result
 from interp.probes.dynamics.measures import Questions, Reading, find_measure, measure_names, measure_snapshot
 from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
+from models.numerals import number
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,8 @@ class TrainingDynamics(Result):
             else:
                 for _, row in moved.iterrows():
                     of = f" for {row.part}" if row.part else ""
-                    texts.append(
-                        (row.by, f"{name}{of} by step {row.by:,.0f} ({row['first']:.3g} to {row['last']:.3g})")
-                    )
+                    change = " to ".join(number(row[end], 3) for end in ("first", "last"))
+                    texts.append((row.by, f"{name}{of} by step {row.by:,.0f} ({change})"))
         told = "; ".join(text for _, text in sorted(texts, key=lambda entry: entry[0]))
         still = f" Unchanged: {', '.join(unchanged)}." if unchanged else ""
         steps = self.table.step.values

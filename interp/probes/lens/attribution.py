@@ -11,7 +11,7 @@ is the sum of what was written to it:
     embed, pos              the query's own token and position
     L0H1 own operands       head 1 of layer 0 through the keys of one role: sum_k pattern[q, k] v[k] W_O; roles are what
                             positions are to the target (``task.relative_roles``)
-    L0 unit 3               a neuron: its activation times its row of W_out
+    L0 neuron 3             a neuron: its activation times its row of W_out
     L0 b_O, L0 b_out        biases;  constant: b_U and the bias of the final norm
 
 They add up to the lead exactly; the largest deviation found is stated. Rivals: "others" (mean of the other digits:
@@ -84,8 +84,8 @@ class LogitAttribution(Result):
             share = np.sort(flat)[::-1]
             needed = int(np.searchsorted(np.cumsum(share), 0.9 * share.sum()) + 1)
             units = (
-                f" The largest unit is unit {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), "
-                f"and {needed:,} of {share.size:,} units have 90% of the units' means, signs left out."
+                f" The largest neuron is neuron {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), "
+                f"and {needed:,} of {share.size:,} neurons have 90% of the neurons' means, signs left out."
             )
         off = small(self.worst, 1)
         return f"{self.headline()}{units} The parts of each problem add up to its lead within {off} logits."
@@ -106,7 +106,7 @@ class LogitAttribution(Result):
         if self.units is None:
             return frame
         units = self.units.to_dataframe().reset_index()
-        units["part"] = [f"L{layer} unit {unit}" for layer, unit in zip(units.layer, units.unit, strict=True)]
+        units["part"] = [f"L{layer} neuron {unit}" for layer, unit in zip(units.layer, units.unit, strict=True)]
         return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
 
 

@@ -67,6 +67,6 @@ export function skeleton(state) {
       ${host.link ? '<button type="button" data-link>Copy link</button>' : ""}<button type="button" data-svg>SVG</button><button type="button" data-json>JSON</button></div></details>
     <div class="cx-panels"></div>
     <p class="cx-help">Keys: left and right step through the answer as it is written, a digit writes that digit here and Backspace takes it back, c switches what
-    contributions are measured against, l the scale of attention, r puts all back, / goes to the problem; up and down on the arcs choose a token. Click a head or a unit to take it out.
+    contributions are measured against, l the scale of attention, r puts all back, / goes to the problem; up and down on the arcs choose a token. Click a head or a neuron to take it out.
     Attention and probability: white 0, blue 1; signed numbers: blue above zero, vermilion below. The model runs in this page.</p>`;
 }

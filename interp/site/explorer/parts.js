@@ -67,7 +67,7 @@ export function partName(name) {
   if (kind === "A") return `attention ${layer}`;
   if (kind === "M") return `MLP ${layer}`;
   return (
-    { H: `head ${name}`, U: `unit ${name}` }[kind] ??
+    { H: `head ${name}`, U: `neuron ${name}` }[kind] ??
     `stream ${{ pre: "before", mid: "within", post: "after" }[index.trim()]} layer ${layer}`
   );
 }
@@ -238,7 +238,7 @@ export function units(frame, state, target) {
     );
   });
   const which = values.length <= 16 ? "" : `the 16 of ${values.length.toLocaleString("en")} that write most here; `;
-  return `<section><p class="cx-what">MLP units <small>${which}activation, zero in the middle${
+  return `<section><p class="cx-what">MLP neurons <small>${which}activation, zero in the middle${
     writes ? "; \u2192 direct write" : ""
   }</small></p><div class="cx-units">${rows.join("")}</div></section>`;
 }
@@ -366,7 +366,7 @@ export function editor(frame, state) {
     )}${group(
       "Heads",
       headNames(cfg),
-    )}${unitNames.length ? group("Units", unitNames) : ""}${group("Embeddings", embeddings)}${group(
+    )}${unitNames.length ? group("Neurons", unitNames) : ""}${group("Embeddings", embeddings)}${group(
       "Streams",
       layers.flatMap((l) => [`L${l} pre`, ...(cfg.d_mlp ? [`L${l} mid`] : []), `L${l} post`]),
     )}</select></li></ul>`;
@@ -383,7 +383,7 @@ export function title(frame, several) {
     counted(entry.parameters, "parameter"),
     counted(cfg.n_layers, "layer"),
     counted(cfg.n_layers * cfg.n_heads, "head"),
-    counted(cfg.n_layers * cfg.d_mlp, "unit"),
+    counted(cfg.n_layers * cfg.d_mlp, "neuron"),
   ].join(", ");
   const last = entry.steps.length - 1,
     when = stepText(frame);

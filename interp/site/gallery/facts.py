@@ -42,7 +42,7 @@ def architecture(cfg: Any) -> str:
     """Layers, heads and widths, and the switches that are not weights."""
     parts = [f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}", f"{cfg.n_heads} head{'s' * (cfg.n_heads > 1)} a layer"]
     parts.append(f"d_model {cfg.d_model}")
-    parts.append(f"{cfg.d_mlp} MLP units ({'gated ' * cfg.gated_mlp}{cfg.act_fn})" if cfg.d_mlp else "no MLP")
+    parts.append(f"{cfg.d_mlp} MLP neurons ({'gated ' * cfg.gated_mlp}{cfg.act_fn})" if cfg.d_mlp else "no MLP")
     norm = cfg.normalization_type and NORMS.get(cfg.norm_placement)
     parts.append(f"{cfg.normalization_type} norm {norm} each sublayer" if norm else "no norm but the last")
     parts.append(f"{POSITIONS[cfg.positional_embedding_type]} positions")

@@ -19,6 +19,7 @@ from interp.site.gallery.render import Part, control, paragraph, table
 from interp.site.pages import figure_data
 from models.errors import UserError
 from models.evaluation import Score
+from models.numerals import number
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
@@ -110,7 +111,7 @@ def parameter_part(model: Any) -> Part:
 
 
 def _number(row: dict[str, Any]) -> Markup:
-    return Markup("<tr><td>{}</td><td class='number'>{:.6g}</td></tr>").format(row["index"], row["value"])
+    return Markup("<tr><td>{}</td><td class='number'>{}</td></tr>").format(row["index"], number(row["value"], 6))
 
 
 def _is_small(model: models.ArithmeticTransformer) -> bool:

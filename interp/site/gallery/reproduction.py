@@ -23,6 +23,9 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     Numbers on behaviour, on training and mere counts are counted apart.
     """
     found = headlines.table()
+    figure = found.figure().for_each_yaxis(
+        lambda axis: axis.update(ticktext=[_LABELS[key] for key in axis.ticktext or ()])
+    )
     filters = {
         "paper": {key: _LABELS[key] for key in found.papers()},
         "kind": {kind: f"{kind}: {IN_WORDS[kind]}" for kind in KINDS},
@@ -30,7 +33,7 @@ def reproduction_page(links: Sequence[Link]) -> bytes:
     }
     return page(
         "reproduction.html.j2", REPRODUCTION, "Reproduction", links, sentence=found.sentence(),
-        figure=figure_data(found.figure()), tables=[(IN_WORDS[kind], counted(found.of_kind(kind))) for kind in KINDS],
+        figure=figure_data(figure), tables=[(IN_WORDS[kind], counted(found.of_kind(kind))) for kind in KINDS],
         filters=filters, rows=[_cells(row, found) for row in found.rows],
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.core.sections import Section
 from interp.site.pages.figure import figure_html, fixed_figure_html
-from models.numerals import small
+from models.numerals import number
 
 
 def section_html(section: Section, draw: Callable[[go.Figure], str] = figure_html) -> str:
@@ -44,5 +44,5 @@ def _kind(cell: object) -> str:
 def _text(cell: object) -> str:
     """Numbers as a reader wants them; text for anything that needs its own format."""
     if isinstance(cell, float):
-        return "–" if cell != cell else small(cell, 4) if 0 < abs(cell) < 1e-4 else f"{cell:.4g}"
+        return "–" if cell != cell else number(cell)
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)

@@ -150,7 +150,7 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
     assert [units.verdict(0, unit)["kind"] for unit in (0, 1)] == ["switch", "none"]
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
-    assert "1 of 2 MLP units is an exact switch of carry out" in units.figure().layout.title.text
+    assert "1 of 2 MLP neurons is an exact switch of carry out" in units.figure().layout.title.text
 
 
 #: Where results of other types are drawn: by tests that make them, since they need a model.
@@ -259,6 +259,12 @@ def test_the_gap_marks_what_is_certified_and_how():
     traces = by_name(planted.discoverability_gap().figure())
     assert list(traces["trained"][0].x) == [57, 70]
     assert list(traces["trained"][0].marker.symbol) == ["diamond", "x-thin-open"]
+
+
+def test_hovering_writes_no_exponents():
+    assert layers.hover("{x:.4g} {y:,.3g} {z:.2f} {low:.3~g}", low=[1e-7])["hovertemplate"] == (
+        "%{x:.4~r} %{y:,.3~r} %{z:.2f} %{customdata[0]:.3~r}<extra></extra>"
+    )
 
 
 def test_hovering_names_its_fields():

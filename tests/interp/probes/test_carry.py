@@ -116,7 +116,7 @@ def test_noise_carries_nothing():
     ablated = {(1, 2): rng.random((N, 10)) < 0.5}
     result = compute_carry_units(activation, activation, variables(), clean, ablated, Provenance(N, 0, "made-up units"))
     assert result.verdicts()["signal"].isna().all()
-    assert result.sentence().startswith("None of 6 MLP units")
+    assert result.sentence().startswith("None of 6 MLP neurons")
     assert np.abs(result.table.auroc.values - 0.5).max() < 0.1
 
 

@@ -94,15 +94,15 @@ def test_microadder_s_two_units_dissociate_carry_out_and_nothing_else(name):
     result = double_dissociation(model, units=[*heads(model), *neurons(model)], n=512, draws=59)
     found = result.dissociations()
     assert found.signal.tolist() == ["carry_out"]
-    assert {found.unit[0], found.other[0]} == {"L0 unit 0", "L0 unit 1"}
+    assert {found.unit[0], found.other[0]} == {"L0 neuron 0", "L0 neuron 1"}
     assert found.contrast[0] > 1.9
 
 
 def test_the_published_57_has_the_measured_accuracies_without_its_first_unit(published_57):
     result = double_dissociation(published_57, units=neurons(published_57), n=4096, carry_heavy=0.0, draws=19)
     row = result.table.sel(signal="carry_out")
-    assert row.ablated.sel(unit="L0 unit 0").values == pytest.approx([0.998, 0.009], abs=2e-3)
-    assert row.ablated.sel(unit="L0 unit 1").values[0] < 0.02 and row.ablated.sel(unit="L0 unit 1").values[1] > 0.98
+    assert row.ablated.sel(unit="L0 neuron 0").values == pytest.approx([0.998, 0.009], abs=2e-3)
+    assert row.ablated.sel(unit="L0 neuron 1").values[0] < 0.02 and row.ablated.sel(unit="L0 neuron 1").values[1] > 0.98
 
 
 def test_neurons_at_zero_are_those_of_carry_units():
