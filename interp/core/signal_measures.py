@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from interp.core.stats import auroc, best_threshold, clustered_proportion, clustered_proportions, stratified_auroc, stratified_difference
+from interp.core.stats import (
+    auroc,
+    best_threshold,
+    clustered_proportion,
+    clustered_proportions,
+    stratified_auroc,
+    stratified_difference,
+)
 from interp.core.thresholds import EMPTY, FLAT, SQUASHED
 from models.errors import unknown_name
 
