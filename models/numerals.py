@@ -12,6 +12,8 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
+import numpy as np
+
 LEAST_P = 0.001  # below it a p-value is no longer told in digits
 
 
@@ -29,12 +31,12 @@ def small(value: float, digits: int = 2) -> str:
     return _written(value, digits, ROUND_HALF_EVEN)
 
 
-def number(value: float, digits: int = 4) -> str:
+def number(value: float | np.floating, digits: int = 4) -> str:
     """A number of a table in so many significant digits or fewer: "0.9963", "1,234,568", "2.369 x 10^-7", "nan"."""
     text = f"{value:.{digits}g}"
     if "e" not in text:
         return text
-    return small(value, digits) if abs(value) < 1 else f"{value:,.0f}"
+    return small(float(value), digits) if abs(value) < 1 else f"{value:,.0f}"
 
 
 def p_value(p: float) -> str:

@@ -49,6 +49,8 @@ def test_the_notebook_runs(path: Path, tmp_path: Path):
     stored = said(read_notebook(stored_notebooks()[path.stem]))
     assert len(found) == len(stored)
     for now, then in zip(found, stored, strict=True):
+        if not SHARED.is_dir() and "The published checkpoint is not here." in now:
+            continue
         assert same(now, then), f"run `make notebooks`: it says\n{now}\nand not\n{then}"
 
 

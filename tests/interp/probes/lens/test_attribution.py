@@ -229,7 +229,7 @@ def test_units_that_write_nothing_are_not_counted_beyond_their_number():
     parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
     some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
     found = compute_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some, 10)
-    assert "1 of 3 units" in found.sentence()
+    assert "1 of 3 neurons" in found.sentence()
     assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"
 
 
