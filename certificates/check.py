@@ -53,6 +53,11 @@ SWITCHES = {
     "norm_eps_outside": False, "final_norm": True, "positional_embedding_type": "standard", "n_position_levels": 1,
     "attn_scores": "dot", "attn_top_k": None, "dtype": "float32",
 }  # fmt: skip
+READ = {"task", "eps", "attn_scale", "d_model", "d_head", "d_mlp", "n_heads", "d_vocab", "n_ctx"}
+# What does nothing with these switches. A config with any other key is of a model that this checker does not know.
+IDLE = {
+    "n_position_ids", "rotary_base", "rotary_adjacent_pairs", "fire_c", "fire_L0", "fire_normaliser", "dropout",
+}  # fmt: skip
 LEVELS, HALVINGS = 64, 8
 
 
@@ -202,7 +207,7 @@ class Row:
 
 def inverse_scale(forms, eps):
     """1 / sqrt(mean square + eps) of a vector, as computed: to first order around its centre, and its least and largest
-    value. None without a bound."""
+    value. Returns None where it finds no bound."""
     n = 2 * len(forms) * ONE
     apart = sum(f.reach**2 for f in forms)  # the squares' second-order part is within [0, this]
     c = (2 * sum(f.c * f.c for f in forms) + apart) // n
@@ -246,6 +251,8 @@ class Model:
     def __init__(self, file):
         config = file["config"]
         require(config["task"] in TASKS, f"this checker does not know the task {config['task']!r}")
+        unknown = set(config) - set(SWITCHES) - READ - IDLE
+        require(not unknown, f"this checker does not know {', '.join(sorted(unknown))}")
         for name, value in SWITCHES.items():
             found = config.get(name, "nothing")
             require(found == value, f"this checker needs {name} = {value!r}, and finds {found!r}")
@@ -279,7 +286,8 @@ class Model:
         self.fingerprint = digest.hexdigest()
         require(file["fingerprint"] == self.fingerprint, "the weights are not those that the fingerprint names")
         self.eps = fixed(float(config["eps"]).hex())
-        self.scale = fixed(float(config["attn_scale"] or math.sqrt(e)).hex())
+        scale = config["attn_scale"]
+        self.scale = fixed(float(math.sqrt(e) if scale is None else scale).hex())
         require(self.eps > 0 and self.scale > 0, "eps or the scale of attention is not positive")
         self.units_first, plus, equals, self.end = TASKS[config["task"]]
         self.tokens = [range(10)] * (ANSWER + DIGITS) + [range(2)]
@@ -378,7 +386,7 @@ class Model:
 
     def lowest_lead(self, x, answer, low, high):
         """A bound below the answer's lead over each other token, where attention writes within [low, high] along the
-        basis, and anything within self.off. None where there is no bound."""
+        basis, and anything within self.off off it. Returns None where it finds no bound."""
         middle = [(a + b) // 2 for a, b in zip(low, high)]
         half = [b - m for b, m in zip(high, middle)]
         y = []
@@ -524,7 +532,7 @@ def largest(table, leaf):
 
 
 def proved(model, x, answer, low, high, margin):
-    """The bound that was proved on a box, above the margin; None without one."""
+    """The bound that was proved on a box, above the margin. Returns None where there is no proof."""
     boxes, smallest = [(low, high, HALVINGS)], LARGEST
     while boxes:
         low, high, halvings = boxes.pop()
@@ -573,7 +581,7 @@ def main(paths):
         try:
             with open(path, encoding="utf-8") as opened:
                 smallest, fingerprint = check(json.load(opened))
-        except (Rejected, OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
+        except (Rejected, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as problem:
             print(f"{path}: rejected. {type(problem).__name__}: {problem}.")
             status = 1
         else:

@@ -2,8 +2,9 @@
 
     python docs/moving_picture.py      needs the extra "docs" (Pillow), Playwright and a Chromium
 
-A problem with the longest carry chain is typed; the answer is stepped through; the pointer rests on a digit and on the
-head; the head is removed, and the answer is another one. Nothing is drawn but the pointer: the page itself answers.
+The story types a problem with the longest carry chain and steps through the answer. The pointer rests on a digit and
+on the head. Then the head is removed, and the answer becomes wrong. The script draws only the pointer: the page itself
+runs the model.
 """
 
 from __future__ import annotations

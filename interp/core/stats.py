@@ -53,10 +53,18 @@ def clopper_pearson(successes: float | int, n: float | int, confidence: float = 
         raise UserError(f"A confidence level lies between 0 and 1, not {confidence}.")
     if not 0 <= successes <= n:
         raise UserError(f"{successes} successes out of {n} is not a proportion.")
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, tail))
-    high = 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, 1 - tail))
-    return low, high
+    low, high = _exact_ends(np.asarray(successes, dtype=float), np.asarray(n, dtype=float), confidence)
+    return float(low), float(high)
+
+
+def _exact_ends(
+    successes: Float[np.ndarray, "*shape"], n: Float[np.ndarray, "*shape"], confidence: float
+) -> Float[np.ndarray, "2 *shape"]:
+    """Clopper and Pearson's interval of many proportions."""
+    tail, failures, least = (1 - confidence) / 2, n - successes, np.finfo(float).tiny
+    low = np.where(successes == 0, 0.0, betaincinv(np.maximum(successes, least), failures + 1, tail))
+    high = np.where(failures == 0, 1.0, betaincinv(successes + 1, np.maximum(failures, least), 1 - tail))
+    return np.stack((low, high))
 
 
 def clustered_proportion(
@@ -105,10 +113,7 @@ def clustered_proportions(
         spread = n / (n - 1) * p[mixed] * (1 - p[mixed])
         with np.errstate(divide="ignore"):
             effective[mixed] = np.minimum(spread / variance * t_ratio**2, float(n))
-    tail, right = (1 - confidence) / 2, p * effective
-    wrong = effective - right
-    low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1e-300), wrong + 1, tail))
-    high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1e-300), 1 - tail))
+    low, high = _exact_ends(p * effective, effective, confidence)
     return np.stack((p, low, high, effective))
 
 

@@ -24,7 +24,7 @@ def table(
 
     Args:
         rows: a frame, or rows of values.
-        columns: the columns' names, where ``rows`` is no frame.
+        columns: the names of the columns. A frame brings its own.
         caption: what stands above it.
         form: how numbers are written, as in pandas' ``Styler.format``: ``precision``, ``thousands``, ``na_rep``, ...
     """

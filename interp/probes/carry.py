@@ -90,7 +90,8 @@ class CarryUnits(Result):
         "correlate" (separates but ablation shows no effect of its own),
         "not ablated", or "none".
         """
-        self._unit(layer, unit)
+        if (layer, unit) not in self._verdicts:
+            self._unit(layer, unit)  # says which there are
         return dict(self._verdicts[layer, unit])
 
     @cached_property

@@ -20,9 +20,9 @@ from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 
 FORMAT = 1
-#: What the checker can read. Its own bounds are looser or tighter than those here, so that half of the smallest proved
-#: lead is claimed.
+#: The tasks that the checker knows.
 TASKS = ("ten-digit-addition", "padded-addition")
+#: The share of the smallest proved lead that is claimed: the checker's bounds are others than those of this package.
 SHARE = 0.5
 
 

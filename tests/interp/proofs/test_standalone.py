@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import json
 import math
@@ -16,7 +17,7 @@ import torch
 
 import models
 from interp.proofs import certify
-from interp.proofs.standalone import write_standalone
+from interp.proofs.standalone import TASKS, write_standalone
 from interp.proofs.stored import stored_certificate
 from models.errors import UserError
 
@@ -211,6 +212,35 @@ def test_tampered_files_are_rejected_or_say_the_same(checker):
         assert numbers == expected and file["config"] == original["config"]
         same += 1
     assert same < 100
+
+
+CHANGES = {
+    "no scale": {"attn_scale": 0.0},
+    "a negative scale": {"attn_scale": -2.0},
+    "eps beyond floats": {"eps": 10**400},
+    "a switch that it has never heard of": {"soft_cap": 30.0},
+    "two layers": {"n_layers": 2},
+    "a truth for a number": {"d_model": True},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_a_config_that_the_checker_does_not_know_is_rejected(checker, change, tmp_path):
+    """Its fingerprint is right."""
+    file = read("microadder-57")
+    file["config"] |= change
+    digest = hashlib.sha256(json.dumps(file["config"], sort_keys=True).encode())
+    weights = models.load("microadder-57").effective_weights()
+    for name in sorted(file["weights"]):
+        digest.update(f"{name} {tuple(weights[name].shape)} torch.float32".encode())
+        digest.update(weights[name].detach().contiguous().numpy().tobytes())
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(file | {"fingerprint": digest.hexdigest()}))
+    assert checker.main([str(path)]) == 1
+
+
+def test_both_sides_know_the_same_tasks(checker):
+    assert set(checker.TASKS) == set(TASKS)
 
 
 def test_a_margin_that_the_model_does_not_have_is_rejected(checker):
