@@ -178,6 +178,12 @@ def least_alike_norms(w: Numbers) -> float:
     return min(cosine(gains[i], gains[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
+def energy_of_two(w: Numbers) -> float:
+    """Share of the squared singular values of the table of tokens that its two largest hold."""
+    squares = np.linalg.svd(w["tok_table"], compute_uv=False) ** 2
+    return squares[:2].sum() / squares.sum()
+
+
 def gain_ratio(w: Numbers) -> float:
     """The largest norm gain over the smallest."""
     return w["norm_w"].max() / w["norm_w"].min()
@@ -211,6 +217,7 @@ MEASURES: dict[str, Callable[[Numbers], SupportsFloat]] = {
     "values_against_head": lambda w: cosine(w["W_v"], w["W_head"].T),
     "output_gain": lambda w: w["out_A"] @ w["out_B"],
     "share_in_tokens": share_in_tokens,
+    "energy_of_two": energy_of_two,
     "gain_ratio": gain_ratio,
     "largest_gain": lambda w: w["norm_w"].argmax(),
     "arc_margin": arc_margin,
