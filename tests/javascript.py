@@ -33,17 +33,16 @@ process.stdout.write(JSON.stringify(found));
 
 
 def ask_browser(browser: Any) -> Asked:
-    """The same in a page of its own."""
+    """The same in a browser, all questions in one page: a page for each would cost more than its answer."""
+    page = browser.new_page()
+    page.set_content("<!doctype html><title>scripts</title>")
+    seen_by_questions = "window.ask = (body, data) => JSON.stringify(eval(`(() => { ${body} })()`));"
+    page.add_script_tag(content=f"{bundle()}\n{seen_by_questions}", type="module")
+    page.wait_for_function("typeof window.ask === 'function'")
 
     def ask(body: str, data: Any) -> Any:
-        page = browser.new_page()
-        script = f"{bundle()}\nwindow.ask = (data) => JSON.stringify(((data) => {{ {body} }})(data));"
-        page.set_content("<!doctype html><title>scripts</title>")
-        page.add_script_tag(content=script, type="module")
-        page.wait_for_function("typeof window.ask === 'function'")
-        try:
-            return json.loads(page.evaluate("(text) => window.ask(JSON.parse(text))", json.dumps(data)))
-        finally:
-            page.close()
+        return json.loads(
+            page.evaluate("([body, text]) => window.ask(body, JSON.parse(text))", [body, json.dumps(data)])
+        )
 
     return ask

@@ -102,7 +102,7 @@ class RunFolder:
         name = f"checkpoint-{step}.safetensors"
         digest = storage.save_weights(self.path / name, tensors, {})
         entry = {"step": step, "file": name, "sha256": digest, "metrics": self._sync_metrics(), "state": state}
-        storage.write_json_atomic(self.path / "checkpoint.json", entry | {"digest": _digest(entry)})
+        storage.write_json_atomic(self.path / "checkpoint.json", entry | {"digest": digest_of(entry)})
         for old in self.path.glob("checkpoint-*.safetensors"):
             if old.name != name:
                 old.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ class RunFolder:
             return None
         entry = storage.read_json(path)
         digest = entry.pop("digest", None)
-        if digest is not None and digest != _digest(entry):
+        if digest is not None and digest != digest_of(entry):
             raise UserError(f"{path} does not match the digest that it carries: its contents were changed; restore it.")
         whole = all(isinstance(entry.get(key), kind) for key, kind in _ENTRY.items())
         known = _ENTRY.keys() if digest is None else {*_ENTRY, "metrics"}
@@ -225,7 +225,7 @@ def _line_step(line: str) -> float:
         return float("inf")
 
 
-def _digest(entry: dict[str, Any]) -> str:
+def digest_of(entry: dict[str, Any]) -> str:
     """SHA-256 of a checkpoint's values; neither the order of keys nor white space counts."""
     return storage.sha256(json.dumps(entry, sort_keys=True, allow_nan=False).encode())
 

@@ -11,7 +11,7 @@ from models.partial_forward import NOTHING, greedy
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.models.test_partial_forward import CODERS, coder
+from tests.models.coders import CODERS, coder
 
 PROMPTS = ["57+48+96", "10+99+12", "31+13+77"]
 

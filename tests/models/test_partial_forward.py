@@ -10,21 +10,11 @@ from models.partial_forward import FireBiasTable, logits_from, responses_right, 
 from models.partial_forward import layers as partial_layers
 from models.transformer import ArithmeticTransformer
 from tests.comparing import assert_same
-from tests.conformance.table import dense, randomised
-from tests.parity.test_switches import SWITCHES
+from tests.conformance.table import dense
+from tests.models.coders import CODERS, coder
+from tests.parity.switches import SWITCHES
 
 COMPUTED = {name: switches for name, switches in SWITCHES.items() if supports(dense(**switches)(0))}
-CODERS = ("", "-nope", "-fire", "-rope")
-
-
-def coder(kind: str, layers: int = 1) -> ArithmeticTransformer:
-    """A small decoder of the paper for sums of many lengths, with the given positions."""
-    from models.position_coupling import KIND_NAMES, SMALL, DecoderSize, register_variant
-
-    positions = next(name for name, suffix in KIND_NAMES.items() if suffix == kind)
-    base = SMALL["addition"]
-    variant = base.replace(size=DecoderSize(layers, 2, 16, 24), positions=positions, limits=(40, 40))
-    return randomised(models.build(register_variant(variant), seed=layers), 1)
 
 
 def sequences(model: ArithmeticTransformer, operands: int, digits: int, n: int = 3):

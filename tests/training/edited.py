@@ -1,11 +1,20 @@
-"""What a run leaves; and a checkpoint with other contents, as a test wants them, and its digest."""
+"""A short run, what a run leaves, and a checkpoint with other contents, as a test wants them, and its digest."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from models.training.run_folder import _digest
+from models.training import train
+from models.training.recipes import Recipe
+from models.training.run_folder import digest_of
+
+RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=3)
+
+
+def go_on(run: Path, **changes):
+    settings = {"seeds": 2, "recipe": RECIPE, "progress": False, "compile": False, "device": "cpu"} | changes
+    return train("microadder-57", run, **settings)
 
 
 def edit_checkpoint(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -14,7 +23,7 @@ def edit_checkpoint(run: Path, change: Callable[[dict[str, Any]], object]) -> No
     entry = json.loads(path.read_text())
     entry.pop("digest")
     change(entry)
-    path.write_text(json.dumps(entry | {"digest": _digest(entry)}))
+    path.write_text(json.dumps(entry | {"digest": digest_of(entry)}))
 
 
 def contents(run: Path) -> dict[str, bytes]:

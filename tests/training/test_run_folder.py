@@ -13,18 +13,9 @@ import torch
 
 import models
 from models.errors import UserError
-from models.training import train
 from models.training.publish import publish
-from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from tests.training.edited import edit_checkpoint
-
-RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=3)
-
-
-def go_on(run: Path, **changes):
-    settings = {"seeds": 2, "recipe": RECIPE, "progress": False, "compile": False, "device": "cpu"} | changes
-    return train("microadder-57", run, **settings)
+from tests.training.edited import edit_checkpoint, go_on
 
 
 @pytest.fixture
@@ -41,7 +32,7 @@ def theta(run: Path) -> torch.Tensor:
 
 
 def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, tmp_path: Path):
-    script = "import pathlib, sys; from tests.training.test_run_folder import go_on; go_on(pathlib.Path(sys.argv[1]))"
+    script = "import pathlib, sys; from tests.training.edited import go_on; go_on(pathlib.Path(sys.argv[1]))"
     config = json.loads((run / "config.json").read_text())
     with RunFolder(run).open(config):
         before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}

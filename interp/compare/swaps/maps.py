@@ -107,12 +107,12 @@ def fit_maps(
             found[part.name] = PartMap(places, y.mean(0))
             continue
         x = torch.cat([each[part.name] for each in others])[:, list(places)].double().to(y.device)
-        weight, rank = _least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1), float(x.norm()))
+        weight, rank = least_squares((x - x.mean(0)).flatten(0, 1), (y - y.mean(0)).flatten(0, 1), float(x.norm()))
         found[part.name] = PartMap(places, y.mean(0), x.mean(0), weight, rank)
     return found
 
 
-def _least_squares(
+def least_squares(
     x: Float[Tensor, "row d_other"], y: Float[Tensor, "row d"], size_of_x: float
 ) -> tuple[Float[Tensor, "d_other d"], int]:
     """The smallest W of least |x W - y|, and its rank; directions in which x varies by rounding alone take no part."""

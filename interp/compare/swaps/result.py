@@ -185,7 +185,7 @@ def compute_swaps(
         row["margin"] = np.concatenate(outcomes[key].margin).mean()
         if component:
             ablated, clean = losses[component, "ablated", 0], losses["", CLEAN, 0]
-            row |= dict(zip(_MORE[:3], _recovered(ablated, losses[key], clean, share), strict=True))
+            row |= dict(zip(_MORE[:3], recovered_shares(ablated, losses[key], clean, share), strict=True))
             row |= outcomes[key].closeness() | {"fitted": float(fitted[component])}
         if source == "swapped":
             null = np.array([loss.mean() for other, loss in losses.items() if other[:2] == (component, "untrained")])
@@ -202,7 +202,7 @@ def _proportion(right: np.ndarray) -> dict[str, Any]:
     return {"n": len(right), "right": int(right.sum()), "exact": float(right.mean()), "low": low, "high": high}
 
 
-def _recovered(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
+def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
     """(share of the lost loss that is back, low, high); NaN where none was lost."""
     harm, back = ablated - clean, ablated - here
     drawn = harm @ share

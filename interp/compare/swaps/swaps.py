@@ -112,7 +112,7 @@ def swap_components(
     names = pair_names(a, b)
     require_one_format(task, b, names)
     resolve_task(b, task)
-    fit, held_out, source = _two_samples(task, n_fit, n, seed)
+    fit, held_out, source = two_samples(task, n_fit, n, seed)
     at = frame(task, fit, task.encode(fit))
     left = read(from_transformer_lens(a, task), at)
     parts = parts_beside(left, read(from_transformer_lens(b, task), at))
@@ -159,7 +159,7 @@ def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -
     return list(given), 0 if len(given) else None
 
 
-def _two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
+def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
     """Different problems, in a random order, to fit and to measure on, and what they are.
 
     All there are, in the same proportion, where the task's domain has fewer.

@@ -83,7 +83,7 @@ class Layout:
         found = {}
         for name, space in self.spaces.items():
             count = self.spaces[space.heads].size if space.heads else 1
-            drawn = torch.stack([_random(space, generator) for _ in range(count)])
+            drawn = torch.stack([random_member(space, generator) for _ in range(count)])
             found[name] = drawn if space.heads else drawn[0]
         return found
 
@@ -245,7 +245,7 @@ _CONTINUOUS: dict[Kind, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _random(space: Space, generator: torch.Generator) -> Float[Tensor, "n n"]:
+def random_member(space: Space, generator: torch.Generator) -> Float[Tensor, "n n"]:
     n = space.size
     if space.kind in ("permutation", "signed permutation"):
         return random_permutation(n, generator, signs=space.kind == "signed permutation")

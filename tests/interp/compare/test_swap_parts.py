@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp.compare.readings import Frame, frame
-from interp.compare.swaps.maps import _least_squares
+from interp.compare.swaps.maps import least_squares
 from interp.compare.swaps.parts import by_role
-from interp.compare.swaps.result import _recovered
+from interp.compare.swaps.result import recovered_shares
 from models.tasks.addition import TenDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 
@@ -73,7 +73,7 @@ def test_a_role_that_the_model_gives_nothing_is_shared_equally():
 def test_the_map_is_numpys_least_squares(seed: int):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(30, 4)), rng.normal(size=(30, 3))
-    weight, rank = _least_squares(torch.from_numpy(x), torch.from_numpy(y), float(np.linalg.norm(x)))
+    weight, rank = least_squares(torch.from_numpy(x), torch.from_numpy(y), float(np.linalg.norm(x)))
     assert rank == 4
     assert weight.numpy() == pytest.approx(np.linalg.lstsq(x, y, rcond=None)[0])
 
@@ -81,9 +81,9 @@ def test_the_map_is_numpys_least_squares(seed: int):
 def test_directions_of_rounding_size_take_no_part_in_the_map():
     rng = np.random.default_rng(0)
     x = np.stack((rng.normal(size=40), 1e-9 * rng.normal(size=40)), -1)
-    weight, rank = _least_squares(torch.from_numpy(x), torch.from_numpy(x[:, 1:] * 1e9), float(np.linalg.norm(x)))
+    weight, rank = least_squares(torch.from_numpy(x), torch.from_numpy(x[:, 1:] * 1e9), float(np.linalg.norm(x)))
     assert rank == 1 and abs(weight[1, 0]) < 1
-    nothing, rank = _least_squares(torch.zeros(40, 2, dtype=torch.float64), torch.from_numpy(x), 3.0)
+    nothing, rank = least_squares(torch.zeros(40, 2, dtype=torch.float64), torch.from_numpy(x), 3.0)
     assert rank == 0 and not nothing.any()
 
 
@@ -92,9 +92,9 @@ def test_recovered_is_one_for_the_whole_model_zero_for_the_ablated_and_undefined
     clean = rng.uniform(0, 0.1, 50)
     ablated = clean + rng.uniform(1, 3, 50)
     share = rng.multinomial(50, np.full(50, 1 / 50), size=300).T / 50
-    assert _recovered(ablated, clean, clean, share) == pytest.approx((1, 1, 1))
-    assert _recovered(ablated, ablated, clean, share) == pytest.approx((0, 0, 0))
-    value, low, high = _recovered(ablated, (ablated + clean) / 2 + rng.normal(0, 0.1, 50), clean, share)
+    assert recovered_shares(ablated, clean, clean, share) == pytest.approx((1, 1, 1))
+    assert recovered_shares(ablated, ablated, clean, share) == pytest.approx((0, 0, 0))
+    value, low, high = recovered_shares(ablated, (ablated + clean) / 2 + rng.normal(0, 0.1, 50), clean, share)
     assert low < value < high and value == pytest.approx(0.5, abs=0.05)
-    assert np.isnan(_recovered(clean, clean, clean, share)).all()
-    assert _recovered(ablated, 2 * ablated, clean, share)[2] < 0, "worse than nothing"
+    assert np.isnan(recovered_shares(clean, clean, clean, share)).all()
+    assert recovered_shares(ablated, 2 * ablated, clean, share)[2] < 0, "worse than nothing"

@@ -142,9 +142,9 @@ def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
 
 
 def _problems(task: Any, n: int, seed: int) -> Tensor:
-    from interp.compare.swaps.swaps import _two_samples
+    from interp.compare.swaps.swaps import two_samples
 
-    fit, held_out, _ = _two_samples(task, n - n // 3, n // 3, seed)
+    fit, held_out, _ = two_samples(task, n - n // 3, n // 3, seed)
     return torch.cat((fit, held_out))
 
 
@@ -232,19 +232,19 @@ def test_a_part_that_does_not_vary_in_the_other_model_is_ablated():
 
 
 def test_no_problem_is_both_fitted_and_measured_on():
-    from interp.compare.swaps.swaps import _two_samples
+    from interp.compare.swaps.swaps import two_samples
 
     task = TwoDigitAddition()
-    fit, held_out, source = _two_samples(task, 700, 900, seed=0)
+    fit, held_out, source = two_samples(task, 700, 900, seed=0)
     numbers = [set(task.numbers(part)) for part in (fit, held_out)]
     assert [len(part) for part in numbers] == [700, 900] and not numbers[0] & numbers[1]
     assert "700" in source
 
 
 def test_a_small_task_is_asked_all_its_problems_each_once():
-    from interp.compare.swaps.swaps import _two_samples
+    from interp.compare.swaps.swaps import two_samples
 
-    fit, held_out, source = _two_samples(MultiOperandAddition(2, 1), 200, 200, seed=0)
+    fit, held_out, source = two_samples(MultiOperandAddition(2, 1), 200, 200, seed=0)
     every = torch.cat((fit, held_out)).flatten(1)
     assert len(fit) == len(held_out) and len(every.unique(dim=0)) == len(every) < 400 and "all" in source
 

@@ -18,6 +18,7 @@ from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.weight_maps import DenseWeights
 from tests.interp.conftest import stock_copy
+from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition
 
 TASK = TenDigitAddition()
@@ -268,15 +269,6 @@ def test_an_untrained_adder_has_no_ten_to_one(untrained):
     mean, _, high = interp.attention_by_role(untrained, n=64).mean_gap()
     assert mean < 0.5
     assert high < math.log(10)
-
-
-def dense_model(**switches: object) -> models.ArithmeticTransformer:
-    shape = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 6, "d_vocab": 10, "n_ctx": 34}
-    weights = DenseWeights(models.TransformerConfig(**(shape | switches)))
-    generator = torch.Generator().manual_seed(0)
-    for parameter in weights.parameters():
-        parameter.data.normal_(generator=generator)
-    return models.ArithmeticTransformer(weights, TASK)
 
 
 def test_attention_of_free_weights_depends_on_the_input_and_is_measured_in_every_head():

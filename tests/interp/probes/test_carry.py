@@ -17,7 +17,7 @@ from interp.probes.carry import CarryUnits, compute_carry_units
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from tests.interp.conftest import stock_copy
-from tests.interp.probes.test_attention import dense_model
+from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition
 
 N = 600

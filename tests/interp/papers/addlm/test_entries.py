@@ -12,7 +12,7 @@ from interp.papers.addlm.text_attention import text_attention
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, ternarise
-from tests.interp.papers.addlm.test_inside import small
+from tests.interp.papers.addlm.small import small
 
 TEXT = "Shall I compare thee to a summer's day?"
 

@@ -24,18 +24,9 @@ from interp.papers.addlm.weights import (
     ternary_training,
     value_composition,
 )
-from models import TransformerConfig, UserError
-from models.tasks.characters import CharacterLanguage
+from models import UserError
 from models.transformer import ArithmeticTransformer
-from models.weight_maps.ternary import TernaryWeights
-
-
-def small(**changes: object) -> ArithmeticTransformer:
-    shape = {"n_layers": 2, "d_model": 24, "n_heads": 2, "d_head": 12, "d_mlp": 16, "d_vocab": 65, "n_ctx": 40}
-    switches = {"act_fn": "relu", "normalization_type": "LN", "attn_scores": "neg_l1", "attn_scale": 1.0}
-    weight_map = TernaryWeights(TransformerConfig(**(shape | switches | {"attn_top_k": 4} | changes)))
-    weight_map.initialise(torch.Generator().manual_seed(0))
-    return ArithmeticTransformer(weight_map, CharacterLanguage(), name="small")
+from tests.interp.papers.addlm.small import small
 
 
 @pytest.fixture(scope="module")
