@@ -96,7 +96,8 @@ def get_spec(name: str) -> ModelSpec:
 def parameter_count(name: str) -> int:
     """How many free numbers a registered model has; none of them is drawn. Raises UserError as :func:`get_spec`."""
     spec = get_spec(name)
-    with torch.device("meta"):
+    # What a construction computes costs little; on the meta device it would import a compiler.
+    with torch.device("cpu" if spec.recipe is None else "meta"):
         return sum(p.numel() for p in spec.weight_map(**spec.options).parameters())
 
 

@@ -20,7 +20,8 @@ from tests.conftest import SHARED
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
-SLOW = ("07_addlm", "08_bring_your_own_model")  # most of a minute each
+#: Those of twenty seconds and more.
+SLOW = ("03_position_coupling", "05_which_algorithm", "06_grokking", "07_addlm", "08_bring_your_own_model", "09_certify")
 NOTEBOOKS = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((ROOT / "notebooks").glob("*.py"))

@@ -196,6 +196,7 @@ def test_a_stored_certificate_holds(name):
     check_certificate(found, zoo(name))
 
 
+@pytest.mark.slow
 def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider():
     """Its bounds raised by a twentieth still are within what can be proved."""
     found = stored_certificate(NAME)

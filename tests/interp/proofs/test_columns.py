@@ -109,6 +109,7 @@ def test_a_flipped_sign_or_a_dropped_column_is_noticed():
         assert not all(attained)
 
 
+@pytest.mark.slow
 def test_the_whole_certifier_passes_the_shape_checks():
     """Other tests switch them off, for speed."""
     import interp
