@@ -21,7 +21,14 @@ ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
 #: Those of twenty seconds and more.
-SLOW = ("03_position_coupling", "05_which_algorithm", "06_grokking", "07_addlm", "08_bring_your_own_model", "09_certify")
+SLOW = (
+    "03_position_coupling",
+    "05_which_algorithm",
+    "06_grokking",
+    "07_addlm",
+    "08_bring_your_own_model",
+    "09_certify",
+)
 NOTEBOOKS = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((ROOT / "notebooks").glob("*.py"))

@@ -17,7 +17,7 @@ from tests.shape_checks import unchecked_shapes
 #: Whether every figure that is shown has been drawn.
 DRAWN = """() => [...document.querySelectorAll("figure")].every(
     (figure) => !figure.offsetParent || figure.querySelector("svg.main-svg"))"""
-NAMES = ("microadder-57", "toygpt-learned-pre")
+NAMES = ("microadder-57", "addlm-adder-two-digit")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +52,7 @@ def test_a_first_screen_says_what_is_known_of_all_inputs(page: Path, open_page):
 
 def test_chapters_that_do_not_apply_say_so(page: Path):
     text = page.read_text()
-    assert "This question does not apply to toygpt-learned-pre" in text
+    assert "This question does not apply to addlm-adder-two-digit" in text
     assert text.count("<h2 id=") >= 10
 
 
