@@ -30,7 +30,7 @@ SLOW = (
     "09_certify",
 )
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    pytest.param(path, id=path.stem, marks=[] if path.stem in SHORT else [pytest.mark.slow])
     for path in sorted((ROOT / "notebooks").glob("*.py"))
 ]
 
