@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 import models
-from interp.core.sections import Page, records
-from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import Arm, folder_of, read_arm, sweep_page, train_arm
+from interp.core.sections import records
+from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.sweeps import Arm, folder_of, read_arm, sweep_made, train_arm
 from interp.probes.stress import stress_suites
 from models.microadder import MicroAdderWeights
 from models.microadder_continued import CONTINUE, CONTINUED, SMALLEST, TRIED, Step
@@ -68,7 +68,7 @@ def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) ->
 
 
 @study("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
-def continued(settings: Settings) -> Page | None:
+def continued(settings: Settings) -> Made | None:
     """Eight seeds a step, a few minutes each."""
     seeds = settings.seeds or SEEDS
     here = {CONTINUED[0].before: weights_of(models.load(CONTINUED[0].before))}
@@ -120,4 +120,4 @@ def continued(settings: Settings) -> Page | None:
     if any(sweep["label"] == RANDOM_START for sweep in sweeps):
         text += " Random starts of the smallest model are given up below 35% token accuracy at step 10,000."
     more = {"steps": rows, "smallest": parameters, "stress": records(stress.to_dataframe())}
-    return sweep_page(settings, "continued", "Below 57 parameters, by continuation", sweeps, text, **more)
+    return sweep_made(settings, "continued", "Below 57 parameters, by continuation", sweeps, text, **more)

@@ -11,12 +11,11 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page
 from interp.core.stats import clopper_pearson
 from interp.papers.headlines.read import stated
 from interp.papers.headlines.rules import fisher_p
-from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_page, train_arms
+from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_made, train_arms
 from interp.probes.seed_sweeps import seeds_needed, sweep_curves
 from models.evaluation import Rate
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
@@ -52,7 +51,7 @@ def ladder_table() -> pd.DataFrame:
 
 
 @study("microadder:ladder", "The compression ladder, 242 to 57 parameters")
-def ladder(settings: Settings) -> Page | None:
+def ladder(settings: Settings) -> Made | None:
     what = [(f"{n} parameters", f"microadder-{n}") for n in TRAINED_RUNGS]
     rows = train_arms(settings, arms_of(settings, what, "ladder"), settings.seeds or SEEDS)
     stored = [read_entry_row(one.name, f"{one.n_parameters} parameters") for one in LADDER if one.name in zoo_names()]
@@ -69,7 +68,7 @@ def ladder(settings: Settings) -> Page | None:
         "stored models are sampled: AdderBoard's 10,010 problems."
     )
     tables = {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
-    return sweep_page(settings, "ladder", "MicroAdder's ladder", rows, text, **tables)
+    return sweep_made(settings, "ladder", "MicroAdder's ladder", rows, text, **tables)
 
 
 def _entry_row(name: str) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[
 
 
 @study("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
-def constraints(settings: Settings) -> Page | None:
+def constraints(settings: Settings) -> Made | None:
     bases = (170, 74, 67) if settings.size == "full" else (170, 67)
     what = _variants(bases, CONSTRAINTS)
     rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
@@ -104,11 +103,11 @@ def constraints(settings: Settings) -> Page | None:
         "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
         "biases are needed at 170. One constraint at a time here, every other option as on the rung."
     )
-    return sweep_page(settings, "constraints", "Scale-dependent constraints", rows, text, pairs)
+    return sweep_made(settings, "constraints", "Scale-dependent constraints", rows, text, pairs)
 
 
 @study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
-def dead_ends(settings: Settings) -> Page | None:
+def dead_ends(settings: Settings) -> Made | None:
     what = _variants((67,), DEAD_ENDS)
     rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
@@ -117,7 +116,7 @@ def dead_ends(settings: Settings) -> Page | None:
         f"The paper: {unit:.0%} token accuracy with one MLP unit, {angle:.0%} without the angle or with rank-1 keys, a "
         f"plateau near {plateau:.0%} with two or three key dimensions. Not here: ALiBi, and d_model 4."
     )
-    return sweep_page(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
+    return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
 
 
 # ---- the training distribution
@@ -152,7 +151,7 @@ def paper_claim(ours: Rate) -> str:
 
 
 @study("microadder:carry-mix", "Carry-rich problems and how they fade (section 3.2)")
-def carry_mix(settings: Settings) -> Page | None:
+def carry_mix(settings: Settings) -> Made | None:
     """The 67-parameter model, always for the paper's 60,000 steps; the step fade is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "full" else {label: MIXES[label] for label in list(MIXES)[:2]}
@@ -172,14 +171,14 @@ def carry_mix(settings: Settings) -> Page | None:
     )
     rows += train_arms(settings, arms, settings.seeds or SEEDS)
     pairs = [(STEP_FADE, label) for label in MIXES] + [("plain sampling", "80% carries, metric fade")]
-    return sweep_page(settings, "carry-mix", "Carry mix and its fade", rows, text, pairs)
+    return sweep_made(settings, "carry-mix", "Carry mix and its fade", rows, text, pairs)
 
 
 # ---- below 57
 
 
 @study("microadder:below-57", "A search over smaller parametrisations")
-def below(settings: Settings) -> Page | None:
+def below(settings: Settings) -> Made | None:
     """Always the whole recipe, but for seeds that are given up at step 10,000."""
     arms = [
         Arm(what, variant_name(57, what), get_recipe("microadder-search"), f"below-57/{variant_name(57, what)}")
@@ -196,4 +195,4 @@ def below(settings: Settings) -> Page | None:
         f"{rate.correct} of {rate.n} seeds). Seeds below 35% token accuracy at step 10,000 are given up."
     )
     pairs = [("57", row["label"]) for row in rows[1:]]
-    return sweep_page(settings, "below-57", "Below 57 parameters", rows, text, pairs)
+    return sweep_made(settings, "below-57", "Below 57 parameters", rows, text, pairs)

@@ -18,8 +18,8 @@ import pandas as pd
 
 import models
 from interp.core.results import Result
-from interp.core.sections import Page, Section, records
-from interp.papers.studies import Settings, shows, study
+from interp.core.sections import Section, records
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.causal_algorithm import algorithm, show_algorithm
 from interp.papers.studies.causal_answers import Answer, Found, Subject, interval, unbroken
 from interp.papers.studies.causal_circuits import (
@@ -50,8 +50,8 @@ QUESTIONS: tuple[tuple[Callable[[Subject, int | None, int], Answer], Callable[[F
 DECIMALS = 5
 
 
-def causal_page(subject: Subject, settings: Settings) -> Page:
-    """Ask every question of the subject, for every seed, and write the page."""
+def ask_all(subject: Subject, settings: Settings) -> Made:
+    """Ask every question of the subject, for every seed."""
     zoo_model(subject.model)  # which says how to get it where it is missing
     facts: list[dict[str, Any]] = []
     sentences: dict[str, str] = {}
@@ -76,7 +76,7 @@ def causal_page(subject: Subject, settings: Settings) -> Page:
     }
     size = sum(p.numel() for p in models.load(subject.model).parameters())
     title = f"What causes the answers of {subject.model} ({size:,} parameters)"
-    return Page(title, show_causal(data, results), data)
+    return Made(data, title, results)
 
 
 @shows("microadder:causal", "adder-456:causal", "toygpt:causal")
@@ -110,15 +110,15 @@ def _value(fact: pd.Series) -> str:
 
 
 @study("microadder:causal", "Patching, interchange, lesions, circuits and lenses on 57 parameters")
-def microadder(settings: Settings) -> Page:
-    return causal_page(MICROADDER, settings)
+def microadder(settings: Settings) -> Made:
+    return ask_all(MICROADDER, settings)
 
 
 @study("adder-456:causal", "Patching, interchange, lesions, circuits and lenses on 456 parameters")
-def adder_456(settings: Settings) -> Page:
-    return causal_page(ADDER_456, settings)
+def adder_456(settings: Settings) -> Made:
+    return ask_all(ADDER_456, settings)
 
 
 @study("toygpt:causal", "Patching, interchange, lesions, circuits and lenses on four layers")
-def toygpt(settings: Settings) -> Page:
-    return causal_page(TOYGPT, settings)
+def toygpt(settings: Settings) -> Made:
+    return ask_all(TOYGPT, settings)

@@ -17,8 +17,8 @@ import numpy as np
 import xarray as xr
 
 import models
-from interp.core.sections import Page, Section
-from interp.papers.studies import Settings, shows
+from interp.core.sections import Section
+from interp.papers.studies import Made, Settings, shows
 from interp.papers.studies.tables import show_tables
 from interp.probes.curves import read_curves
 from interp.probes.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
@@ -182,7 +182,7 @@ def _row(
     }
 
 
-def sweep_page(
+def sweep_made(
     settings: Settings,
     name: str,
     title: str,
@@ -190,7 +190,7 @@ def sweep_page(
     text: str,
     pairs: Sequence[tuple[str, str]] = (),
     **more: Any,
-) -> Page | None:
+) -> Made | None:
     """All variants and the comparisons of pairs of labels that were both trained to the end; ``more`` is data, too."""
     if not rows and not more:
         return None
@@ -198,7 +198,7 @@ def sweep_page(
     done = {model for model in sweep.models if finished(sweep, model)} if sweep else set()
     compared = [compare_variants(sweep, a, b) for a, b in pairs if sweep and {a, b} <= done]
     data = {"experiment": f"microadder:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
-    return Page(title, show_sweeps(data), data, f"--size {settings.size}")
+    return Made(data, title, options=f"--size {settings.size}")
 
 
 @shows(
