@@ -37,7 +37,9 @@ from models.transformer import ArithmeticTransformer
 def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
     """``best_exact``, the best so far, and ``token`` of all variants' seeds, each at the variant's last step; with the
     coordinates ``parameters`` and ``planned`` over models. Variants of one label are told apart by their steps."""
-    tables, on_test, labels = [], {}, {}
+    tables: list[xr.Dataset] = []
+    on_test: dict[str, dict[int, bool]] = {}
+    labels: dict[str, str] = {}
     for row in rows:
         same = sum(other["label"] == row["label"] for other in rows)
         name = row["label"] if same == 1 else f"{row['label']}, {row['steps']:,} steps"

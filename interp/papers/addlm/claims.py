@@ -5,6 +5,8 @@ They are the headline numbers of the paper; what is counted for claims without o
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import torch
 
