@@ -62,11 +62,6 @@ class PathPatching(Result):
         """``values - base`` (metric, edge, example)."""
         return self.values - self.base
 
-    @cached_property
-    def sender_effects(self) -> xr.DataArray:
-        """``senders - base`` (metric, sender, example)."""
-        return self.senders - self.base
-
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
         """Mean effects over (sender, receiver); NaN where there is no edge. One group's, the sum over groups, or with
         ``split`` a receiver for each group ("L0H0.v@own operands")."""

@@ -12,6 +12,7 @@ shown, and the numbers at the head of the page for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -109,16 +110,10 @@ def _value(fact: pd.Series) -> str:
     return interval(fact.value, fact.low, fact.high)
 
 
-@study("microadder:causal", "Patching, interchange, lesions, circuits and lenses on 57 parameters")
-def microadder(settings: Settings) -> Made:
-    return ask_all(MICROADDER, settings)
-
-
-@study("adder-456:causal", "Patching, interchange, lesions, circuits and lenses on 456 parameters")
-def adder_456(settings: Settings) -> Made:
-    return ask_all(ADDER_456, settings)
-
-
-@study("toygpt:causal", "Patching, interchange, lesions, circuits and lenses on four layers")
-def toygpt(settings: Settings) -> Made:
-    return ask_all(TOYGPT, settings)
+for _target, _subject, _size in (
+    ("microadder", MICROADDER, "57 parameters"),
+    ("adder-456", ADDER_456, "456 parameters"),
+    ("toygpt", TOYGPT, "four layers"),
+):
+    _title = f"Patching, interchange, lesions, circuits and lenses on {_size}"
+    study(f"{_target}:causal", _title)(partial(ask_all, _subject))

@@ -8,7 +8,7 @@ Where time runs out, a page is made of what there is, and says of how many seeds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
@@ -223,28 +223,17 @@ def _curves(question: str, settings: Settings) -> Made:
     return Made(data, f"ToyGPT: training curves. {data['what']}")
 
 
-@study("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
-def table_positions(settings: Settings) -> Made | None:
-    return _table("positions", settings)
-
-
-@study("toygpt:table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets")
-def table_layernorm(settings: Settings) -> Made | None:
-    return _table("layernorm", settings)
-
-
-@study("toygpt:fig1", "Training curves for three kinds of positions")
-def figure_1(settings: Settings) -> Made | None:
-    return _curves("positions", settings)
-
-
-@study("toygpt:fig2", "Training curves for three placements of LayerNorm")
-def figure_2(settings: Settings) -> Made | None:
-    return _curves("layernorm", settings)
+for _target, _title, _run, _question in (
+    ("table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets", _table, "positions"),
+    ("table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets", _table, "layernorm"),
+    ("fig1", "Training curves for three kinds of positions", _curves, "positions"),
+    ("fig2", "Training curves for three placements of LayerNorm", _curves, "layernorm"),
+):
+    study(f"toygpt:{_target}", _title)(partial(_run, _question))
 
 
 @study("toygpt:fig3", "Attention maps of every head and layer")
-def figure_3(settings: Settings) -> Made | None:
+def figure_3(settings: Settings) -> Made:
     result = attention_maps(zoo_model(BEST))
     data = {
         "model": result.name,
@@ -282,7 +271,7 @@ def carry_probes(model: HookedModel) -> dict[str, LinearProbes]:
 
 
 @study("toygpt:carry", "Carry errors, and the carry's path through the layers")
-def carry(settings: Settings) -> Made | None:
+def carry(settings: Settings) -> Made:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     table = pd.concat([found.overall("carry_out").assign(position=at) for at, found in probes.items()])

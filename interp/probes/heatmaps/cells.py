@@ -125,8 +125,8 @@ class CellScorer:
             return task.sequences(longest).inputs.shape[1] <= self.model.config.n_ctx
         return True
 
-    def shifts(self, task: SequenceTask, n: int, seed: int, first: int = 0) -> Int[Tensor, "n level"] | None:
-        """What is added to the ids of problems ``first`` to ``first + n``; None where there are no ids."""
+    def shifts(self, task: SequenceTask, n: int, seed: int) -> Int[Tensor, "n level"] | None:
+        """What is added to the ids of the first ``n`` problems; None where there are no ids."""
         if not self.coupled:
             return None
         if self.offsets.start is not None:
@@ -134,9 +134,9 @@ class CellScorer:
         room = torch.tensor([limit + 1 - high for limit, high in zip(self.limits, task.highest_ids(), strict=True)])
         draws = [
             torch.rand(BLOCK, len(room), generator=generator(seed, *task.shape, block, 1))
-            for block in range(-(-(first + n) // BLOCK))
+            for block in range(-(-n // BLOCK))
         ]
-        return (torch.cat(draws)[first : first + n] * room).long().to(self.device)
+        return (torch.cat(draws)[:n] * room).long().to(self.device)
 
     # ---- verdicts
 
