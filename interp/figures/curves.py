@@ -84,8 +84,7 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     return compose([panel], result.sentence(), result.provenance, height=420)
 
 
-@drawing(Curves, "variants")
-def variants(result: Curves, title: str) -> go.Figure:
+def seeds_by_variant(result: Curves, title: str) -> go.Figure:
     """Of a sweep (:mod:`interp.probes.seed_sweeps`): every seed's best exact match and last token accuracy, one row per
     variant; filled: all of the test set."""
     layers, labels = [], []

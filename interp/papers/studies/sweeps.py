@@ -18,6 +18,7 @@ import xarray as xr
 
 import models
 from interp.core.sections import Section
+from interp.figures.curves import seeds_by_variant
 from interp.papers.studies import Made, Settings, shows
 from interp.papers.studies.tables import show_tables
 from interp.probes.curves import read_curves
@@ -216,7 +217,7 @@ def show_sweeps(data: Any) -> list[Section]:
         sweep = sweep_curves(data["sweeps"])
         grokked = sum(sweep.grokked(model).correct > 0 for model in sweep.models)
         title = f"{grokked} of {len(sweep.models)} variants have a seed that answers the whole test set"
-        figure = sweep.figure("variants", title=title)
+        figure = seeds_by_variant(sweep, title)
         sections.append(Section("Every variant", "", (sweep_table(sweep),), (figure,)))
     if data.get("comparisons"):
         note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import models
+from interp.figures.curves import seeds_by_variant
 from interp.papers.microadder import studies as microadder
 from interp.papers.studies import Settings, sweeps
 from interp.probes.seed_sweeps import (
@@ -128,7 +129,7 @@ def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
 
 
 def test_pictures_show_every_seed_twice() -> None:
-    figure = sweep_curves([row("a", [0.1, 0.9]), row("b", [0.2])]).figure("variants", title="Title")
+    figure = seeds_by_variant(sweep_curves([row("a", [0.1, 0.9]), row("b", [0.2])]), "Title")
     assert sorted(len(trace.x) for trace in figure.data) == [1, 1, 2, 2]
 
 
