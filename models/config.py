@@ -19,9 +19,12 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from models.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
@@ -173,7 +176,7 @@ class RuntimeConfig:
     relative_attention_max_distance = relative_attention_num_buckets = decoder_start_token_id = None
     rotary_base_local = train_seq_length = quantization_method = None
 
-    def __init__(self, config: TransformerConfig, model: Any):
+    def __init__(self, config: TransformerConfig, model: ArithmeticTransformer):
         self._config = config
         self._model = (model,)  # a tuple, so that the module does not become its own child
         self.use_attn_result = False

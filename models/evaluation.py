@@ -31,6 +31,8 @@ from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
 
 CONFIDENCE = 0.95
+#: Tokens [batch, pos] to logits [batch, pos, d_vocab].
+Model = Callable[..., Tensor]
 BATCH_SIZE = 512  # a batch's activations stay in the processor's cache; twice or half as many is slower
 KEPT_FAILURES = 20
 METHODS = ("teacher_forced", "greedy")
@@ -159,7 +161,7 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
 
 @partial(question, hooked=False)
 def score(
-    model: Any,
+    model: Model,
     problems: Any = None,
     method: str = "teacher_forced",
     batch_size: int = BATCH_SIZE,
@@ -222,7 +224,7 @@ class Tally:
         ]
 
     def score(
-        self, model: Any, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"
+        self, model: Model, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"
     ) -> Score:
         """All that was counted. ``problems`` says what they are."""
         return Score(
@@ -240,7 +242,7 @@ class Tally:
 
 
 def predict(
-    model: Any,
+    model: Model,
     problems: Any,
     method: str = "teacher_forced",
     batch_size: int = BATCH_SIZE,
@@ -270,7 +272,7 @@ def predict(
 
 
 @contextmanager
-def teacher_forcing(model: Any, task: Task) -> Iterator[Callable[[Tensor], Float[Tensor, "n target d_vocab"]]]:
+def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Float[Tensor, "n target d_vocab"]]]:
     """A function from problems to the logits of their targets, each given the right tokens before it.
 
     In evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes.
@@ -284,12 +286,12 @@ def teacher_forcing(model: Any, task: Task) -> Iterator[Callable[[Tensor], Float
             yield lambda problems: forward(task.encode(problems))[:, list(task.query_positions)]
 
 
-def rows_at_once(model: Any, task: Task, batch_size: int = BATCH_SIZE) -> int:
+def rows_at_once(model: Model, task: Task, batch_size: int = BATCH_SIZE) -> int:
     """Problems a forward pass: ``batch_size``, or fewer where sequences are long."""
     return min(batch_size, _rows_that_fit(model, task))
 
 
-def _rows_that_fit(model: Any, task: Task) -> int:
+def _rows_that_fit(model: Model, task: Task) -> int:
     """Rows whose attention patterns take a quarter of a gigabyte a layer: long sequences come a few at a time."""
     heads = getattr(getattr(model, "cfg", None), "n_heads", 1)
     return max(1, PATTERN_ENTRIES // (heads * task.input_length**2))
@@ -328,7 +330,7 @@ def margins(logits: Float[Tensor, "n row d_vocab"], targets: Int[Tensor, "n row"
 
 
 @contextmanager
-def _ready(model: Any) -> Iterator[Any]:
+def _ready(model: Model) -> Iterator[Any]:
     """A function from tokens to logits, the model's own, in evaluation mode and without gradients."""
     training = getattr(model, "training", False)
     if training:
@@ -341,12 +343,12 @@ def _ready(model: Any) -> Iterator[Any]:
             model.train()
 
 
-def _to_device(tokens: Tensor, model: Any) -> Tensor:
+def _to_device(tokens: Tensor, model: Model) -> Tensor:
     parameter = next(iter(getattr(model, "parameters", list)()), None)
     return tokens if parameter is None else tokens.to(parameter.device)
 
 
-def _task_of(model: Any, task: Task | None) -> Task:
+def _task_of(model: Model, task: Task | None) -> Task:
     task = task or getattr(model, "task", None)
     if task is None:
         raise UserError("This model does not carry a task; give one, for example task=TenDigitAddition().")

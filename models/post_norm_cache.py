@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from transformer_lens import ActivationCache
 
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    from models.transformer import ArithmeticTransformer
 
 
 class PostNormCache(ActivationCache):
@@ -18,7 +21,7 @@ class PostNormCache(ActivationCache):
     per-neuron results before the norm are what they say and stay available.
     """
 
-    model: Any  # an ArithmeticTransformer
+    model: ArithmeticTransformer
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise UserError(

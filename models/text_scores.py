@@ -41,10 +41,6 @@ class TextLoss:
         """95%, by the normal approximation over windows."""
         return self.loss - 1.96 * self.standard_error, self.loss + 1.96 * self.standard_error
 
-    @property
-    def perplexity(self) -> float:
-        return float(torch.tensor(self.loss).exp())
-
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"interval": list(self.interval)}
 

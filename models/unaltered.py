@@ -15,11 +15,12 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from models.errors import UserError
+from models.hooked import HookedModel
 
 _WEIGHT_MAP = "weight_map"
 
 
-def alterations(model: Any) -> tuple[str, ...]:
+def alterations(model: HookedModel) -> tuple[str, ...]:
     """What makes ``model`` compute something else than its effective weights say; empty if nothing does.
 
     Looked for, on the model and on every module in it: hooks of any kind (of TransformerLens and PyTorch, forward and
@@ -62,7 +63,7 @@ def alterations(model: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def require_unaltered(model: Any, what: str) -> None:
+def require_unaltered(model: HookedModel, what: str) -> None:
     """Raise UserError if ``model`` computes something else than its weights say, from which ``what`` is computed."""
     found = alterations(model)
     if found:

@@ -42,21 +42,19 @@ class Reproduce:
     """A local copy of the text, for AddLM."""
 
     def run(self) -> int:
-        from interp.papers.studies import Settings, find_study
+        from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
 
         use_threads(self.threads)
         use_data(self.data)
-        study = find_study(self.figure)
         settings = Settings(
             self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
         )
-        assert study.run is not None  # find_study names none without
-        page = study.run(settings)
+        page = reproduce(self.figure, settings)
         if page is None:
             print("Not finished; the same command goes on.")
             return 0
-        paper, _, what = study.target.partition(":")
-        command = f"interp reproduce {study.target} {page.options}".rstrip()
+        paper, _, what = self.figure.partition(":")
+        command = f"interp reproduce {self.figure} {page.options}".rstrip()
         print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
         return 0

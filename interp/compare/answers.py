@@ -62,13 +62,7 @@ def _column(each: probe.Probe) -> Question:
 
 
 def _ask(each: probe.Probe) -> Ask:
-    def ask(subject: Subject) -> Answer:
-        assert each.scalar is not None
-        if why := each.why_not(subject.model, subject.task):
-            raise UserError(f"{each.name} does not apply: {why}.")
-        return each.scalar.of(each.answer(subject.model, task=subject.task, n=subject.n, seed=subject.seed))
-
-    return ask
+    return lambda subject: each.number(subject.model, task=subject.task, n=subject.n, seed=subject.seed)
 
 
 def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:

@@ -36,6 +36,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval
 from models.errors import UserError
+from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
 STORED, ALIGNED = "as stored", "aligned"
@@ -224,7 +225,7 @@ def _control_paths(a: Any, alignment: Alignment, seed: int) -> dict[str, tuple[A
 
 
 @torch.no_grad()
-def _logit_change(model: Any, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
+def _logit_change(model: ArithmeticTransformer, tokens: torch.Tensor, theta: torch.Tensor, points: int) -> float:
     """How far the alignment moved any logit of either model: the ends of the second path against the first's."""
     from torch.func import functional_call
 

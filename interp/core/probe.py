@@ -103,6 +103,17 @@ class Probe:
         """Ask a model, with those of the options (``task``, ``n``, ``seed``) that the function has."""
         return self.ask(model, **{name: value for name, value in options.items() if self.takes(name)})
 
+    def number(self, model: HookedModel, **options: Any) -> Answer:
+        """The number of a probe with a ``scalar``, asked as by :meth:`answer`.
+
+        Raises:
+            UserError: the model cannot be asked, or the probe refuses it.
+        """
+        assert self.scalar is not None
+        if why := self.why_not(model, options.get("task")):
+            raise UserError(f"{self.name} does not apply: {why}.")
+        return self.scalar.of(self.answer(model, **options))
+
 
 _PROBES: dict[str, Probe] = {}
 

@@ -181,6 +181,11 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
 
 
+def slices(n: int, size: int) -> list[slice]:
+    """``range(n)`` in slices of at most ``size``."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
 #: Attention weights of one layer, over all its heads, that are computed at once.
 WEIGHTS_AT_ONCE = 2**24
 

@@ -82,3 +82,32 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     x = {"title": f"right after {step:,} steps", "range": [-0.03, 1.04], "tickformat": ".0%"}
     panel = Panel(layers, x=x, y=rows | {"zeroline": False})
     return compose([panel], result.sentence(), result.provenance, height=420)
+
+
+def seeds_by_variant(result: Curves, title: str) -> go.Figure:
+    """Of a sweep (:mod:`interp.probes.seed_sweeps`): every seed's best exact match and last token accuracy, one row per
+    variant; filled: all of the test set."""
+    layers, labels = [], []
+    for i, model in enumerate(result.models):
+        label, best = result.labels[model], result.of(model).max("step")
+        seeds = best.seed.values.tolist()
+        wobble = np.random.default_rng(0).uniform(-0.11, 0.11, len(seeds))
+        groks = [result.on_test[model][seed] for seed in seeds]
+        labels.append(f"{label} ({int(result.table.parameters.sel(model=model))})")
+        for values, offset, colour, name in (
+            (best.values, 0.16, theme.BLUE, "best exact match"),
+            (result.of(model, "token").values[:, -1], -0.16, theme.ORANGE, "last token accuracy"),
+        ):
+            said = hover(f"{label}, seed {{seed}}: {name} {{x:.4f}}", seed=seeds)
+            layers.append(points(values, i + offset + wobble, name, colour, size=8, filled=groks, opacity=0.8, **said))
+    shares = "share of validation problems (exact match), of targets (token accuracy)"
+    panel = Panel(
+        layers,
+        x={"title": shares, "range": [-0.02, 1.02]},
+        y={"tickvals": list(range(len(labels))), "ticktext": labels, "autorange": "reversed", "zeroline": False},
+    )
+    note = "Filled: the seed answers all of the test set; heights within a row mean nothing"
+    return compose(
+        [panel], title, result.provenance, note=note, height=240 + 74 * len(labels), margin={"l": 260, "t": 24},
+        legend={"y": 1.02, "yanchor": "bottom"},
+    )  # fmt: skip

@@ -3,159 +3,137 @@
 Grokking is rare in these models (one seed in a hundred), so a count of successes says little about two variants. The
 comparison that has power is of ranks: each seed's best exact match on the validation problems, by the two-sided
 Mann-Whitney test with ties. Both are given, and the counts with exact intervals.
+
+A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.curves.Curves` of all variants:
+
+    label, model, parameters       the variant, its registered model and its free numbers
+    steps, planned                 steps done, and steps of the whole recipe; fewer done than planned: unfinished
+    seeds                          and per seed ``best_exact``, the highest exact match on the validation problems at
+                                   any evaluation, ``token`` accuracy at the last one, ``first_perfect`` (its step or
+                                   None), ``on_test`` (right answers on the test set of ``n_test`` problems of the
+                                   checkpoint that was perfect on validation; None: there was none)
+    weights                        seed -> best parameters, flat, of those that answer the whole test set
+    curve_steps, curves            some of the validations, and exact match at each, per seed
+    made_with                      versions that decide the bits, :func:`models.training.provenance.made_with`
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import xarray as xr
 
-from interp.core.stats import clopper_pearson
+from interp.core.results import Provenance
+from interp.probes.curves import Curves, curve_table
 from models.errors import UserError
-
-CURVE_POINTS = 48  # of a seed's curve that a sweep keeps
-
-
-@dataclass(frozen=True)
-class SeedSweep:
-    """The seeds of one variant.
-
-    Attributes:
-        parameters: free numbers of the model.
-        steps, planned: steps done, and steps of the whole recipe; fewer done than planned is an unfinished run.
-        seeds, best_exact, token, first_perfect, on_test: one entry per seed: highest exact match on the validation
-            problems at any evaluation; token accuracy at the last one; step of the first perfect one (None: never);
-            right answers on the test set of the checkpoint that was perfect on validation (None: there was none).
-        n_test: size of the test set.
-        weights: best parameters, flat, of the seeds that answer the whole test set: what the sweep's claims rest on.
-        curve_steps, curves: validations (at most :data:`CURVE_POINTS` of them), and exact match at each, per seed.
-        made_with: versions that decide the bits, :func:`models.training.provenance.made_with`.
-    """
-
-    label: str
-    model: str
-    parameters: int
-    steps: int
-    planned: int
-    seeds: tuple[int, ...]
-    best_exact: tuple[float, ...]
-    token: tuple[float, ...]
-    first_perfect: tuple[int | None, ...]
-    on_test: tuple[int | None, ...]
-    n_test: int
-    weights: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    curve_steps: tuple[int, ...] = ()
-    curves: tuple[tuple[float, ...], ...] = ()
-    made_with: dict[str, str] = field(default_factory=dict)
-
-    def model_of(self, seed: int) -> Any:
-        """The model that a seed found.
-
-        Raises:
-            UserError: the sweep keeps no weights of this seed.
-        """
-        from models.registry import build
-        from models.training.objective import ParameterLayout
-
-        if str(seed) not in self.weights:
-            kept = ", ".join(self.weights) or "none"
-            raise UserError(f"The sweep {self.label!r} keeps no weights of seed {seed}; it keeps those of: {kept}.")
-        model = build(self.model)
-        ParameterLayout(model).load_into(model, torch.tensor(self.weights[str(seed)]))
-        return model
-
-    @property
-    def n(self) -> int:
-        return len(self.seeds)
-
-    @property
-    def grokked(self) -> int:
-        """Seeds that answer the whole test set."""
-        return sum(right == self.n_test for right in self.on_test)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Clopper-Pearson, 95%, of the share of seeds that grok."""
-        return clopper_pearson(self.grokked, self.n)
-
-    @property
-    def finished(self) -> bool:
-        return self.steps >= self.planned
-
-    def row(self) -> dict[str, Any]:
-        """As one row of a table."""
-        low, high = self.interval
-        done = f"{self.steps:,}" if self.finished else f"{self.steps:,} of {self.planned:,}"
-        return {
-            "variant": self.label,
-            "parameters": self.parameters,
-            "steps": done,
-            "seeds": self.n,
-            "grokked": f"{self.grokked} of {self.n} (95%: {100 * low:.0f}-{100 * high:.0f}%)",
-            "median token accuracy": float(np.median(self.token)),
-            "best token accuracy": max(self.token),
-            "median best exact match": float(np.median(self.best_exact)),
-            "best exact match": max(self.best_exact),
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self)))
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> SeedSweep:
-        return SeedSweep(**{key: _tuples(value) for key, value in data.items()})
+from models.transformer import ArithmeticTransformer
 
 
-def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples, at any depth."""
-    if isinstance(value, list):
-        return tuple(_tuples(one) for one in value)
-    return {key: _tuples(one) for key, one in value.items()} if isinstance(value, dict) else value
+def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
+    """``best_exact``, the best so far, and ``token`` of all variants' seeds, each at the variant's last step; with the
+    coordinates ``parameters`` and ``planned`` over models. Variants of one label are told apart by their steps."""
+    tables: list[xr.Dataset] = []
+    on_test: dict[str, dict[int, bool]] = {}
+    labels: dict[str, str] = {}
+    for row in rows:
+        same = sum(other["label"] == row["label"] for other in rows)
+        name = row["label"] if same == 1 else f"{row['label']}, {row['steps']:,} steps"
+        values = {what: np.array(row[what], dtype=float)[:, None] for what in ("best_exact", "token")}
+        table = curve_table(name, values, row["seeds"], [row["steps"]])
+        tables.append(table.assign_coords({key: ("model", [row[key]]) for key in ("parameters", "planned")}))
+        on_test[name] = {s: right == row["n_test"] for s, right in zip(row["seeds"], row["on_test"], strict=True)}
+        labels[name] = row["label"]
+    provenance = Provenance(sum(len(row["seeds"]) for row in rows), None, "seeds, each on 2,048 validation problems")
+    return Curves(xr.concat(tables, "model", join="outer"), "best_exact", provenance, on_test=on_test, labels=labels)
 
 
-@dataclass(frozen=True)
-class SweepComparison:
-    """``b`` against ``a``: both tests are two-sided; ``superiority`` is P(b > a) + P(b = a) / 2 of best exact match."""
-
-    a: str
-    b: str
-    superiority: float
-    p_rank: float
-    p_rate: float
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "b against a": f"{self.b} against {self.a}",
-            "chance that a seed of b comes further": self.superiority,
-            "p, Mann-Whitney (best exact match)": self.p_rank,
-            "p, Fisher (grok rate)": self.p_rate,
-        }
-
-
-def compare(a: SeedSweep, b: SeedSweep) -> SweepComparison:
-    """Best exact match of two variants by rank, and their grok rates.
+def seed_model(row: Mapping[str, Any], seed: int) -> ArithmeticTransformer:
+    """The model that a seed of a variant found.
 
     Raises:
-        UserError: a variant without seeds.
+        UserError: the row keeps no weights of this seed.
+    """
+    from models.registry import build
+    from models.training.objective import ParameterLayout
+
+    if str(seed) not in row["weights"]:
+        kept = ", ".join(row["weights"]) or "none"
+        raise UserError(f"The sweep {row['label']!r} keeps no weights of seed {seed}; it keeps those of: {kept}.")
+    model = build(row["model"])
+    ParameterLayout(model).load_into(model, torch.tensor(row["weights"][str(seed)]))
+    return model
+
+
+def finished(sweep: Curves, model: str) -> bool:
+    return last_step(sweep, model) >= int(sweep.table.planned.sel(model=model))
+
+
+def last_step(sweep: Curves, model: str) -> int:
+    return int(sweep.of(model).step.values[-1])
+
+
+def sweep_table(sweep: Curves) -> pd.DataFrame:
+    """One row per variant."""
+    rows = []
+    for model in sweep.models:
+        rate, steps = sweep.grokked(model), last_step(sweep, model)
+        low, high = rate.interval
+        best, token = (sweep.of(model, what).values for what in ("best_exact", "token"))
+        whole = "" if finished(sweep, model) else f" of {int(sweep.table.planned.sel(model=model)):,}"
+        rows.append(
+            {
+                "variant": sweep.labels[model],
+                "parameters": int(sweep.table.parameters.sel(model=model)),
+                "steps": f"{steps:,}{whole}",
+                "seeds": rate.n,
+                "grokked": f"{rate.correct} of {rate.n} (95%: {100 * low:.0f}-{100 * high:.0f}%)",
+                "median token accuracy": float(np.median(token)),
+                "best token accuracy": float(token.max()),
+                "median best exact match": float(np.median(best)),
+                "best exact match": float(best.max()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def compare_variants(sweep: Curves, a: str, b: str) -> dict[str, Any]:
+    """``b`` against ``a``: best exact match by rank and grok rates, both tests two-sided; ``superiority`` is
+    P(b > a) + P(b = a) / 2 of best exact match.
+
+    Raises:
+        UserError: no such variant.
     """
     from scipy.stats import fisher_exact, mannwhitneyu
 
-    if not a.n or not b.n:
-        raise UserError("A variant without seeds cannot be compared.")
-    if len({*a.best_exact, *b.best_exact}) == 1:
+    first, second = (sweep.of(model).max("step").values for model in (a, b))
+    if len({*first, *second}) == 1:
         superiority, p_rank = 0.5, 1.0
     else:
-        test = mannwhitneyu(b.best_exact, a.best_exact, alternative="two-sided")
-        superiority, p_rank = float(test.statistic) / (a.n * b.n), float(test.pvalue)
-    _, p_rate = fisher_exact([[a.grokked, a.n - a.grokked], [b.grokked, b.n - b.grokked]])
-    return SweepComparison(a.label, b.label, superiority, p_rank, float(p_rate))
+        test = mannwhitneyu(second, first, alternative="two-sided")
+        superiority, p_rank = float(test.statistic) / (len(first) * len(second)), float(test.pvalue)
+    counts = [[rate.correct, rate.n - rate.correct] for rate in (sweep.grokked(a), sweep.grokked(b))]
+    _, p_rate = fisher_exact(counts)
+    return {"a": a, "b": b, "superiority": superiority, "p_rank": p_rank, "p_rate": float(p_rate)}
+
+
+def comparison_table(compared: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per comparison of :func:`compare_variants`."""
+    columns = {
+        "superiority": "chance that a seed of b comes further",
+        "p_rank": "p, Mann-Whitney (best exact match)",
+        "p_rate": "p, Fisher (grok rate)",
+    }
+    found = pd.DataFrame(compared)
+    return (
+        found[list(columns)]
+        .rename(columns=columns)
+        .assign(**{"b against a": found.b + " against " + found.a})[["b against a", *columns.values()]]
+    )
 
 
 def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0.05) -> int:
@@ -172,8 +150,3 @@ def seeds_needed(rate: float, other: float, power: float = 0.8, level: float = 0
     if distance == 0:
         raise UserError("Equal rates cannot be told apart.")
     return math.ceil(2 * ((norm.ppf(1 - level / 2) + norm.ppf(power)) / distance) ** 2)
-
-
-def table(sweeps: Sequence[SeedSweep]) -> pd.DataFrame:
-    """One row per variant."""
-    return pd.DataFrame([sweep.row() for sweep in sweeps])

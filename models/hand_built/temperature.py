@@ -47,12 +47,12 @@ the default, 16, is one of them.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from models.errors import UserError, unknown_name
 from models.hand_built.coupled_addition import HEADS, HandBuiltOptions
+from models.hooked import HookedModel
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 LARGEST_TIE_ERROR = 1 / 200
@@ -88,7 +88,7 @@ def leakage_is_harmless(eta: float, max_operands: int, P1: int, P2: int) -> bool
     return 29.7 * E / (1 + E) < 0.54 and 19.8 * E / (3 + E) < 0.36 and t < 0.45 and 180 * t + 300 * E / (2 + E) < 90
 
 
-def tie_error(model: Any) -> list[float]:
+def tie_error(model: HookedModel) -> list[float]:
     """For each head, the computed score of BOS minus the computed score of a match: 0 where the tie is exact.
 
     Computed in the model's dtype by the same products and sums as in the forward pass.

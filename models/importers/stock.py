@@ -18,6 +18,7 @@ from torch import Tensor
 
 from models.config import Activation, TransformerConfig
 from models.errors import UserError
+from models.hooked import HookedModel
 from models.parts.weights import weight_shapes
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
@@ -45,7 +46,7 @@ _CHECK_ROWS = 4
 _COPIES: MutableMapping[Any, ArithmeticTransformer] = WeakKeyDictionary()
 
 
-def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
+def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransformer:
     """An :class:`ArithmeticTransformer` of free weights with the logits of a stock TransformerLens model.
 
     A model of this project is returned as it is. The copy is kept while the model lives, and handed out again if its
@@ -73,7 +74,7 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
 
 
 @torch.no_grad()
-def _kept(model: Any, task: Task) -> ArithmeticTransformer | None:
+def _kept(model: HookedModel, task: Task) -> ArithmeticTransformer | None:
     """The copy made before, if it is still one: for this task, with every weight and the logits of the model."""
     try:
         copy = _COPIES.get(model)
@@ -93,7 +94,7 @@ def _kept(model: Any, task: Task) -> ArithmeticTransformer | None:
     return copy if _difference(model, copy) <= TOLERANCE.get(copy.dtype, 1e-2) else None
 
 
-def _copy(model: Any, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
+def _copy(model: HookedModel, task: Task, cfg: TransformerConfig) -> ArithmeticTransformer:
     found = {key: (_weight(model, key), shape) for key, shape in weight_shapes(cfg).items()}
     given = {key: value.reshape(shape) for key, (value, shape) in found.items() if value is not None}
     weights = DenseWeights.holding(cfg, given)
@@ -148,7 +149,7 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
             yield config.replace(attn_scale=scale, rotary_adjacent_pairs=adjacent)
 
 
-def _weight(model: Any, key: str) -> Tensor | None:
+def _weight(model: HookedModel, key: str) -> Tensor | None:
     """The stock model's tensor for one of this project's weights; None where it has none (a bias of zero).
 
     Norms whose gain was folded away ("LNPre") have none either: their gain is one.
@@ -167,12 +168,12 @@ def _weight(model: Any, key: str) -> Tensor | None:
     return None if stacked is None else stacked[int(part.split(".")[1])]
 
 
-def _block(model: Any, part: str) -> Any:
+def _block(model: HookedModel, part: str) -> Any:
     return model.blocks[int(part.split(".")[1])]
 
 
 @torch.no_grad()
-def _difference(model: Any, copy: ArithmeticTransformer) -> float:
+def _difference(model: HookedModel, copy: ArithmeticTransformer) -> float:
     """Largest difference of the two models' logits on random tokens, relative to the largest logit."""
     length = min(copy.task.input_length, copy.config.n_ctx)
     generator = torch.Generator().manual_seed(0)

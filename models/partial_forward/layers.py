@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +26,7 @@ QUERIES_AT_ONCE = 128
 Bias = Callable[[int, int], Tensor]
 
 
-def stands_for(model: Any) -> bool:
+def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
     """Whether :func:`logits_from` gives what ``model(tokens)`` gives, nothing on the model being passed by.
 
     For questions about a model as it is; training asks :func:`supports`, and has dropout here as well.

@@ -289,10 +289,10 @@ class ColumnLayout:
                 raise UserError(f"The sequence holds a token that is no digit where the algorithm reads {name!r}.")
         return found
 
-    def require_column(self, column: int, lowest: int = 0) -> int:
-        """``column``, if it lies in ``lowest`` .. the last. Raises UserError if not."""
-        if not lowest <= column < len(self):
-            raise UserError(f"Columns go from {lowest} to {len(self) - 1} here, counted from the units; not {column}.")
+    def require_column(self, column: int) -> int:
+        """``column``, if there is one. Raises UserError if not."""
+        if not 0 <= column < len(self):
+            raise UserError(f"Columns go from 0 to {len(self) - 1} here, counted from the units; not {column}.")
         return column
 
 

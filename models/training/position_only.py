@@ -47,9 +47,9 @@ class Tables(NamedTuple):
 class PositionOnlyObjective(GeneralObjective):
     """:class:`GeneralObjective` for models whose weight map declares ``split_stream``."""
 
-    def __init__(self, model: ArithmeticTransformer, n_pos: int | None = None):
+    def __init__(self, model: ArithmeticTransformer):
         super().__init__(model)
-        self.kernel = self._kernel(n_pos or model.task.input_length)
+        self.kernel = self._kernel(model.task.input_length)
         self._tables_for_loss = self.tables
         if self.kernel is not None:
             self.group_size = 64  # the kernel takes one seed at a time, so only the overhead of the rest counts

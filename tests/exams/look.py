@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 import interp
+from interp.core.answers import Answer
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
 from interp.probes.carry import CarryUnits
 from interp.probes.curves import Curves
-from interp.probes.dynamics import Reading, compute_training_dynamics
+from interp.probes.dynamics import compute_training_dynamics
 from interp.probes.written_number import WrittenNumber
 from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.exam import REFUSED, Case, Exam, register_exam
@@ -213,7 +214,7 @@ register_exam(
 
 
 def _curve(*values: float) -> Any:
-    rows = [(2**i, {("loss", ""): Reading(float(value))}) for i, value in enumerate(values)]
+    rows = [(2**i, {("loss", ""): Answer(float(value))}) for i, value in enumerate(values)]
     return compute_training_dynamics(rows, "made up", 0, MADE_UP)
 
 

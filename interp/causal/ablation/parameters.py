@@ -43,6 +43,7 @@ from interp.core.stats import bootstrap_interval
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from models.errors import UserError
+from models.transformer import ArithmeticTransformer
 
 SCALES = ("accuracy", "loss", "logit")
 
@@ -296,7 +297,7 @@ def parameter_ablation(
     )
 
 
-def _replacement(model: Any, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
+def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
     """The values and, for sentences, what is done to a parameter."""
     if not list(model.weight_map.parameters()):
         raise UserError("This model has no free parameters: its weights are constants, so there is none to ablate.")

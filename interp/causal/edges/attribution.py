@@ -36,12 +36,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.edges.experiment import EdgeExperiment
-from interp.causal.edges.masked import EXAMPLES_AT_ONCE, slices
+from interp.causal.edges.masked import EXAMPLES_AT_ONCE
 from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
+from interp.core.problems import slices
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name

@@ -205,17 +205,3 @@ class EdgeGraph:
     def receiver_masks(self) -> Bool[Tensor, "receiver edge"]:
         """For each receiver, True at the edges that enter it."""
         return torch.arange(len(self.receivers))[:, None] == self.edge_index[:, 1]
-
-    def reaches_logits(self, mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
-        """The kept edges from which a path of kept edges leads on to the logits. The others have no effect at all.
-
-        Exact for any values in place of the edges cut; groups of positions are not told apart on the way.
-        """
-        alive, live = {LOGITS}, torch.zeros_like(mask)
-        for i in sorted(mask.nonzero()[:, 0].tolist(), key=lambda i: -int(self.stages[i])):
-            edge = self.edges[i]
-            if edge.receiver in alive:
-                live[i] = True
-                head = edge.sender.startswith("L")
-                alive |= {f"{edge.sender}.{letter}" for letter in "qkv"} if head else {edge.sender}
-        return live

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
 from interp.core.model import HookedModel
-from interp.core.problems import derangement
+from interp.core.problems import derangement, slices
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
@@ -362,8 +362,3 @@ def _mixed(
     if values.shape[0] == 1:
         return torch.tensordot(flat, values[0], 1)
     return (flat @ values.flatten(2)).unflatten(-1, values.shape[2:])
-
-
-def slices(n: int, step: int) -> list[slice]:
-    """0 to n - 1 in pieces of at most ``step``."""
-    return [slice(i, min(i + step, n)) for i in range(0, n, step)]

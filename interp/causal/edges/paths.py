@@ -23,10 +23,11 @@ import xarray as xr
 from torch import Tensor
 
 from interp.causal.edges.experiment import EdgeExperiment
-from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs, slices
+from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
+from interp.core.problems import slices
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval
@@ -61,11 +62,6 @@ class PathPatching(Result):
     def effects(self) -> xr.DataArray:
         """``values - base`` (metric, edge, example)."""
         return self.values - self.base
-
-    @cached_property
-    def sender_effects(self) -> xr.DataArray:
-        """``senders - base`` (metric, sender, example)."""
-        return self.senders - self.base
 
     def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
         """Mean effects over (sender, receiver); NaN where there is no edge. One group's, the sum over groups, or with

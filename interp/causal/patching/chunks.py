@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -118,12 +117,6 @@ def chunks(
             )
         )
     return found
-
-
-def steps(n: int, size: int) -> Iterator[slice]:
-    """``range(n)`` in slices of at most ``size``."""
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
 
 
 def _run_of(places: list[int]) -> slice | None:

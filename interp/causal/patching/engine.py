@@ -32,9 +32,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.causal.patching.chunks import Chunk, chunks, steps, weighted, with_columns, z_of_changed_values
+from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns, z_of_changed_values
 from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import Groups, Site, parts_of
+from interp.core.problems import slices
 from models.partial_forward import layers as fast
 from models.partial_forward.layers import heads_output
 
@@ -66,7 +67,7 @@ class Engine:
             mask = groups.mask[:, : self.frame.n_pos].to(self.base.tokens.device)
             n_parts = parts_of(site, self.config) * (len(groups) if site.by_source else 1)
             width = self._width(self.frame.rows(layer)) * (1 if self._last(layer) else min(4, len(mask)))
-            for parts in steps(n_parts, max(1, self.numbers // width)):
+            for parts in slices(n_parts, max(1, self.numbers // width)):
                 other = self._streams_after(site, layer, parts, mask)
                 if self._last(layer):
                     self._read(parts, other, mask, emit)

@@ -18,6 +18,7 @@ from interp.causal.patching.run import CachedActivations, Frame, Run, as_slice
 from interp.causal.patching.sites import SITES, Groups, Site, parts_of
 from interp.core.metrics import Metric
 from interp.core.model import HookedModel
+from interp.core.problems import slices
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
@@ -262,7 +263,7 @@ def _width(cfg: Any, length: int) -> int:
 def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
     size = max(1, ROWS_AT_ONCE // (length * _width(model.config, length)))
     size = -(-n // -(-n // size))  # even
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    return slices(n, size)
 
 
 def checked_cache(cache: Any, hooks: list[str], site: Site, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:

@@ -10,13 +10,13 @@ import pandas as pd
 import models
 from interp.core.problems import DIGIT_TOKENS
 from interp.core.results import Result
-from interp.core.sections import Page, Section, records
+from interp.core.sections import Section, records
 from interp.papers.adder_456.attention_signal import AttentionSignal, attention_signal
 from interp.papers.adder_456.carry_routes import CarryRoutes, carry_routes
 from interp.papers.adder_456.pattern_ablation import MEAN, NO_PREVIOUS, PatternAblation, pattern_ablation
 from interp.papers.adder_456.pattern_dependence import PatternDependence, pattern_dependence
 from interp.papers.adder_456.studies import MODEL, OTHER, errors_by_test_seed, scored_models
-from interp.papers.studies import Settings, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import zoo_model
 from interp.probes.attention import attention_by_role
 from interp.probes.carry import CarryUnits, carry_units
@@ -65,8 +65,7 @@ digit of the column itself and one of the column below, next to ln 10.""",
 
 
 @study("adder-456:circuit", "What attention and MLP do for the carry, next to MicroAdder and an untrained model")
-def circuit(settings: Settings) -> Page:
-    """A section per question with a figure per model; first the models next to each other."""
+def circuit(settings: Settings) -> Made:
     subjects = {**scored_models(settings), OTHER: models.load(OTHER)}
     found: dict[str, dict[str, Result]] = {name: {} for name in subjects}
     for name, model in subjects.items():
@@ -76,19 +75,30 @@ def circuit(settings: Settings) -> Page:
     control = pattern_dependence(models.build(MODEL))
     stored = found.get(f"{MODEL} (zoo)")
     read = [] if stored is None else [f"{MODEL}, read together: {_reading(stored, found[OTHER])}"]
-    sections = [Section("The models next to each other", "\n\n".join([SIDE_BY_SIDE, *read]), (circuit_table(found),))]
-    for question, text in READING.items():
-        sections.append(Section(question, text))
-        sections += [Section(name, "", (), (own[question].figure(),), level=3) for name, own in found.items()]
-        if question == DEPENDENCE:
-            sections.append(Section(f"Control: {MODEL}, untrained", "", (), (control.figure(),), level=3))
-    data = {
+    data: dict[str, Any] = {"models": records(circuit_table(found)), "read": read}
+    data |= {
         f"{name}: {question}": {"sentence": str(result), "rows": records(result.to_dataframe())}
         for name, own in found.items()
         for question, result in own.items()
     }
     data["untrained"] = {"sentence": str(control), "rows": records(control.to_dataframe())}
-    return Page("The circuit of the 456-parameter family", sections, data)
+    return Made(data, "The circuit of the 456-parameter family", (found, control))
+
+
+@shows("adder-456:circuit")
+def show_circuit(data: Any, results: tuple[Mapping[str, Mapping[str, Result]], Result] | None = None) -> list[Section]:
+    """The models next to each other; then, where the results are at hand, every question with a figure per model."""
+    head = "\n\n".join([SIDE_BY_SIDE, *data["read"]])
+    sections = [Section("The models next to each other", head, (pd.DataFrame(data["models"]),))]
+    if results is None:
+        return sections
+    found, control = results
+    for question, text in READING.items():
+        sections.append(Section(question, text))
+        sections += [Section(name, "", (), (own[question].figure(),), level=3) for name, own in found.items()]
+        if question == DEPENDENCE:
+            sections.append(Section(f"Control: {MODEL}, untrained", "", (), (control.figure(),), level=3))
+    return sections
 
 
 SIDE_BY_SIDE = """One number of each question below; there are the definitions, controls, numbers of problems and
@@ -121,7 +131,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
 
 
 @study("adder-456:card", "The measured section of the zoo entry's card: tests, stress, circuit")
-def card(settings: Settings) -> Page:
+def card(settings: Settings) -> Made:
     """Write the section into the zoo entry's own card."""
     model = zoo_model(MODEL)
     errors = errors_by_test_seed(model)
@@ -143,7 +153,12 @@ def card(settings: Settings) -> Page:
     settings.say("\n".join(lines))
     notes = ["\n".join(lines), f"Read together: {_reading(found, other)}"]
     change_entry(MODEL, {HEADING: notes})
-    return Page(f"The card of {MODEL}", [Section(HEADING, "\n\n".join(notes))], {})
+    return Made({"notes": notes}, f"The card of {MODEL}")
+
+
+@shows("adder-456:card")
+def show_card(data: Any) -> list[Section]:
+    return [Section(HEADING, "\n\n".join(data["notes"]))]
 
 
 def _reading(found: Mapping[str, Result], other: Mapping[str, Result]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from interp.core.results import Provenance
 from interp.papers.headlines.rules import Ours, counted, over_seeds, several, share
 from interp.papers.headlines.store import NotStored, Store
 from models.registry import parameter_count
+from models.transformer import ArithmeticTransformer
 
 MODEL = "adder-456"
 COLUMNS = ("adder-763", "adder-512", "adder-491", "adder-456")  # of Table 4
@@ -68,7 +68,7 @@ def errors_on(store: Store, seed: int) -> Ours:
 # ---- keys and values
 
 
-def _alike(model: Any) -> float:
+def _alike(model: ArithmeticTransformer) -> float:
     """Linear CKA (Kornblith et al. 2019) of the keys and the values of all tokens of 256 uniform problems."""
     tokens = model.task.encode(model.task.sample(256, torch.Generator().manual_seed(0)))
     _, cache = model.run_with_cache(tokens, names_filter=["blocks.0.attn.hook_k", "blocks.0.attn.hook_v"])

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 import models
 from interp.core.results import Provenance
-from interp.core.sections import Page, Section, records
+from interp.core.sections import Section, records
 from interp.papers.headlines.read import stated
-from interp.papers.studies import Settings, study
-from interp.probes.curves import Curves, learning_curves
+from interp.papers.studies import Made, Settings, shows, study
+from interp.probes.curves import Curves, curve_table, learning_curves
 from interp.probes.scored import Scores
 from interp.probes.stress import stress_suites
 from models.errors import UserError
@@ -74,37 +76,54 @@ def scored_models(settings: Settings) -> dict[str, ArithmeticTransformer]:
 
 
 @study("adder-456:table1", "Parameters of the 456-parameter model by component")
-def table1(settings: Settings) -> Page:
+def table1(settings: Settings) -> Made:
     table = breakdown(MODEL)
     settings.say(table.to_string(index=False))
+    return Made({"rows": records(table)}, "456 parameters")
+
+
+@shows("adder-456:table1")
+def show_table1(data: Any) -> list[Section]:
     text = "Counted on the model's parameters; the effective weights are computed from them at every use."
-    section = Section("Table 1", text, (table,))
-    return Page("456 parameters", [section], {"rows": records(table)})
+    return [Section("Table 1", text, (pd.DataFrame(data["rows"]),))]
 
 
 @study("adder-456:table4", "Parameters of 763, 582, 512, 491 and 456 by component")
-def table4(settings: Settings) -> Page:
+def table4(settings: Settings) -> Made:
     table = comparison_table()
     settings.say(table.to_string(index=False))
+    return Made({"rows": records(table)}, "From 763 to 456 parameters")
+
+
+@shows("adder-456:table4")
+def show_table4(data: Any) -> list[Section]:
+    table = pd.DataFrame(data["rows"])
     how = pd.DataFrame({"component": breakdown("adder-763").component})
     for name in table.columns[1:]:
         how[name] = breakdown(name)["written as"]
-    sections = [
+    return [
         Section("Table 4", "Counted on the models. The paper's table leaves out 582, which its Table 2 has.", (table,)),
         Section("How each component is written", "", (how,)),
     ]
-    return Page("From 763 to 456 parameters", sections, {"rows": records(table)})
 
 
 @study("adder-456:table3", "Errors on the ten test sets, seed by seed")
-def table3(settings: Settings) -> Page:
+def table3(settings: Settings) -> Made:
     found = {name: errors_by_test_seed(model) for name, model in scored_models(settings).items()}
+    settings.say(_errors(found).to_string(index=False))
+    return Made({"errors": found}, "Errors on the ten test sets")
+
+
+def _errors(found: Mapping[str, Mapping[Any, int]]) -> pd.DataFrame:
     table = pd.DataFrame(found)
     table.loc["all"] = table.sum()
-    table = table.rename_axis("test seed").reset_index()
-    settings.say(table.to_string(index=False))
+    return table.rename_axis("test seed").reset_index()
+
+
+@shows("adder-456:table3")
+def show_table3(data: Any) -> list[Section]:
     rates = []
-    for name, errors in found.items():
+    for name, errors in data["errors"].items():
         rate = Rate(100_000, 100_000 - sum(errors.values()))
         low, high = rate.interval
         rates.append({"model": name, "right": rate.correct, "of": rate.n, "95% low": low, "95% high": high})
@@ -113,8 +132,7 @@ def table3(settings: Settings) -> Page:
         "sets are made from their definition: pairs 5,000 to 14,999 of a generator a seed.\n\nThe pairs are uniform, "
         "so that long carries hardly occur in them: see adder-456:stress."
     )
-    section = Section("Tables 2 and 3", text, (table, pd.DataFrame(rates)))
-    return Page("Errors on the ten test sets", [section], {"errors": found})
+    return [Section("Tables 2 and 3", text, (_errors(data["errors"]), pd.DataFrame(rates)))]
 
 
 def figure_1(settings: Settings) -> Curves:
@@ -142,24 +160,19 @@ def figure_1(settings: Settings) -> Curves:
     return on_uniform(sources)
 
 
+UNIFORM = Provenance(5_000, 0, "uniform problems a validation")
+
+
 def on_uniform(sources: Sequence[str | Path]) -> Curves:
     """Curves of exact match on the uniform validation problems alone."""
-    found = learning_curves(sources, what="uniform")
-    return replace(found, provenance=Provenance(5_000, 0, "uniform problems a validation"), chosen={})
+    return replace(learning_curves(sources, what="uniform"), provenance=UNIFORM, chosen={})
 
 
 @study("adder-456:fig1", "Grokking curves and the share of seeds that grok")
-def fig1(settings: Settings) -> Page:
+def fig1(settings: Settings) -> Made:
     result = figure_1(settings)
     settings.say(result.sentence())
-    grokked, n = (round(number) for number in stated(PAPER, "Seeds of 456 parameters that grok."))
-    text = (
-        f"Exact match on uniform validation problems. The paper shows {n} seeds of 456, of which {grokked} grok (95% "
-        f"interval {_interval(Rate(n, grokked))}), and one seed each of 582 and 512, chosen because they did.\n\n"
-        + result.sentence()
-    )
-    sections = [Section("Figure 1", text, (result.summary(),), (result.figure(),))]
-    data = {
+    data: dict[str, Any] = {
         name: {
             "step": curve.step.values.tolist(),
             "seed": curve.seed.values.tolist(),
@@ -167,7 +180,23 @@ def fig1(settings: Settings) -> Page:
         }
         for name, curve in ((name, result.of(name)) for name in result.models)
     }
-    return Page("Grokking of the 456-parameter family", sections, data)
+    return Made(data, "Grokking of the 456-parameter family")
+
+
+@shows("adder-456:fig1")
+def show_fig1(data: Any) -> list[Section]:
+    tables = [
+        curve_table(name, {"uniform": np.array(kept["uniform"], dtype=float)}, kept["seed"], kept["step"])
+        for name, kept in data.items()
+    ]
+    result = Curves(xr.concat(tables, "model", join="outer"), "uniform", UNIFORM)
+    grokked, n = (round(number) for number in stated(PAPER, "Seeds of 456 parameters that grok."))
+    text = (
+        f"Exact match on uniform validation problems. The paper shows {n} seeds of 456, of which {grokked} grok (95% "
+        f"interval {_interval(Rate(n, grokked))}), and one seed each of 582 and 512, chosen because they did.\n\n"
+        + result.sentence()
+    )
+    return [Section("Figure 1", text, (result.summary(),), (result.figure(),))]
 
 
 def _interval(rate: Rate) -> str:
@@ -185,46 +214,54 @@ Models that make errors have a picture each. Where none does, all have the same,
 
 
 @study("adder-456:stress", "Errors by carry-chain length, nines, digit counts and edge cases")
-def stress(settings: Settings) -> Page:
+def stress(settings: Settings) -> Made:
     n = settings.problems or 20_000
     found = {name: stress_suites(model, n=n) for name, model in scored_models(settings).items()}
     found[OTHER] = stress_suites(models.load(OTHER), n=n)
     for result in found.values():
         settings.say(result.sentence())
-    drawn = [name for name, result in found.items() if result.wrong] or list(found)[:1]
-    sections = [
-        Section("Errors of every model", STRESS, (suite_table(found),)),
-        *(Section(name, "", (), (found[name].figure(),)) for name in drawn),
-        Section("Every case", EVERY_CASE, (case_table(found),)),
+    data: dict[str, Any] = {name: records(result.to_dataframe()) for name, result in found.items()}
+    return Made(data, "Ten-digit adders under stress", found)
+
+
+@shows("adder-456:stress")
+def show_stress(data: Any, results: Mapping[str, Scores] | None = None) -> list[Section]:
+    """Errors by suite and by case; with a figure of every model that makes any where the results are at hand."""
+    cases = {name: pd.DataFrame(rows) for name, rows in data.items()}
+    drawn = [name for name, table in cases.items() if _wrong(table).any()] or list(cases)[:1]
+    return [
+        Section("Errors of every model", STRESS, (suite_table(cases),)),
+        *(Section(name, "", (), (results[name].figure(),)) for name in drawn if results),
+        Section("Every case", EVERY_CASE, (case_table(cases),)),
     ]
-    data = {name: records(result.to_dataframe()) for name, result in found.items()}
-    return Page("Ten-digit adders under stress", sections, data)
+
+
+def _wrong(cases: pd.DataFrame) -> pd.Series:
+    return cases.n - cases.correct
 
 
 EVERY_CASE = """Wrong answers by case. The bound is of the error rate where nothing of a sample was wrong: it is lower
 than that with 95% confidence, on problems drawn like these. A case that was tried as a whole needs none."""
 
 
-def suite_table(found: Mapping[str, Scores]) -> pd.DataFrame:
+def suite_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Wrong answers by suite, a column a model; the suites' cases are summed."""
-    first = next(iter(found.values())).to_dataframe().groupby("suite", sort=False)
+    first = next(iter(cases.values())).groupby("suite", sort=False)
     table = pd.DataFrame({"problems": first.n.sum(), "rung": first.rung.unique().map(" and ".join)})
-    for name, result in found.items():
-        cases = result.to_dataframe().groupby("suite", sort=False)
-        table[name] = cases.n.sum() - cases.correct.sum()
-    table.loc["all"] = [table.problems.sum(), "", *(result.wrong for result in found.values())]
+    for name, own in cases.items():
+        table[name] = _wrong(own).groupby(own.suite, sort=False).sum()
+    table.loc["all"] = [table.problems.sum(), "", *(_wrong(own).sum() for own in cases.values())]
     return table.reset_index()
 
 
-def case_table(found: Mapping[str, Scores]) -> pd.DataFrame:
+def case_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Wrong answers by case, a column a model, with one wrong answer of each model that has any."""
-    cases = {name: result.to_dataframe() for name, result in found.items()}
     table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
     for name, own in cases.items():
-        table[name] = own.n - own.correct
+        table[name] = _wrong(own)
     bounds = [shown(Rate(n, n).error_bound, up=True) for n in table.problems]
     table["bound if none is wrong"] = np.where(table.rung == "sampled", bounds, "")
-    for name, result in found.items():
-        if result.wrong:
-            table[f"{name}: a wrong one"] = cases[name].wrong_example
+    for name, own in cases.items():
+        if _wrong(own).any():
+            table[f"{name}: a wrong one"] = own.wrong_example
     return table

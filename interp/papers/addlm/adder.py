@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page, Section
+from interp.core.sections import Section
 from interp.papers.addlm.multiplications import beside_twin
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time
 from interp.probes.score import accuracy_by_chain
 from models.addlm_adder import ADDERS
@@ -88,8 +88,8 @@ def multiplication_table() -> pd.DataFrame:
 
 
 @study("addlm:adder", "Adders in AddLM's algebra")
-def adder(settings: Settings) -> Page | None:
-    """Train what is missing, try every model, write the page."""
+def adder(settings: Settings) -> Made | None:
+    """Train what is missing, try every model."""
     runs = runs_of(settings)
     train_in_time([(run, [run.recipe.steps]) for run in runs], settings)
     rows = []
@@ -99,8 +99,7 @@ def adder(settings: Settings) -> Page | None:
             rows += [{"model": run.name, "seed": run.seed} | row for row in found]
     if not rows:
         return None
-    data = {"rows": rows}
-    return Page("An adder without multiplications in its matrices", show_adder(data), data)
+    return Made({"rows": rows}, "An adder without multiplications in its matrices")
 
 
 @shows("addlm:adder")

@@ -5,13 +5,15 @@ They are the headline numbers of the paper; what is counted for claims without o
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import torch
 
-from interp.core.sections import Page, Section, records
+from interp.core.sections import Section, records
 from interp.papers.addlm.multiplications import beside_twin
 from interp.papers.headlines import Headlines, table
-from interp.papers.studies import Settings, study
+from interp.papers.studies import Made, Settings, shows, study
 from models.addlm import TOP_K, model_name
 from models.numerals import small
 from models.parts.tropical import pair_scores
@@ -53,13 +55,19 @@ def counts() -> pd.DataFrame:
 
 
 @study("addlm:claims", "AddLM's claims")
-def claims(settings: Settings) -> Page | None:
+def claims(settings: Settings) -> Made:
     """The table of claims, from stored losses and counts."""
-    found, products, counted = table("addlm"), beside_twin(model_name("0.8m")), counts()
-    sections = [
-        Section("Claims and measurements", TEXT, tables=[claims_table(found)]),
+    found = table("addlm")
+    tables = {"table": claims_table(found), "products": beside_twin(model_name("0.8m")), "counted": counts()}
+    data = {"claims": found.to_dict()["rows"]} | {name: records(each) for name, each in tables.items()}
+    return Made(data, "AddLM's claims, measured")
+
+
+@shows("addlm:claims")
+def show_claims(data: Any) -> list[Section]:
+    stated, products, counted = (pd.DataFrame(data[name]) for name in ("table", "products", "counted"))
+    return [
+        Section("Claims and measurements", TEXT, tables=[stated]),
         Section("Multiplications", "Of one forward pass over 128 characters, by part.", tables=[products]),
         Section("Counted", tables=[counted]),
     ]
-    data = {"claims": found.to_dict()["rows"], "products": records(products), "counted": records(counted)}
-    return Page("AddLM's claims, measured", sections, data)

@@ -23,6 +23,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
 from models.errors import UserError
 from models.packing import ternary_matrices
 from models.transformer import ArithmeticTransformer
@@ -107,7 +108,7 @@ def ternary_entries(model: ArithmeticTransformer, as_if: bool = False) -> Ternar
         beside += int(((away >= BESIDE[0]) & (away < BESIDE[1])).sum())
     axes, coords = ("layer", "kind"), {"layer": layers, "kind": kinds}
     return TernaryEntries(
-        model.name_or_path or "a model",
+        model_name(model),
         xr.Dataset({name: (axes, value) for name, value in found.items()} | {"n": (axes, n)}, coords=coords),
         xr.DataArray(counts, dims=("kind", "bin"), coords={"kind": kinds, "bin": (edges[1:] + edges[:-1]) / 2}),
         at_threshold / NEAR / max(1.0, beside / (BESIDE[1] - BESIDE[0])),

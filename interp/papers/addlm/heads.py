@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from interp.causal.ablation.runs import mean_activations
 from interp.core import runs
 from interp.core.results import Provenance, Result
-from interp.core.sites import Edit, Site
+from interp.core.sites import Edit, Site, model_name
 from interp.core.stats import mean_interval
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -126,7 +126,7 @@ def head_table(
                 row[kind], row[f"{kind}_low"], row[f"{kind}_high"] = mean_interval(change.double().numpy())
             rows.append(row)
     provenance = Provenance(len(tokens), None, source)
-    name = model.name_or_path or "a model"
+    name = model_name(model)
     return HeadTable(name, float(clean.mean()), pd.DataFrame(rows), provenance)
 
 

@@ -13,13 +13,13 @@ import pandas as pd
 
 import models
 from interp.core.results import Result
-from interp.core.sections import Page, Section
+from interp.core.sections import Section
 from interp.papers.addlm.heads import head_table
 from interp.papers.addlm.patching import CORRUPTIONS, check_patching
 from interp.papers.addlm.runs import seed_run
 from interp.papers.addlm.scores import read_scores
 from interp.papers.addlm.weights import integer_circuits, ternary_training, value_composition
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, train_all
 from models.packing import PACKINGS, packed_size
 from models.training.run_folder import RunFolder
@@ -75,8 +75,8 @@ def packing_table(model: ArithmeticTransformer) -> pd.DataFrame:
 
 
 @study("addlm:inside", TITLE)
-def inside(settings: Settings) -> Page | None:
-    """Load or train, measure, write the page."""
+def inside(settings: Settings) -> Made | None:
+    """Load or train, and measure."""
     try:
         (model, which), (twin, which_twin) = (trained(settings, name) for name in (ADDLM, FLOAT))
         run = seed_run(settings, ADDLM, 0)
@@ -117,7 +117,7 @@ def inside(settings: Settings) -> Page | None:
         "sentences": [result.sentence() for result in results],
         "windows": {"heads": n, "scores and patching": len(few)},
     }
-    return Page(TITLE, show_inside(data, results), data)
+    return Made(data, results=results)
 
 
 def windows(model: ArithmeticTransformer, n: int) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.agreement import agreement
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site
+from interp.core.sites import Site, model_name
 from interp.papers.addlm.heads import mean_losses, window_losses
 from models.errors import UserError, unknown_name
 from models.transformer import ArithmeticTransformer
@@ -137,7 +137,7 @@ def check_patching(
     dims = ("step", "kind", "layer", "head", "window")
     coords = {"step": list(steps), "kind": list(KINDS)}
     dataset = xr.Dataset({name: (dims, values) for name, values in effects.items()}, coords)
-    return PatchingCheck(model.name_or_path or "a model", corruption, dataset, Provenance(len(tokens), None, source))
+    return PatchingCheck(model_name(model), corruption, dataset, Provenance(len(tokens), None, source))
 
 
 @torch.enable_grad()

@@ -6,8 +6,8 @@ an experiment asks for the same model and seed; ``--seeds N`` trains seeds 0 to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,55 +19,44 @@ from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Settings, Study, register_study, shows
 from interp.papers.studies.runs import SeedRun, train_in_time
+from interp.probes.curves import Curves
 from models.checkpoint import read_json
 from models.registry import get_spec
+from models.tasks.characters import N_CTX, CharacterLanguage
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
 
 STORED = DATA / "experiments" / "addlm-runs.json"
 
 
-@dataclass(frozen=True)
-class LossRow:
-    """Validation losses of one run, in nats a character, at the steps they were measured."""
+#: ``model``, ``seed``, ``steps`` and validation ``losses`` (nats a character) there; the recipe's steps (``budget``)
+#: before which a run may have been stopped; and whether the run is ``stored`` or was trained here.
+LossRow = Mapping[str, Any]
 
-    model: str
-    seed: int
-    steps: tuple[int, ...]
-    losses: tuple[float, ...]
-    budget: int  # the recipe's steps; a run may have been stopped before
-    stored: bool = False
 
-    @property
-    def trained(self) -> int:
-        return self.steps[-1]
+def loss_curves(rows: Sequence[LossRow]) -> Curves:
+    """Runs as curves of ``validation_loss``, with the coordinates ``budget`` and ``stored`` over models and seeds."""
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    seeds = sorted({row["seed"] for row in rows})
+    at = {(row["model"], row["seed"]): row for row in rows}
+    losses = {key: pd.Series(row["losses"], list(row["steps"])) for key, row in at.items()}
+    table = pd.concat(losses, names=["model", "seed", "step"]).to_xarray().sel(model=models, seed=seeds)
+    about = {
+        name: (("model", "seed"), [[at.get((model, seed), {}).get(name, empty) for seed in seeds] for model in models])
+        for name, empty in (("budget", 0), ("stored", False))
+    }
+    return Curves(table.to_dataset(name="validation_loss").assign_coords(about), "validation_loss", provenance())
 
-    @property
-    def best(self) -> float:
-        return min(self.losses)
 
-    @property
-    def best_step(self) -> int:
-        return self.steps[self.losses.index(self.best)]
-
-    @property
-    def last(self) -> float:
-        return self.losses[-1]
-
-    def at(self, step: int) -> float | None:
-        """The loss after ``step`` steps; None if it was not measured there."""
-        return self.losses[self.steps.index(step)] if step in self.steps else None
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> LossRow:
-        numbers: dict[str, Any] = {name: tuple(row[name]) for name in ("steps", "losses")}
-        return cls(**row | numbers)
+def provenance() -> Provenance:
+    windows = len(CharacterLanguage().validation_windows())
+    return Provenance(windows * N_CTX, None, f"characters of the validation part ({windows} windows)")
 
 
 @cache
 def stored_rows() -> tuple[LossRow, ...]:
     """Rows of runs that are finished and came with the package; none, if the file is not there."""
-    return tuple(LossRow.of(row) for row in read_json(STORED)["rows"]) if STORED.exists() else ()
+    return tuple(read_json(STORED)["rows"]) if STORED.exists() else ()
 
 
 def seed_run(settings: Settings, model: str, seed: int) -> SeedRun:
@@ -81,8 +70,10 @@ def row_of(run: SeedRun) -> LossRow | None:
     lines = folder.metrics() if folder.metrics_path.exists() else []
     if not lines:
         return None
-    steps = tuple(line["step"] for line in lines)
-    return LossRow(run.name, run.seed, steps, tuple(line["validation_loss"][0] for line in lines), run.recipe.steps)
+    steps, losses = [line["step"] for line in lines], [line["validation_loss"][0] for line in lines]
+    return {"model": run.name, "seed": run.seed, "steps": steps, "losses": losses, "budget": run.recipe.steps} | {
+        "stored": False
+    }
 
 
 def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds: int = 2) -> list[LossRow]:
@@ -94,7 +85,7 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
     rows, runs = [], []
     for model, steps in wanted:
         steps = steps or get_recipe(get_spec(model).recipe or "").steps
-        known = [row for row in stored_rows() if row.model == model and row.at(steps) is not None]
+        known = [row for row in stored_rows() if row["model"] == model and steps in row["steps"]]
         if settings.seeds is None and known:
             rows += [cut(row, steps) for row in known]
         else:
@@ -109,54 +100,58 @@ def rows_for(settings: Settings, wanted: Iterable[tuple[str, int | None]], seeds
 
 def cut(row: LossRow, steps: int) -> LossRow:
     """The row up to ``steps``: with a constant learning rate that is the run that stops there."""
-    n = sum(step <= steps for step in row.steps)
-    return replace(row, steps=row.steps[:n], losses=row.losses[:n])
+    n = sum(step <= steps for step in row["steps"])
+    return {**row, "steps": row["steps"][:n], "losses": row["losses"][:n]}
 
 
-def run_table(rows: Sequence[LossRow]) -> pd.DataFrame:
+def runs_of(curves: Curves, model: str) -> dict[int, pd.Series]:
+    """Seed -> its losses by step."""
+    found = curves.of(model)
+    return {seed: found.sel(seed=seed).dropna("step").to_series() for seed in found.seed.values.tolist()}
+
+
+def run_table(curves: Curves) -> pd.DataFrame:
     """One line a run: best and last validation loss."""
-    lines = [
-        (row.model, row.seed, row.trained, f"{row.best:.3f}", row.best_step, f"{row.last:.3f}", _origin(row))
-        for row in rows
-    ]
+    lines = []
+    for model in curves.models:
+        for seed, loss in runs_of(curves, model).items():
+            about = curves.table.sel(model=model, seed=seed)
+            trained, budget = int(loss.index[-1]), int(about.budget)
+            short = "" if trained >= budget else f", stopped before the budget of {budget:,}"
+            origin = ("stored" if about.stored else "trained here") + short
+            best = f"{loss.min():.3f}", int(loss.idxmin())
+            lines.append((model, seed, trained, *best, f"{loss.iloc[-1]:.3f}", origin))
     columns = ["model", "seed", "steps", "best validation loss", "at step", "last validation loss", "run"]
     return pd.DataFrame(lines, columns=columns)
 
 
-def _origin(row: LossRow) -> str:
-    short = "" if row.trained >= row.budget else f", stopped before the budget of {row.budget:,}"
-    return ("stored" if row.stored else "trained here") + short
-
-
-def summary(rows: Sequence[LossRow], reference: str) -> pd.DataFrame:
+def summary(curves: Curves, reference: str) -> pd.DataFrame:
     """One line per model: means over seeds of best and last, and what the best costs against ``reference``'s."""
-    names = list(dict.fromkeys(row.model for row in rows))
-    best, last = (
-        {name: [getattr(row, what) for row in rows if row.model == name] for name in names} for what in ("best", "last")
-    )
+    runs = {model: runs_of(curves, model).values() for model in curves.models}
+    best = {model: [loss.min() for loss in own] for model, own in runs.items()}
     baseline = np.mean(best.get(reference, [np.nan]))
     lines = []
     for model, own in best.items():
         spread = f"{min(own):.3f} to {max(own):.3f}" if len(own) > 1 else "one seed"
-        mean = np.mean(own)
-        lines.append((model, len(own), f"{mean:.3f}", spread, f"{np.mean(last[model]):.3f}", f"{mean - baseline:+.3f}"))
+        mean, last = np.mean(own), np.mean([loss.iloc[-1] for loss in runs[model]])
+        lines.append((model, len(own), f"{mean:.3f}", spread, f"{last:.3f}", f"{mean - baseline:+.3f}"))
     columns = ["model", "seeds", "best (mean)", "best (range)", "last (mean)", f"best, minus {reference}"]
     return pd.DataFrame(lines, columns=columns)
 
 
 @shows("addlm:runs")
 def show_runs(data: Any) -> list[Section]:
-    from interp.papers.addlm.figures.loss import loss_curves
+    from interp.papers.addlm.figures.loss import draw_losses
 
-    rows = [LossRow.of(row) for row in data["rows"]]
     reference = "addlm-0.8m-float"
-    whole = [row for row in rows if row.trained == row.budget]
-    best = {model: min(row.best for row in whole if row.model == model) for model in (reference, "addlm-0.8m")}
-    title = f"Ternary weights and L1 scores cost {best['addlm-0.8m'] - best[reference]:.3f} nats a character"
-    provenance = Provenance(111_488, None, "characters of the validation part, lowest loss of any seed and step")
+    whole = loss_curves([row for row in data["rows"] if row["steps"][-1] == row["budget"]])
+    cost = float(whole.of("addlm-0.8m").min() - whole.of(reference).min())
+    title = f"Ternary weights and L1 scores cost {cost:.3f} nats a character"
+    source = "characters of the validation part, lowest loss of any seed and step"
+    figure = draw_losses(replace(whole, provenance=Provenance(111_488, None, source)), title)
     return [
-        Section("Every finished run", "", (summary(whole, reference),), (loss_curves(whole, title, provenance),), 3),
-        Section("Run by run", "", (run_table(rows),), level=3),
+        Section("Every finished run", "", (summary(whole, reference),), (figure,), 3),
+        Section("Run by run", "", (run_table(loss_curves(data["rows"])),), level=3),
     ]
 
 

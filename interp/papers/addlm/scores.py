@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
@@ -126,7 +127,7 @@ def read_scores(model: ArithmeticTransformer, tokens: Int[Tensor, "window pos"],
                 row[name], row[f"{name}_low"], row[f"{name}_high"] = mean_interval(values[:, layer, head].numpy())
             table.append(row)
     provenance = Provenance(len(tokens), None, source)
-    return ScoreReading(model.name_or_path or "a model", pd.DataFrame(table), error, provenance)
+    return ScoreReading(model_name(model), pd.DataFrame(table), error, provenance)
 
 
 def _read_layer(

@@ -7,21 +7,19 @@ smallest model at its own budget of 2,000 steps, hours on a CPU core for all var
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from typing import Any
 
 import pandas as pd
 
 import models
-from interp.core.results import Provenance
-from interp.core.sections import Page, Section
-from interp.papers.addlm.figures.loss import loss_by_keys, loss_curves
-from interp.papers.addlm.runs import LossRow, rows_for, run_table, summary
-from interp.papers.studies import Settings, study
+from interp.core.sections import Section
+from interp.papers.addlm.figures.loss import draw_losses, loss_by_keys
+from interp.papers.addlm.runs import loss_curves, provenance, rows_for, run_table, runs_of, summary
+from interp.papers.studies import Made, Settings, shows, study
 from models.addlm import ABLATION, FURTHER, SIZES, TOP_K, model_name
 from models.errors import UserError
 from models.registry import parameter_count
-from models.tasks.characters import N_CTX, CharacterLanguage
+from models.tasks.characters import CharacterLanguage
 from models.text_scores import TextLoss, letter_pair_loss, text_loss
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
@@ -42,11 +40,6 @@ time; distances, softmax, norms, latent weights and optimiser are float32, and s
 Scores are unscaled unless a name says "scaled"; the paper's formula has no scale."""
 
 
-def provenance() -> Provenance:
-    windows = len(CharacterLanguage().validation_windows())
-    return Provenance(windows * N_CTX, None, f"characters of the validation part ({windows} windows)")
-
-
 def _sizes(settings: Settings) -> list[str]:
     if settings.size == "small":
         return ["0.8m"]
@@ -56,24 +49,28 @@ def _sizes(settings: Settings) -> list[str]:
 
 
 @study("addlm:table", "AddLM next to a float baseline")
-def table(settings: Settings) -> Page | None:
+def table(settings: Settings) -> Made | None:
     """The paper's first table."""
     names = [model_name(size, suffix) for size in _sizes(settings) for suffix in ("-float", "")]
     rows = rows_for(settings, [(name, None) for name in names])
-    if not rows:
-        return None
+    return Made({"rows": rows}) if rows else None
+
+
+@shows("addlm:table")
+def show_table(data: Any) -> list[Section]:
+    runs = loss_curves(data["rows"])
+    names = [name for size in SIZES for name in (model_name(size, "-float"), model_name(size)) if name in runs.models]
     counts = (f"{name} {parameter_count(name):,}" for name in names)
     text = f"{METHOD}\n\nParameters: {', '.join(counts)}."
-    sections = [
+    return [
         Section("What was measured", text),
-        Section("Means", tables=[summary(rows, names[0])]),
-        Section("Runs", tables=[run_table(rows)], figures=[_curves(rows, "Validation loss over training")]),
+        Section("Means", tables=[summary(runs, names[0])]),
+        Section("Runs", tables=[run_table(runs)], figures=[draw_losses(runs, "Validation loss over training")]),
     ]
-    return Page("AddLM next to a float baseline", sections, {"rows": [asdict(row) for row in rows]})
 
 
 @study("addlm:ablation", "Which of AddLM's changes costs what")
-def ablation(settings: Settings) -> Page | None:
+def ablation(settings: Settings) -> Made | None:
     """The paper's second table, at 0.82 million parameters and 2,000 steps; and what else can be switched."""
     names = [model_name("0.8m", suffix) for suffix in ABLATION]
     rows = rows_for(settings, [(name, None) for name in names])
@@ -82,39 +79,60 @@ def ablation(settings: Settings) -> Page | None:
     further = ["-scaled", *(suffix for suffix in FURTHER if not suffix.startswith("-top"))]
     short = [(model_name("0.8m", suffix), SHORT) for suffix in (*ABLATION, *further)]
     others = rows_for(settings, short, seeds=1)
+    pairs = letter_pair_loss(CharacterLanguage())
+    return Made({"rows": rows + others, "whole": len(rows), "letter_pairs": pairs})
+
+
+@shows("addlm:ablation")
+def show_ablation(data: Any) -> list[Section]:
+    runs, others = loss_curves(data["rows"][: data["whole"]]), data["rows"][data["whole"] :]
+    reference = model_name("0.8m", next(iter(ABLATION)))
     text = """The float baseline is the paper's: dot products over sqrt(d_head), all keys, GELU. The others have ReLU;
 "-l1" is the attention alone (negative L1, top 16), "-ternary" the weights alone, the name without a suffix both.
 
 The paper's ablation is at 4.8 million parameters after 2,500 steps and one seed; this one is at its smallest size."""
     sections = [
         Section("What was measured", text + "\n\n" + METHOD),
-        Section("The four variants", tables=[summary(rows, names[0]), run_table(rows)]),
-        Section("Over training", figures=[_curves(rows, "Validation loss over training: the four variants")]),
+        Section("The four variants", tables=[summary(runs, reference), run_table(runs)]),
+        Section("Over training", figures=[draw_losses(runs, "Validation loss over training: the four variants")]),
     ]
-    pairs = letter_pair_loss(CharacterLanguage())
+    pairs = data["letter_pairs"]
     if others:
         note = f"""After {SHORT:,} steps (the learning rate is constant, so the longer runs count where they passed that
 step). "-float-relu" is the baseline with AddLM's activation, "-max-plus" scores by the true tropical product, "-scaled"
 divides scores by sqrt(d_head). A table of letter pairs, which sees one character, has a loss of {pairs:.3f}: a model
 that is no better has learnt nothing from the characters before."""
-        sections.append(Section("Other switches, early in training", note, tables=[summary(others, names[0])]))
-    data = {"rows": [asdict(row) for row in rows + others], "letter_pairs": pairs}
-    return Page("Which of AddLM's changes costs what", sections, data)
+        early = summary(loss_curves(others), reference)
+        sections.append(Section("Other switches, early in training", note, tables=[early]))
+    return sections
 
 
 @study("addlm:top-k", "How many keys attention needs")
-def top_k(settings: Settings) -> Page | None:
+def top_k(settings: Settings) -> Made:
     """Losses over the number of keys: chosen after training, and trained with."""
-    model = models.load(model_name("0.8m"))
-    inference = top_k_losses(model)
+    inference = top_k_losses(models.load(model_name("0.8m")))
     rows = rows_for(settings, [(model_name("0.8m", suffix), None) for suffix in TRAINED_KEYS], seeds=1)
-    lines = {f"trained with {TOP_K} keys, then changed": {k: found.loss for k, found in inference.items()}}
-    trained = {_keys_of(row): row.last for row in sorted(rows, key=lambda row: -row.seed)}  # the lowest seed wins
-    if trained:
-        lines["trained with so many"] = trained
+    data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": rows}
+    return Made(data, "How many keys AddLM's attention needs")
+
+
+@shows("addlm:top-k")
+def show_top_k(data: Any) -> list[Section]:
+    inference = data["inference"]
+    lines = {f"trained with {TOP_K} keys, then changed": {k: found["loss"] for k, found in inference.items()}}
+    runs = loss_curves(data["rows"]) if data["rows"] else None
+    if runs:  # of every model its lowest seed
+        first = {model: next(iter(runs_of(runs, model).values())) for model in runs.models}
+        lines["trained with so many"] = {_keys_of(model): float(loss.iloc[-1]) for model, loss in first.items()}
     at_k = pd.DataFrame(
-        [(k, f"{x.loss:.3f}", f"{x.interval[0]:.3f} to {x.interval[1]:.3f}", x.windows) for k, x in inference.items()],
-        columns=["keys", "validation loss", "95% interval over windows", "windows"],
+        {
+            "keys": list(inference),
+            "validation loss": [f"{found['loss']:.3f}" for found in inference.values()],
+            "95% interval over windows": [
+                "{:.3f} to {:.3f}".format(*found["interval"]) for found in inference.values()
+            ],
+            "windows": [found["windows"] for found in inference.values()],
+        }
     )
     seed = models.zoo.read_entry(model_name("0.8m"))["training"]["seed"]
     text = f"""First table: the stored addlm-0.8m (seed {seed}),
@@ -122,14 +140,12 @@ trained with {TOP_K} keys, evaluated with other numbers. The intervals say what 
 wider than the differences between rows, which are on the same windows.
 
 Of runs trained with their own number of keys the picture has the lowest seed; "all" is no top-k at all."""
-    sections = [
+    return [
         Section("What was measured", text + "\n\n" + METHOD),
         Section("Chosen after training", tables=[at_k]),
-        Section("Trained with", tables=[run_table(rows)] if rows else []),
+        Section("Trained with", tables=[run_table(runs)] if runs else []),
         Section("Both", figures=[loss_by_keys(lines, "Validation loss by the number of keys", provenance())]),
     ]
-    data = {"inference": {k: x.to_dict() for k, x in inference.items()}, "rows": [asdict(row) for row in rows]}
-    return Page("How many keys AddLM's attention needs", sections, data)
 
 
 def with_top_k(model: ArithmeticTransformer, k: int | None) -> ArithmeticTransformer:
@@ -150,9 +166,5 @@ def _label(k: int | None) -> str:
     return "all" if k is None else str(k)
 
 
-def _keys_of(row: LossRow) -> str:
-    return _label(models.build(row.model).config.attn_top_k)
-
-
-def _curves(rows: Sequence[LossRow], title: str):
-    return loss_curves(rows, title, provenance())
+def _keys_of(model: str) -> str:
+    return _label(models.build(model).config.attn_top_k)

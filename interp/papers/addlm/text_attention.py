@@ -14,6 +14,7 @@ import torch
 import xarray as xr
 
 from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
 from models.errors import UserError
 from models.tasks.characters import text_tokens
 from models.transformer import ArithmeticTransformer
@@ -59,7 +60,7 @@ def text_attention(model: ArithmeticTransformer, text: str) -> TextAttention:
     dims, coords = ("layer", "head", "query"), {"layer": list(layers), "head": list(range(model.config.n_heads))}
     entropy = -torch.special.xlogy(pattern, pattern).sum(-1)
     return TextAttention(
-        model.name_or_path or "a model",
+        model_name(model),
         text,
         xr.DataArray(pattern.numpy(), dims=(*dims, "key"), coords=coords),
         xr.DataArray((pattern > 0).sum(-1).numpy(), dims=dims, coords=coords),

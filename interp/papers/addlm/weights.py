@@ -25,6 +25,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.results import Provenance, Result
+from interp.core.sites import model_name
 from models.checkpoint import load_weights, save_weights
 from models.errors import UserError
 from models.packing import ternary_matrices
@@ -76,7 +77,7 @@ def integer_circuits(model: ArithmeticTransformer) -> IntegerCircuits:
     pairs = [(ternary[f"blocks.{i}.attn.W_V"], ternary[f"blocks.{i}.attn.W_O"]) for i in range(cfg.n_layers)]
     values = torch.stack([v.values.long() @ o.values.long() for v, o in pairs])
     scale = tuple(float(v.scale.double() * o.scale.double()) for v, o in pairs)
-    return _with_ranks(model.name_or_path or "a model", values, scale)
+    return _with_ranks(model_name(model), values, scale)
 
 
 def load_circuits(path: str | Path) -> IntegerCircuits:

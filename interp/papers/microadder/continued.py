@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 import models
-from interp.core.sections import Page, records
-from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import Arm, folder_of, read_arm, sweep_page, train_arm
-from interp.probes.seed_sweeps import SeedSweep
+from interp.core.sections import records
+from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.sweeps import Arm, folder_of, read_arm, sweep_made, train_arm
 from interp.probes.stress import stress_suites
 from models.microadder import MicroAdderWeights
 from models.microadder_continued import CONTINUE, CONTINUED, SMALLEST, TRIED, Step
@@ -69,13 +68,13 @@ def _arm(settings: Settings, step: Step, model: models.ArithmeticTransformer) ->
 
 
 @study("microadder:continued", "Below 57 parameters from the trained 57 itself, one step after the other")
-def continued(settings: Settings) -> Page | None:
+def continued(settings: Settings) -> Made | None:
     """Eight seeds a step, a few minutes each."""
     seeds = settings.seeds or SEEDS
     here = {CONTINUED[0].before: weights_of(models.load(CONTINUED[0].before))}
     solved = {CONTINUED[0].before}  # those that answer all of AdderBoard themselves
     rows: list[dict[str, Any]] = []
-    sweeps: list[SeedSweep] = []
+    sweeps: list[dict[str, Any]] = []
     for step in (*CONTINUED, *TRIED):
         if step.before not in here:
             continue
@@ -92,8 +91,8 @@ def continued(settings: Settings) -> Page | None:
             break
         sweep = read_arm(folder_of(settings, arm), arm)
         sweeps.append(sweep)
-        row["after"] = f"best exact match {max(sweep.best_exact):.3f}"
-        row["grokked"] = f"{sweep.grokked} of {sweep.n}"
+        row["after"] = f"best exact match {max(sweep['best_exact']):.3f}"
+        row["grokked"] = f"{sum(n == sweep['n_test'] for n in sweep['on_test'])} of {len(sweep['seeds'])}"
         best = first_perfect(folder_of(settings, arm), model)
         if best is not None:
             here[step.name] = best
@@ -118,7 +117,7 @@ def continued(settings: Settings) -> Page | None:
         "was not trained: the numbers that it leaves out did not count. Seeds of one step begin near one model and are "
         "no independent ones."
     )
-    if any(sweep.label == RANDOM_START for sweep in sweeps):
+    if any(sweep["label"] == RANDOM_START for sweep in sweeps):
         text += " Random starts of the smallest model are given up below 35% token accuracy at step 10,000."
     more = {"steps": rows, "smallest": parameters, "stress": records(stress.to_dataframe())}
-    return sweep_page(settings, "continued", "Below 57 parameters, by continuation", sweeps, text, **more)
+    return sweep_made(settings, "continued", "Below 57 parameters, by continuation", sweeps, text, **more)

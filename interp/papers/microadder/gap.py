@@ -12,7 +12,7 @@ import pandas as pd
 
 import models
 from interp.core.results import Provenance
-from interp.core.sections import Page, Section, records
+from interp.core.sections import Section, records
 from interp.papers.microadder.hand_set import (
     UNITS_ON,
     DigitsKept,
@@ -22,7 +22,7 @@ from interp.papers.microadder.hand_set import (
     digits_kept,
     discoverability_gap,
 )
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.proofs import certify
 from interp.proofs.methods import certified_at_best
 
@@ -32,7 +32,7 @@ ROUNDED = ("adder-3-by-hand", "adder-4-by-hand", "microadder-57-by-hand", "micro
 
 
 @study(TARGET, TITLE)
-def gap(settings: Settings) -> Page:
+def gap(settings: Settings) -> Made:
     """About five minutes; with ``--size`` other than small, roundings are judged with float32 rounding as well."""
     settings.say("certificates")
     found = discoverability_gap(certified_at_best)
@@ -45,7 +45,7 @@ def gap(settings: Settings) -> Page:
     for name in ROUNDED:
         settings.say(f"digits of {name}")
         data[_digits(name)] = records(digits_kept(models.load(name), judge=judge).to_dataframe())
-    return Page(TITLE, show_gap(data), data)
+    return Made(data)
 
 
 @shows(TARGET)

@@ -20,7 +20,8 @@ from interp.core.results import Provenance
 from interp.papers.headlines.rules import Ours, counted, holm, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import OWN, AttentionByRole, attention_by_role
-from interp.probes.seed_sweeps import SeedSweep
+from interp.probes.seed_sweeps import sweep_curves
+from models.evaluation import Rate
 from models.microadder import SPIRAL
 from models.microadder_ladder import BELOW, CONSTRAINTS, LADDER, changed, rung
 
@@ -70,16 +71,17 @@ def compression(store: Store) -> Ours:
 # ---- seeds of sweeps
 
 
-def _sweep(store: Store, experiment: str, label: str) -> SeedSweep:
+def _sweep(store: Store, experiment: str, label: str) -> tuple[dict[str, Any], Rate]:
+    """A variant's row, and its seeds that answer all of AdderBoard."""
     sweeps = store.experiment(f"microadder-{experiment}")["sweeps"]
-    missing = f"No sweep {label!r} of microadder:{experiment} is stored."
-    return SeedSweep.from_dict(pick(sweeps, missing, label=label))
+    row = pick(sweeps, f"No sweep {label!r} of microadder:{experiment} is stored.", label=label)
+    return row, sweep_curves([row]).grokked(label)
 
 
 def rate(store: Store, experiment: str, label: str) -> Ours:
     """The share of a variant's seeds that answer all of AdderBoard."""
-    one = _sweep(store, experiment, label)
-    return share(one.grokked, one.n, f"seeds of {one.model}, {one.steps:,} steps", model=one.model)
+    row, found = _sweep(store, experiment, label)
+    return share(found.correct, found.n, f"seeds of {row['model']}, {row['steps']:,} steps", model=row["model"])
 
 
 def comes_less_far(store: Store, label: str, experiment: str = "constraints", base: str = "170") -> Ours:
@@ -90,37 +92,40 @@ def comes_less_far(store: Store, label: str, experiment: str = "constraints", ba
     compared = [row for row in store.experiment(f"microadder-{experiment}")["comparisons"] if row["a"] == base]
     own = pick(compared, f"No comparison of {label!r} with {base} is stored.", b=label)
     corrected = holm([row["p_rank"] for row in compared])[compared.index(own)]
-    ours = counted(_sweep(store, experiment, label).n, f"seeds of {label}, against as many without")
+    ours = counted(_sweep(store, experiment, label)[1].n, f"seeds of {label}, against as many without")
     remark = f"the smallest of {len(compared)} comparisons counts {len(compared)} times"
     return replace(ours.with_value(own["superiority"], remark), p=corrected)
 
 
 def least_error(store: Store, label: str) -> Ours:
     """The share of AdderBoard that the best seed of a constrained model of 170 parameters gets wrong."""
-    one = _sweep(store, "constraints", label)
-    right = [n for n in one.on_test if n is not None]
+    row, found = _sweep(store, "constraints", label)
+    right = [n for n in row["on_test"] if n is not None]
     if not right:
         raise NotStored(f"No seed of {label!r} came far enough to be tested.")
-    return share(one.n_test - max(right), one.n_test, f"problems, the best of {one.n} seeds", model=one.model)
+    n = row["n_test"]
+    return share(n - max(right), n, f"problems, the best of {found.n} seeds", model=row["model"])
 
 
 def best_token(store: Store, label: str) -> Ours:
     """The highest token accuracy that any seed of a dead end ended with."""
-    one = _sweep(store, "dead-ends", label)
-    remark = f"{one.grokked} of {one.n} seeds grok"
-    return counted(one.n, f"seeds, the best of them; {one.steps:,} steps").with_value(max(one.token), remark)
+    row, found = _sweep(store, "dead-ends", label)
+    remark = f"{found.correct} of {found.n} seeds grok"
+    return counted(found.n, f"seeds, the best of them; {row['steps']:,} steps").with_value(max(row["token"]), remark)
 
 
 def fewest(store: Store, names: str = "") -> Ours:
     """The fewest parameters whose names begin so, all of them by default, that a variant of 57 has of which a seed
     answers all of AdderBoard from a random start."""
-    sweeps = [SeedSweep.from_dict(one) for one in store.experiment("microadder-below-57")["sweeps"]]
-    perfect = [one for one in sweeps if one.grokked]
+    sweep = sweep_curves(store.experiment("microadder-below-57")["sweeps"])
+    perfect = [label for label in sweep.models if sweep.grokked(label).correct]
     if not perfect:
         raise NotStored("No stored variant below 57 has a seed that answers all of AdderBoard.")
-    least = min(perfect, key=lambda one: _numbers(one.label, names))
-    remark = f"{least.label}: {least.grokked} of {least.n} seeds answer all {least.n_test:,} (sampled)"
-    return counted(len(sweeps), "variants of 57, from random starts").with_value(_numbers(least.label, names), remark)
+    least = min(perfect, key=lambda label: _numbers(label, names))
+    found = sweep.grokked(least)
+    remark = f"{least}: {found.correct} of {found.n} seeds answer all 10,010 (sampled)"
+    source = counted(len(sweep.models), "variants of 57, from random starts")
+    return source.with_value(_numbers(least, names), remark)
 
 
 def _numbers(variant: str, names: str) -> int:
@@ -131,8 +136,8 @@ def _numbers(variant: str, names: str) -> int:
 
 def structured(store: Store, label: str) -> Ours:
     """Numbers of a structured key matrix, and how its seeds did."""
-    n, one = _numbers(label, "W_qk"), _sweep(store, "below-57", label)
-    return counted(n, "numbers of the key matrix").with_value(n, f"{one.grokked} of {one.n} seeds train")
+    n, (_, found) = _numbers(label, "W_qk"), _sweep(store, "below-57", label)
+    return counted(n, "numbers of the key matrix").with_value(n, f"{found.correct} of {found.n} seeds train")
 
 
 def works(store: Store, constraint: str) -> Ours:

@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page
 from interp.core.stats import clopper_pearson
 from interp.papers.headlines.read import stated
 from interp.papers.headlines.rules import fisher_p
-from interp.papers.studies import Settings, study
-from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_sweep, sweep_page, train_arms
-from interp.probes.seed_sweeps import SeedSweep, seeds_needed
+from interp.papers.studies import Made, Settings, study
+from interp.papers.studies.sweeps import SEEDS, Arm, arms_of, read_entry_row, sweep_made, train_arms
+from interp.probes.seed_sweeps import seeds_needed, sweep_curves
+from models.evaluation import Rate
 from models.microadder_ladder import BELOW, CONSTRAINTS, DEAD_ENDS, LADDER, changed, differences, slug, variant_name
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -51,14 +51,14 @@ def ladder_table() -> pd.DataFrame:
 
 
 @study("microadder:ladder", "The compression ladder, 242 to 57 parameters")
-def ladder(settings: Settings) -> Page | None:
+def ladder(settings: Settings) -> Made | None:
     what = [(f"{n} parameters", f"microadder-{n}") for n in TRAINED_RUNGS]
-    sweeps = train_arms(settings, arms_of(settings, what, "ladder"), settings.seeds or SEEDS)
-    stored = [read_entry_sweep(one.name, f"{one.n_parameters} parameters") for one in LADDER if one.name in zoo_names()]
-    known = {(sweep.label, sweep.steps) for sweep in stored}  # an entry may come from one of these runs
-    sweeps = [sweep for sweep in sweeps if (sweep.label, sweep.steps) not in known] + stored
-    sweeps.sort(key=lambda sweep: -sweep.parameters)
-    scores = pd.DataFrame([_entry_row(sweep.model) for sweep in stored])
+    rows = train_arms(settings, arms_of(settings, what, "ladder"), settings.seeds or SEEDS)
+    stored = [read_entry_row(one.name, f"{one.n_parameters} parameters") for one in LADDER if one.name in zoo_names()]
+    known = {(row["label"], row["steps"]) for row in stored}  # an entry may come from one of these runs
+    rows = [row for row in rows if (row["label"], row["steps"]) not in known] + stored
+    rows.sort(key=lambda row: -row["parameters"])
+    scores = pd.DataFrame([_entry_row(row["model"]) for row in stored])
     steps = ladder_table()
     total = int(steps.parameters.iloc[0] - steps.parameters.iloc[-1])
     text = (
@@ -68,7 +68,7 @@ def ladder(settings: Settings) -> Page | None:
         "stored models are sampled: AdderBoard's 10,010 problems."
     )
     tables = {"steps": steps.to_dict("records"), "scores": scores.to_dict("records")}
-    return sweep_page(settings, "ladder", "MicroAdder's ladder", sweeps, text, **tables)
+    return sweep_made(settings, "ladder", "MicroAdder's ladder", rows, text, **tables)
 
 
 def _entry_row(name: str) -> dict[str, Any]:
@@ -94,29 +94,29 @@ def _variants(bases: Sequence[int], changes: dict[str, dict[str, Any]]) -> list[
 
 
 @study("microadder:constraints", "Constraints that hold at one scale and not at another (section 4.3)")
-def constraints(settings: Settings) -> Page | None:
+def constraints(settings: Settings) -> Made | None:
     bases = (170, 74, 67) if settings.size == "full" else (170, 67)
     what = _variants(bases, CONSTRAINTS)
-    sweeps = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
+    rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     pairs = [(label.split(",")[0], label) for label, _ in what if "," in label]
     text = (
         "The paper: shared norms, rank-1 output and tied values fail at 170 parameters and hold at 74 and below; MLP "
         "biases are needed at 170. One constraint at a time here, every other option as on the rung."
     )
-    return sweep_page(settings, "constraints", "Scale-dependent constraints", sweeps, text, pairs)
+    return sweep_made(settings, "constraints", "Scale-dependent constraints", rows, text, pairs)
 
 
 @study("microadder:dead-ends", "What the paper says cannot be done (section 5.1)")
-def dead_ends(settings: Settings) -> Page | None:
+def dead_ends(settings: Settings) -> Made | None:
     what = _variants((67,), DEAD_ENDS)
-    sweeps = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
+    rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
     unit, angle, plateau = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in stops)
     text = (
         f"The paper: {unit:.0%} token accuracy with one MLP unit, {angle:.0%} without the angle or with rank-1 keys, a "
         f"plateau near {plateau:.0%} with two or three key dimensions. Not here: ALiBi, and d_model 4."
     )
-    return sweep_page(settings, "dead-ends", "Dead ends", sweeps, text, [("67", label) for label, _ in what[1:]])
+    return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
 
 
 # ---- the training distribution
@@ -129,7 +129,7 @@ MIXES: dict[str, CarryMix | MetricCarryMix | None] = {
 STEP_FADE = "80% carries, step fade"
 
 
-def paper_claim(ours: SeedSweep) -> str:
+def paper_claim(ours: Rate) -> str:
     """The paper's counts with the intervals that it does not give, next to the same recipe here."""
     by_step, by_metric = (
         (round(k), round(n))
@@ -139,19 +139,19 @@ def paper_claim(ours: SeedSweep) -> str:
         )
     )
     (step_low, _), (_, metric_high) = clopper_pearson(*by_step), clopper_pearson(*by_metric)
-    own, against = fisher_p(*by_step, *by_metric), fisher_p(*by_step, ours.grokked, ours.n)
+    own, against = fisher_p(*by_step, *by_metric), fisher_p(*by_step, ours.correct, ours.n)
     low, high = ours.interval
     return (
         f"The paper: faded by steps from 80%, {by_step[0]} of {by_step[1]} seeds grokked (74 parameters); faded by a "
         f"metric from 30%, {by_metric[0]} of {by_metric[1]} (75 parameters). Their 95% intervals begin at "
         f"{100 * step_low:.0f}% and end at {100 * metric_high:.0f}% (Fisher's test: p = {own:.3f}), and share, fade "
-        f"and model differ at once. Its recipe for 74 parameters here: {ours.grokked} of {ours.n} seeds (95%: "
+        f"and model differ at once. Its recipe for 74 parameters here: {ours.correct} of {ours.n} seeds (95%: "
         f"{100 * low:.0f}-{100 * high:.0f}%; against {by_step[0]} of {by_step[1]}, p = {against:.3f})."
     )
 
 
 @study("microadder:carry-mix", "Carry-rich problems and how they fade (section 3.2)")
-def carry_mix(settings: Settings) -> Page | None:
+def carry_mix(settings: Settings) -> Made | None:
     """The 67-parameter model, always for the paper's 60,000 steps; the step fade is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "full" else {label: MIXES[label] for label in list(MIXES)[:2]}
@@ -164,34 +164,35 @@ def carry_mix(settings: Settings) -> Page | None:
         )
         for label, mix in chosen.items()
     ]
-    sweeps = [read_entry_sweep(name, STEP_FADE), *train_arms(settings, arms, settings.seeds or SEEDS)]
-    larger = read_entry_sweep("microadder-74", f"74 parameters, {STEP_FADE}")
-    text = paper_claim(larger) + (
+    rows = [read_entry_row("microadder-74", f"74 parameters, {STEP_FADE}"), read_entry_row(name, STEP_FADE)]
+    text = paper_claim(sweep_curves(rows).grokked(rows[0]["label"])) + (
         " Below, the 67-parameter model under each distribution. To tell 2% from 10% with 80% power takes "
         f"{seeds_needed(0.02, 0.1)} seeds a recipe, so the ranks of best exact match are compared as well."
     )
-    sweeps.insert(0, larger)
+    rows += train_arms(settings, arms, settings.seeds or SEEDS)
     pairs = [(STEP_FADE, label) for label in MIXES] + [("plain sampling", "80% carries, metric fade")]
-    return sweep_page(settings, "carry-mix", "Carry mix and its fade", sweeps, text, pairs)
+    return sweep_made(settings, "carry-mix", "Carry mix and its fade", rows, text, pairs)
 
 
 # ---- below 57
 
 
 @study("microadder:below-57", "A search over smaller parametrisations")
-def below(settings: Settings) -> Page | None:
+def below(settings: Settings) -> Made | None:
     """Always the whole recipe, but for seeds that are given up at step 10,000."""
     arms = [
         Arm(what, variant_name(57, what), get_recipe("microadder-search"), f"below-57/{variant_name(57, what)}")
         for what in reversed(BELOW)
     ]
-    sweeps = train_arms(settings, arms, settings.seeds or SEEDS)
-    sweeps = [read_entry_sweep("microadder-57", "57"), *sorted(sweeps, key=lambda sweep: -sweep.parameters)]
-    solved = [sweep for sweep in sweeps if sweep.grokked]
-    smallest = min(solved, key=lambda sweep: sweep.parameters)
+    rows = train_arms(settings, arms, settings.seeds or SEEDS)
+    rows = [read_entry_row("microadder-57", "57"), *sorted(rows, key=lambda row: -row["parameters"])]
+    sweep = sweep_curves(rows)
+    parameters = sweep.table.parameters.to_series()
+    smallest = parameters[[model for model in sweep.models if sweep.grokked(model).correct]].idxmin()
+    rate = sweep.grokked(smallest)
     text = (
-        f"Smallest with a seed that answers all of AdderBoard: {smallest.parameters} parameters ({smallest.label}, "
-        f"{smallest.grokked} of {smallest.n} seeds). Seeds below 35% token accuracy at step 10,000 are given up."
+        f"Smallest with a seed that answers all of AdderBoard: {parameters[smallest]} parameters ({smallest}, "
+        f"{rate.correct} of {rate.n} seeds). Seeds below 35% token accuracy at step 10,000 are given up."
     )
-    pairs = [("57", sweep.label) for sweep in sweeps[1:]]
-    return sweep_page(settings, "below-57", "Below 57 parameters", sweeps, text, pairs)
+    pairs = [("57", row["label"]) for row in rows[1:]]
+    return sweep_made(settings, "below-57", "Below 57 parameters", rows, text, pairs)

@@ -29,10 +29,10 @@ from tqdm import tqdm
 
 import models
 from interp.core.operand_problems import carry_heavy, grid_problems
-from interp.core.sections import Page, Section
+from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.figures.hand_built import certified_margins
-from interp.papers.studies import Settings, Study, register_study, shows
+from interp.papers.studies import Made, Settings, Study, register_study, shows
 from interp.probes.heatmaps.store import CellStore
 from interp.proofs.coupled_grid import load_certified_grids
 from models.checkpoint import read_json
@@ -159,7 +159,7 @@ def run_size(operands: int, digits: int, dtype: str = "float32", sampled: int | 
     }
 
 
-def run_hand_built(settings: Settings) -> Page | None:
+def run_hand_built(settings: Settings) -> Made | None:
     """The grid shape by shape and then the large sizes, each stored as it comes; the same call goes on from there.
 
     Raises:
@@ -199,7 +199,7 @@ def run_hand_built(settings: Settings) -> Page | None:
         "cell": list(GridCell.__dataclass_fields__),
         "sizes": list(sizes()),
     }
-    return Page(TITLE, show_hand_built(data), data, f"--size {settings.size}") if data["cells"] else None
+    return Made(data, options=f"--size {settings.size}") if data["cells"] else None
 
 
 def _file(folder: Path, name: str) -> Path:

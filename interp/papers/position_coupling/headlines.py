@@ -21,6 +21,7 @@ from interp.probes.scored import GridPanel
 from models.hand_built.coupled_addition import NAME, HandBuiltOptions
 from models.numerals import shown
 from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.sequences import SequenceTask
 
 SMALL, WIDE = "position-coupling-1l4h-small", "position-coupling-1l4h-s10x10-ids40-small"
 TWO_LAYERS = "position-coupling-2l2h-small"
@@ -57,7 +58,8 @@ def _right_now(folder: str, operands: int, digits: int, n: int) -> int:
     from interp.core.operand_problems import grid_problems
     from models.evaluation import score
 
-    model: Any = models.load(folder)
+    model = models.load(folder)
+    assert isinstance(model.task, SequenceTask)
     return score(model, grid_problems(operands, digits, n, 0), task=model.task.at(operands, digits)).correct
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import pandas as pd
 
 import models
-from interp.core.sections import Page, Section
+from interp.core.sections import Section
 from interp.papers.position_coupling.cost import duration, training_seconds
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import OutOfTime, SeedRun
 from interp.probes.heatmaps.cells import Offsets
 from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
@@ -144,8 +144,8 @@ def _left(sources: dict[str, list[Source]]) -> tuple[float, str]:
     return total, said if runs else "nothing left to train."
 
 
-def reproduce(name: str, settings: Settings) -> Page | None:
-    """One figure, from nothing; a page of the panels that are complete, if any is.
+def reproduce(name: str, settings: Settings) -> Made | None:
+    """One figure, from nothing; the panels that are complete, if any is.
 
     Raises:
         UserError: another size, days of work on a CPU without ``yes``, a folder with other runs.
@@ -180,7 +180,7 @@ def reproduce(name: str, settings: Settings) -> Page | None:
     if not panels:
         return None
     found = GridPanels(f"{figure.title} ({PAPER} {name}, {settings.size})", tuple(panels), len(sources))
-    return Page(found.title, show_panels(found.to_dict()), found.to_dict(), f"--size {settings.size}")
+    return Made(found.to_dict(), found.title, options=f"--size {settings.size}")
 
 
 def show_panels(data: Any) -> list[Section]:

@@ -1,9 +1,9 @@
 """Numbers and figures of the papers, each made by one command: ``interp reproduce PAPER:WHAT``.
 
 A study trains what is missing in run folders under ``--out`` (the same command goes on after any kind of stop),
-measures, and returns one page with its data. Adding one is a function with :func:`study` above it in a module that its
-paper's package names in ``PAPER``. One function with :func:`shows` makes the sections from the data, of the run's page
-and of what is stored; results, which hold more than is stored, are given to it for their figures alone.
+measures, and returns its data. Adding one is a function with :func:`study` above it in a module that its paper's
+package names in ``PAPER``, and one with :func:`shows` that makes the sections of a page from the data, new or stored.
+Results, which hold more than is stored, are given to it for their figures alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from interp.core.sections import Page, Section
 from interp.papers import papers
+from interp.papers.studies.tables import show_tables
 from models.errors import UserError, unknown_name
 
 #: Imported when a study is looked up, so that ``import interp`` stays quick.
@@ -51,26 +52,39 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Made:
+    """What a run has made: ``data`` as JSON can hold them; ``results`` are at hand for figures, and not stored."""
+
+    data: dict[str, Any]
+    title: str = ""  # of the page, if it is not the study's
+    results: Any = None
+    options: str = ""  # of the command that makes it
+
+
+Run = Callable[["Settings"], Made | None]
+
+
+@dataclass(frozen=True)
 class Study:
-    """``run`` returns a page of what there is, or None if time ran out before there was anything."""
+    """``run`` returns what there is, or None if time ran out before there was anything."""
 
     target: str  # "toygpt:tables"
     title: str
-    run: Callable[[Settings], Page | None] | None  # None: another command makes the numbers
+    run: Run | None  # None: another command makes the numbers
     stored: str = ""  # the file of kept numbers, if it is not named after the target
     command: str = ""  # what makes the numbers, if it is not ``interp reproduce TARGET``
 
 
-Show = Callable[[Any], list[Section]]
+Show = Callable[..., list[Section]]  # (data), or (data, results) of a study that hands results on
 _Shown = TypeVar("_Shown", bound=Show)
 _STUDIES: dict[str, Study] = {}
 _SHOWS: dict[str, Show] = {}
 
 
-def study(target: str, title: str) -> Callable[[Callable[[Settings], Page | None]], Study]:
+def study(target: str, title: str) -> Callable[[Run], Study]:
     """Register a function as the study ``target`` ("paper:what")."""
 
-    def add(run: Callable[[Settings], Page | None]) -> Study:
+    def add(run: Run) -> Study:
         return register_study(Study(target, title, run))
 
     return add
@@ -94,10 +108,25 @@ def shows(*targets: str) -> Callable[[_Shown], _Shown]:
     return add
 
 
-def show_of(target: str) -> Show | None:
-    """What shows the stored data of a study; None where tables of them are all there is."""
+def show_of(target: str) -> Show:
+    """What makes sections of a study's data; of one that has no function for it, tables of them."""
     studies()
-    return _SHOWS.get(target)
+    return _SHOWS.get(target) or _SHOWS.get(target.removesuffix("-small"), show_tables)
+
+
+def reproduce(target: str, settings: Settings) -> Page | None:
+    """Run a study and show what it made; None if time ran out before there was anything.
+
+    Raises:
+        UserError: no study of this name, and what the study refuses.
+    """
+    found = find_study(target)
+    assert found.run is not None  # find_study names none without
+    made = found.run(settings)
+    if made is None:
+        return None
+    shown = (made.data,) if made.results is None else (made.data, made.results)
+    return Page(made.title or found.title, show_of(target)(*shown), made.data, made.options)
 
 
 def studies() -> dict[str, Study]:

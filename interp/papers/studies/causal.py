@@ -12,14 +12,15 @@ shown, and the numbers at the head of the page for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 import models
 from interp.core.results import Result
-from interp.core.sections import Page, Section, records
-from interp.papers.studies import Settings, shows, study
+from interp.core.sections import Section, records
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.causal_algorithm import algorithm, show_algorithm
 from interp.papers.studies.causal_answers import Answer, Found, Subject, interval, unbroken
 from interp.papers.studies.causal_circuits import (
@@ -50,8 +51,8 @@ QUESTIONS: tuple[tuple[Callable[[Subject, int | None, int], Answer], Callable[[F
 DECIMALS = 5
 
 
-def causal_page(subject: Subject, settings: Settings) -> Page:
-    """Ask every question of the subject, for every seed, and write the page."""
+def ask_all(subject: Subject, settings: Settings) -> Made:
+    """Ask every question of the subject, for every seed."""
     zoo_model(subject.model)  # which says how to get it where it is missing
     facts: list[dict[str, Any]] = []
     sentences: dict[str, str] = {}
@@ -76,7 +77,7 @@ def causal_page(subject: Subject, settings: Settings) -> Page:
     }
     size = sum(p.numel() for p in models.load(subject.model).parameters())
     title = f"What causes the answers of {subject.model} ({size:,} parameters)"
-    return Page(title, show_causal(data, results), data)
+    return Made(data, title, results)
 
 
 @shows("microadder:causal", "adder-456:causal", "toygpt:causal")
@@ -109,16 +110,10 @@ def _value(fact: pd.Series) -> str:
     return interval(fact.value, fact.low, fact.high)
 
 
-@study("microadder:causal", "Patching, interchange, lesions, circuits and lenses on 57 parameters")
-def microadder(settings: Settings) -> Page:
-    return causal_page(MICROADDER, settings)
-
-
-@study("adder-456:causal", "Patching, interchange, lesions, circuits and lenses on 456 parameters")
-def adder_456(settings: Settings) -> Page:
-    return causal_page(ADDER_456, settings)
-
-
-@study("toygpt:causal", "Patching, interchange, lesions, circuits and lenses on four layers")
-def toygpt(settings: Settings) -> Page:
-    return causal_page(TOYGPT, settings)
+for _target, _subject, _size in (
+    ("microadder", MICROADDER, "57 parameters"),
+    ("adder-456", ADDER_456, "456 parameters"),
+    ("toygpt", TOYGPT, "four layers"),
+):
+    _title = f"Patching, interchange, lesions, circuits and lenses on {_size}"
+    study(f"{_target}:causal", _title)(partial(ask_all, _subject))

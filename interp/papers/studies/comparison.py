@@ -15,9 +15,9 @@ from interp.compare.across import PROBLEMS, compare_models
 from interp.compare.answers import registered
 from interp.compare.sections import ABOUT, table_sections
 from interp.compare.table import ModelTable
-from interp.core.sections import Page, Section
+from interp.core.sections import Section
 from interp.core.stored_data import DATA
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from models.checkpoint import write_json_atomic
 from models.errors import UserError
 from models.registry import by_paper, constructed
@@ -59,7 +59,7 @@ def _known(kept: Path, problems: int) -> ModelTable | None:
 
 
 @study(TARGET, TITLE)
-def comparison(settings: Settings) -> Page | None:
+def comparison(settings: Settings) -> Made | None:
     """Some ten minutes for all models; ``--problems`` sets the size of the samples."""
     problems = settings.problems or PROBLEMS
     kept = settings.out / "comparison" / "rows.json"
@@ -78,8 +78,7 @@ def comparison(settings: Settings) -> Page | None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(kept, table.to_dict())
     assert table is not None
-    table = table.select(names)
-    return Page(TITLE, show_matrix(table.to_dict()), table.to_dict())
+    return Made(table.select(names).to_dict())
 
 
 @shows(TARGET)

@@ -23,8 +23,8 @@ from interp.compare.compare import compare
 from interp.compare.connectivity import ALIGNED, BACK, MOVED, STORED, UNTRAINED, ModeConnectivity, mode_connectivity
 from interp.compare.seeds import SeedDistances, seed_distances
 from interp.core.as_json import decode, encode
-from interp.core.sections import Page, Section
-from interp.papers.studies import Settings, shows, study
+from interp.core.sections import Section
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.studies.sweeps import SMALL, shrunk
 from models.checkpoint import read_json, write_json_atomic
@@ -264,7 +264,7 @@ def show_seeds(data: Any) -> list[Section]:
 
 
 @study(TARGET, TITLE)
-def seeds(settings: Settings) -> Page | None:
+def seeds(settings: Settings) -> Made | None:
     """Some 30 minutes of training on one thread, as far as it is missing, and five to ten of measuring."""
     n = settings.problems or PROBLEMS
     results, left_out = [], []
@@ -278,4 +278,4 @@ def seeds(settings: Settings) -> Page | None:
         return None
     data = {"finding": finding(results), "left_out": left_out}
     data |= {"families": {result.name: encode(result) for result in results}}
-    return Page(TITLE, show_seeds(data), data)
+    return Made(data)

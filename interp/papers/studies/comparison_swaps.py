@@ -17,8 +17,8 @@ import pandas as pd
 import models
 from interp.compare.swaps.result import Swaps
 from interp.compare.swaps.swaps import swap_components
-from interp.core.sections import Page, Section, records
-from interp.papers.studies import Settings, shows, study
+from interp.core.sections import Section, records
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.causal_answers import interval
 from interp.papers.studies.runs import zoo_model
 from models.checkpoint import write_json_atomic
@@ -85,7 +85,7 @@ def load_pair(pair: Pair) -> tuple[ArithmeticTransformer, ArithmeticTransformer]
 
 
 @study(TARGET, TITLE)
-def swaps(settings: Settings) -> Page | None:
+def swaps(settings: Settings) -> Made | None:
     """About twenty minutes on one thread; ``--problems`` sets how many each pair is measured on."""
     found: list[Swaps] = []
     for pair in PAIRS:
@@ -100,8 +100,7 @@ def swaps(settings: Settings) -> Page | None:
             found.append(_result(settings, pair, direction))
     if not found:
         raise UserError("The zoo holds none of the models of this experiment.")
-    data = swaps_data(found)
-    return Page(TITLE, show_swaps(data, found), data)
+    return Made(swaps_data(found), results=found)
 
 
 def _result(settings: Settings, pair: Pair, direction: int) -> Swaps:

@@ -13,7 +13,6 @@ from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers import papers
 from interp.papers.studies import show_of, studies
-from interp.papers.studies.tables import show_tables
 from models.checkpoint import read_json
 from models.errors import unknown_name
 
@@ -49,5 +48,4 @@ def stored_sections(target: str) -> list[Section]:
     known = stored_studies()
     if target not in known:
         raise unknown_name("stored study", target, known)
-    show = show_of(target) or show_of(target.removesuffix("-small")) or show_tables
-    return [replace(section, level=3) for section in show(read_json(known[target]))]
+    return [replace(section, level=3) for section in show_of(target)(read_json(known[target]))]

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import xarray as xr
 
 import models
-from interp.core.model import HookedModel
-from interp.core.sections import Page, Section
-from interp.figures.seed_sweeps import seeds_by_variant
-from interp.papers.studies import Settings, shows
+from interp.core.sections import Section
+from interp.figures.curves import seeds_by_variant
+from interp.papers.studies import Made, Settings, shows
 from interp.papers.studies.tables import show_tables
 from interp.probes.curves import read_curves
-from interp.probes.seed_sweeps import CURVE_POINTS, SeedSweep, SweepComparison, compare, table
+from interp.probes.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -33,9 +32,11 @@ from models.training.provenance import made_with
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
+from models.transformer import ArithmeticTransformer
 from models.zoo import entry_file
 
 SEEDS = 16
+CURVE_POINTS = 48  # of a seed's curve that a row keeps
 SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 
@@ -80,8 +81,8 @@ def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> 
     return arms
 
 
-def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[SeedSweep]:
-    """Train what is missing, and read what there is; arms that have not started are left out."""
+def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict[str, Any]]:
+    """Train what is missing, and read the rows of what there is; arms that have not started are left out."""
     for arm in arms:
         if not train_arm(settings, arm, seeds):
             break
@@ -116,8 +117,8 @@ def _complete(folder: Path) -> bool:
     return loaded is not None and not any(seed["status"] == "training" for seed in loaded[2]["seeds"])
 
 
-def read_arm(folder: Path, arm: Arm) -> SeedSweep:
-    """What a run says of its seeds; those that were perfect on validation are scored on the test set."""
+def read_arm(folder: Path, arm: Arm) -> dict[str, Any]:
+    """A run's row of a sweep; seeds that were perfect on validation are scored on the test set."""
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None:
         raise UserError(f"{folder} holds no run yet.")
@@ -125,82 +126,80 @@ def read_arm(folder: Path, arm: Arm) -> SeedSweep:
     model = build(arm.model)
     layout, seeds = ParameterLayout(model), state["seeds"]
     on_test: list[int | None] = []
-    weights: dict[str, tuple[float, ...]] = {}
+    weights: dict[str, list[float]] = {}
     for theta, seed in zip(tensors["best_theta"], seeds, strict=True):
         layout.load_into(model, theta)
         rate = models.score(model) if seed["best_exact"] == 1.0 else None
         on_test.append(rate.correct if rate else None)
         if rate and rate.correct == rate.n:
-            weights[str(seed["seed"])] = tuple(theta.tolist())
+            weights[str(seed["seed"])] = theta.tolist()
     lines = read_curves(folder).table.isel(model=0).sel(step=slice(None, step))
-    exact, token = lines.exact.values, lines.token.values
     planned = arm.recipe.steps if any(seed["status"] == "training" for seed in seeds) else step
-    kept = np.unique(np.linspace(0, exact.shape[1] - 1, min(CURVE_POINTS, exact.shape[1])).round().astype(int))
-    return replace(
-        _sweep(arm.label, model, step, planned, seeds, exact, token, on_test),
-        weights=weights,
-        curve_steps=tuple(lines.step.values[kept].tolist()),
-        curves=tuple(tuple(round(float(x), 4) for x in np.nan_to_num(row[kept])) for row in exact),
-        made_with=made_with(),
+    kept = np.unique(
+        np.linspace(0, lines.sizes["step"] - 1, min(CURVE_POINTS, lines.sizes["step"])).round().astype(int)
     )
+    return _row(arm.label, model, step, planned, seeds, lines, on_test) | {
+        "weights": weights,
+        "curve_steps": lines.step.values[kept].tolist(),
+        "curves": [[round(float(x), 4) for x in row] for row in np.nan_to_num(lines.exact.values[:, kept])],
+        "made_with": made_with(),
+    }
 
 
-def _sweep(
+def read_entry_row(name: str, label: str) -> dict[str, Any]:
+    """The same row of a zoo entry's runs, from the curves stored in it."""
+    seeds = json.loads(entry_file(name, "seeds.json"))
+    lines = read_curves(name).table.sel(model=name)
+    step = int(lines.step[-1])
+    return _row(label, build(name), step, step, seeds, lines, [seed["exact_on_test"] for seed in seeds])
+
+
+def _row(
     label: str,
-    model: HookedModel,
+    model: ArithmeticTransformer,
     step: int,
     planned: int,
     seeds: Sequence[dict[str, Any]],
-    exact: np.ndarray,
-    token: np.ndarray,
+    lines: xr.Dataset,
     on_test: Sequence[int | None],
-) -> SeedSweep:
-    """``exact`` and ``token`` are [seed, evaluation]."""
-    return SeedSweep(
-        label=label,
-        model=str(model.name_or_path),
-        parameters=sum(p.numel() for p in model.parameters()),
-        steps=step,
-        planned=planned,
-        seeds=tuple(seed["seed"] for seed in seeds),
-        best_exact=tuple(float(x) for x in np.nanmax(exact, 1)),
-        token=tuple(float(row[~np.isnan(row)][-1]) for row in token),
-        first_perfect=tuple(seed["first_perfect_step"] for seed in seeds),
-        on_test=tuple(on_test),
-        n_test=len(model.task.test_set()[1]),
-    )
+) -> dict[str, Any]:
+    """``lines``: ``exact`` and ``token`` over (seed, step)."""
+    return {
+        "label": label,
+        "model": str(model.name_or_path),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": step,
+        "planned": planned,
+        "seeds": [seed["seed"] for seed in seeds],
+        "best_exact": np.nanmax(lines.exact.values, 1).astype(float).tolist(),
+        "token": [float(row[~np.isnan(row)][-1]) for row in lines.token.values],
+        "first_perfect": [seed["first_perfect_step"] for seed in seeds],
+        "on_test": list(on_test),
+        "n_test": len(model.task.test_set()[1]),
+        "weights": {},
+        "curve_steps": [],
+        "curves": [],
+        "made_with": {},
+    }
 
 
-def read_entry_sweep(name: str, label: str) -> SeedSweep:
-    """The seeds of a zoo entry's runs, from the curves stored in it."""
-    rows = json.loads(entry_file(name, "seeds.json"))
-    curves = read_curves(name).table.sel(model=name)
-    exact, token, step = curves.exact.values, curves.token.values, int(curves.step[-1])
-    return _sweep(label, build(name), step, step, rows, exact, token, [row["exact_on_test"] for row in rows])
-
-
-def sweep_page(
+def sweep_made(
     settings: Settings,
     name: str,
     title: str,
-    sweeps: Sequence[SeedSweep],
+    rows: Sequence[dict[str, Any]],
     text: str,
     pairs: Sequence[tuple[str, str]] = (),
     **more: Any,
-) -> Page | None:
+) -> Made | None:
     """All variants and the comparisons of pairs of labels that were both trained to the end; ``more`` is data, too."""
-    if not sweeps and not more:
+    if not rows and not more:
         return None
-    by_label = {sweep.label: sweep for sweep in sweeps if sweep.finished}
-    compared = [compare(by_label[a], by_label[b]) for a, b in pairs if a in by_label and b in by_label]
-    data = {
-        "experiment": f"microadder:{name}",
-        "text": text,
-        "sweeps": [sweep.to_dict() for sweep in sweeps],
-        "comparisons": [vars(one) for one in compared],
-        **more,
-    }
-    return Page(title, show_sweeps(data), data, f"--size {settings.size}")
+    sweep = sweep_curves(rows) if rows else None
+    done = {model for model in sweep.models if finished(sweep, model)} if sweep else set()
+    compared = [compare_variants(sweep, a, b) for a, b in pairs if sweep and {a, b} <= done]
+    data = {"experiment": f"microadder:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
+    return Made(data, title, options=f"--size {settings.size}")
 
 
 @shows(
@@ -213,15 +212,15 @@ def sweep_page(
 )
 def show_sweeps(data: Any) -> list[Section]:
     """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
-    sweeps = [SeedSweep.from_dict(one) for one in data["sweeps"]]
     sections = [Section("What was found", data["text"])] if data.get("text") else []
-    if sweeps:
-        grokked = sum(1 for sweep in sweeps if sweep.grokked)
-        title = f"{grokked} of {len(sweeps)} variants have a seed that answers the whole test set"
-        sections.append(Section("Every variant", "", (table(sweeps),), (seeds_by_variant(sweeps, title),)))
+    if data["sweeps"]:
+        sweep = sweep_curves(data["sweeps"])
+        grokked = sum(sweep.grokked(model).correct > 0 for model in sweep.models)
+        title = f"{grokked} of {len(sweep.models)} variants have a seed that answers the whole test set"
+        figure = seeds_by_variant(sweep, title)
+        sections.append(Section("Every variant", "", (sweep_table(sweep),), (figure,)))
     if data.get("comparisons"):
         note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
-        rows = [SweepComparison(**one).row() for one in data["comparisons"]]
-        sections.append(Section("Comparisons", note, (pd.DataFrame(rows),)))
+        sections.append(Section("Comparisons", note, (comparison_table(data["comparisons"]),)))
     rest = {key: data[key] for key in ("steps", "scores", "stress") if key in data}
     return sections + [replace(section, level=2) for section in show_tables(rest)]

@@ -8,16 +8,16 @@ Where time runs out, a page is made of what there is, and says of how many seeds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
 
 from interp.core.model import HookedModel
 from interp.core.results import Result
-from interp.core.sections import Page, Section, records
+from interp.core.sections import Section, records
 from interp.papers.headlines.read import stated
-from interp.papers.studies import Settings, shows, study
+from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
 from interp.papers.toygpt.attention import AttentionMaps, attention_maps
 from interp.papers.toygpt.carry import carry_path
@@ -207,40 +207,33 @@ def show_table(data: Any) -> list[Section]:
     return sections
 
 
-def _table_page(question: str, settings: Settings) -> Page:
+def _table(question: str, settings: Settings) -> Made:
     data = comparison(question, settings)
-    return Page(f"ToyGPT: {data['what']}", show_table(data), data)
+    return Made(data, f"ToyGPT: {data['what']}")
 
 
-def _curve_page(question: str, settings: Settings) -> Page:
-    data = comparison(question, settings)
+@shows("toygpt:fig1", "toygpt:fig2")
+def show_curves(data: Any) -> list[Section]:
     result = comparison_of(data)
-    sections = [_loss_section(result), _orderings_section(result, data["what"])]
-    return Page(f"ToyGPT: training curves. {data['what']}", sections, data)
+    return [_loss_section(result), _orderings_section(result, data["what"])]
 
 
-@study("toygpt:table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets")
-def table_positions(settings: Settings) -> Page | None:
-    return _table_page("positions", settings)
+def _curves(question: str, settings: Settings) -> Made:
+    data = comparison(question, settings)
+    return Made(data, f"ToyGPT: training curves. {data['what']}")
 
 
-@study("toygpt:table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets")
-def table_layernorm(settings: Settings) -> Page | None:
-    return _table_page("layernorm", settings)
-
-
-@study("toygpt:fig1", "Training curves for three kinds of positions")
-def figure_1(settings: Settings) -> Page | None:
-    return _curve_page("positions", settings)
-
-
-@study("toygpt:fig2", "Training curves for three placements of LayerNorm")
-def figure_2(settings: Settings) -> Page | None:
-    return _curve_page("layernorm", settings)
+for _target, _title, _run, _question in (
+    ("table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets", _table, "positions"),
+    ("table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets", _table, "layernorm"),
+    ("fig1", "Training curves for three kinds of positions", _curves, "positions"),
+    ("fig2", "Training curves for three placements of LayerNorm", _curves, "layernorm"),
+):
+    study(f"toygpt:{_target}", _title)(partial(_run, _question))
 
 
 @study("toygpt:fig3", "Attention maps of every head and layer")
-def figure_3(settings: Settings) -> Page | None:
+def figure_3(settings: Settings) -> Made:
     result = attention_maps(zoo_model(BEST))
     data = {
         "model": result.name,
@@ -250,7 +243,7 @@ def figure_3(settings: Settings) -> Page | None:
         "overlap": result.overlap.values.round(6).tolist(),
         "mean": result.pattern.sel(view="mean of all").fillna(0).values.round(4).tolist(),
     }
-    return Page("ToyGPT: attention maps", show_attention_maps(data, [result]), data)
+    return Made(data, "ToyGPT: attention maps", [result])
 
 
 @shows("toygpt:fig3")
@@ -278,7 +271,7 @@ def carry_probes(model: HookedModel) -> dict[str, LinearProbes]:
 
 
 @study("toygpt:carry", "Carry errors, and the carry's path through the layers")
-def carry(settings: Settings) -> Page | None:
+def carry(settings: Settings) -> Made:
     model = zoo_model(BEST)
     errors, probes, path = carry_errors(model), carry_probes(model), carry_path(model)
     table = pd.concat([found.overall("carry_out").assign(position=at) for at, found in probes.items()])
@@ -294,7 +287,7 @@ def carry(settings: Settings) -> Page | None:
         "emitted": path.emitted,
         "sentences": [result.sentence() for result in results],
     }
-    return Page("ToyGPT: the carry", show_carry(data, results), data)
+    return Made(data, "ToyGPT: the carry", results)
 
 
 @shows("toygpt:carry")

@@ -9,7 +9,6 @@ Measures are listed in :mod:`interp.probes.dynamics.measures`.
 from interp.probes.dynamics.measures import (
     Measure,
     Questions,
-    Reading,
     measure_names,
     measure_snapshot,
     register_measure,
@@ -20,7 +19,6 @@ from interp.probes.dynamics.training import TrainingDynamics, compute_training_d
 __all__ = [
     "Measure",
     "Questions",
-    "Reading",
     "register_measure",
     "measure_names",
     "measure_snapshot",

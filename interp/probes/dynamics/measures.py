@@ -33,6 +33,7 @@ from torch import Tensor
 
 from interp.core import probe
 from interp.core import signal_measures as carry_measures
+from interp.core.answers import Answer
 from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, right_tokens
 from interp.core.stats import clopper_pearson, mean_interval
@@ -46,16 +47,6 @@ from models.tasks.carries import problems_of_chain_length
 from models.tasks.domain import base_of
 
 _LEAST_OF_A_LENGTH = 20  # problems, for tasks whose chains are not planted but found
-_NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A measured value; NaN ends where there is no sampling error to put an interval on."""
-
-    value: float
-    low: float = _NAN
-    high: float = _NAN
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,7 @@ class Measure:
 
     name: str
     title: str  # of its panel, with the unit
-    compute: Callable[[Any, Questions], Mapping[str, Reading]]
+    compute: Callable[[Any, Questions], Mapping[str, Answer]]
     least: float
     log: bool = False  # drawn on a logarithmic axis
 
@@ -129,16 +120,9 @@ def _measures() -> dict[str, Measure]:
 
 
 def _from_probe(each: probe.Probe) -> Measure:
-    scalar = each.scalar
-    assert scalar is not None
-
-    def compute(model: HookedModel, questions: Questions) -> dict[str, Reading]:
-        if why := each.why_not(model, questions.task):
-            raise UserError(f"{each.name} does not apply: {why}.")
-        found = scalar.of(each.answer(model, task=questions.task, n=questions.n, seed=questions.seed))
-        return {"": Reading(found.value, *(math.nan if end is None else end for end in (found.low, found.high)))}
-
-    return Measure(each.name, f"{scalar.heading} ({scalar.unit})", compute, scalar.least)
+    assert each.scalar is not None
+    asked = lambda model, q: {"": each.number(model, task=q.task, n=q.n, seed=q.seed)}  # noqa: E731
+    return Measure(each.name, f"{each.scalar.heading} ({each.scalar.unit})", asked, each.scalar.least)
 
 
 def find_measure(name: str) -> Measure:
@@ -151,7 +135,7 @@ def find_measure(name: str) -> Measure:
 
 def measure_snapshot(
     model: HookedModel, questions: Questions, measures: Iterable[str] | None = None
-) -> dict[tuple[str, str], Reading]:
+) -> dict[tuple[str, str], Answer]:
     """(measure, which of its readings) -> reading, of one model.
 
     Raises:
@@ -178,20 +162,20 @@ def _scored(
     return loss.numpy(), right_tokens(logits, right).all(-1).numpy()
 
 
-def _loss(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _loss(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     loss, _ = _scored(model, questions.task, questions.uniform.problems)
-    return {"": Reading(*mean_interval(loss.mean(1)))}
+    return {"": Answer(*mean_interval(loss.mean(1)))}
 
 
-def _rate(hits: Bool[np.ndarray, " n"]) -> Reading:
-    return Reading(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
+def _rate(hits: Bool[np.ndarray, " n"]) -> Answer:
+    return Answer(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
 
 
-def _exact(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _exact(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     return {"": _rate(_scored(model, questions.task, questions.uniform.problems)[1])}
 
 
-def _chain(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _chain(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     lengths = questions.by_chain
     if not lengths:
         raise UserError("There are too few problems of any chain length; draw more.")
@@ -200,29 +184,29 @@ def _chain(model: HookedModel, questions: Questions) -> dict[str, Reading]:
     return {str(k): _rate(part) for k, part in zip(lengths, np.split(hits, ends), strict=True)}
 
 
-def _attention_gap(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _attention_gap(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     sample = questions.uniform
     found = attention_by_role(model, task=questions.task, problems=sample.problems[:256])
     value, low, high = found.mean_gap()
     if math.isnan(value):
         raise UserError("No target of this task has both own operands and a previous column.")
-    return {"": Reading(value, low, high)}
+    return {"": Answer(value, low, high)}
 
 
 def _circle(model: HookedModel, questions: Questions) -> Any:
     return circle_fit(model.W_E[: base_of(questions.task)], permutations=0)
 
 
-def _arc_residual(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _arc_residual(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     fit = _circle(model, questions)
-    return {"": Reading(math.hypot(fit.residual, fit.off_plane) / fit.radius)}
+    return {"": Answer(math.hypot(fit.residual, fit.off_plane) / fit.radius)}
 
 
-def _arc_radius(model: HookedModel, questions: Questions) -> dict[str, Reading]:
-    return {"": Reading(_circle(model, questions).radius)}
+def _arc_radius(model: HookedModel, questions: Questions) -> dict[str, Answer]:
+    return {"": Answer(_circle(model, questions).radius)}
 
 
-def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     if not model.cfg.d_mlp:
         raise UserError("This model has no MLP, so it has no units to ask about.")
     task, sample = questions.task, questions.uniform
@@ -245,7 +229,7 @@ def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Read
     units = [torch.cat([kept[hook] for hook in hooks], -1) for _, kept in read(model, sample.tokens, hooks, queries)]
     x = torch.cat(units).flatten(0, 1).double().cpu().numpy()
     return {
-        carry_measures.signal_name(signal): Reading(_best_apart(x, signals, signal))
+        carry_measures.signal_name(signal): Answer(_best_apart(x, signals, signal))
         for signal in ("carry_in", "carry_out")
     }
 
@@ -258,9 +242,9 @@ def _best_apart(
     return float(np.nanmax(apart[:, list(signals).index(signal)]))
 
 
-def _weight_norm(model: HookedModel, questions: Questions) -> dict[str, Reading]:
+def _weight_norm(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     with torch.no_grad():
-        return {"": Reading(float(sum(p.cpu().double().square().sum() for p in model.parameters())) ** 0.5)}
+        return {"": Answer(float(sum(p.cpu().double().square().sum() for p in model.parameters())) ** 0.5)}
 
 
 for _measure in (

@@ -20,10 +20,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.answers import Answer
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.probes.dynamics.measures import Questions, Reading, find_measure, measure_names, measure_snapshot
+from interp.probes.dynamics.measures import Questions, find_measure, measure_names, measure_snapshot
 from interp.probes.dynamics.snapshots import snapshots
 from models.errors import UserError
 from models.numerals import number
@@ -111,7 +112,7 @@ def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
 
 
 def compute_training_dynamics(
-    readings: Sequence[tuple[int, Mapping[tuple[str, str], Reading]]],
+    readings: Sequence[tuple[int, Mapping[tuple[str, str], Answer]]],
     name: str,
     seed: int,
     provenance: Provenance,
@@ -130,10 +131,13 @@ def compute_training_dynamics(
         raise UserError("Nothing was measured.")
     order = list(dict.fromkeys(measure for measure, _ in keys))
     keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure stand together
-    empty = Reading(float("nan"))
+    empty = Answer(np.nan)
     data = {
-        what: (("step", "reading"), [[getattr(found.get(key, empty), what) for key in keys] for _, found in readings])
-        for what in ("value", "low", "high")
+        what: (
+            ("step", "reading"),
+            np.array([[getattr(found.get(key, empty), what) for key in keys] for _, found in readings], dtype=float),
+        )
+        for what in ("value", "low", "high")  # None, where nothing was sampled, becomes NaN
     }
     coords: dict[str, Any] = {
         "step": steps,
@@ -186,7 +190,7 @@ def training_dynamics(
         measure_snapshot(last, questions, asked)
     readings = []
     for step, model in found:
-        here: dict[tuple[str, str], Reading] = {}
+        here: dict[tuple[str, str], Answer] = {}
         for name in asked:
             try:
                 here |= measure_snapshot(model, questions, [name])

@@ -17,11 +17,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
 from models.partial_forward import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
 from models.tasks.segments import TokenSequences
 from models.tasks.sequences import SequenceTask
+from models.transformer import ArithmeticTransformer
 
 BLOCK = 50  # problems are drawn in blocks, so that a larger n extends a smaller one's problems
 TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same
@@ -91,10 +93,12 @@ class CellScorer:
     A model with hooks or the like is run as it is, all positions of it, which takes several times as long.
     """
 
-    def __init__(self, model: Any, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"):
+    def __init__(
+        self, model: HookedModel, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"
+    ):
         if not isinstance(task, SequenceTask):
             raise UserError(f"Grids are for tasks with problems of many lengths, not for {task.name}.")
-        if not hasattr(model, "effective_weights") or not supports(model):
+        if not isinstance(model, ArithmeticTransformer) or not supports(model):
             raise UserError("Grids are computed for this project's models with dot-product scores over all keys.")
         if model.config.d_vocab != task.d_vocab:
             raise UserError(f"{task.name} has {task.d_vocab} tokens and the model {model.config.d_vocab}.")
@@ -121,8 +125,8 @@ class CellScorer:
             return task.sequences(longest).inputs.shape[1] <= self.model.config.n_ctx
         return True
 
-    def shifts(self, task: SequenceTask, n: int, seed: int, first: int = 0) -> Int[Tensor, "n level"] | None:
-        """What is added to the ids of problems ``first`` to ``first + n``; None where there are no ids."""
+    def shifts(self, task: SequenceTask, n: int, seed: int) -> Int[Tensor, "n level"] | None:
+        """What is added to the ids of the first ``n`` problems; None where there are no ids."""
         if not self.coupled:
             return None
         if self.offsets.start is not None:
@@ -130,9 +134,9 @@ class CellScorer:
         room = torch.tensor([limit + 1 - high for limit, high in zip(self.limits, task.highest_ids(), strict=True)])
         draws = [
             torch.rand(BLOCK, len(room), generator=generator(seed, *task.shape, block, 1))
-            for block in range(-(-(first + n) // BLOCK))
+            for block in range(-(-n // BLOCK))
         ]
-        return (torch.cat(draws)[first : first + n] * room).long().to(self.device)
+        return (torch.cat(draws)[:n] * room).long().to(self.device)
 
     # ---- verdicts
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import models
-from interp.figures.seed_sweeps import seeds_by_variant
+from interp.figures.curves import seeds_by_variant
 from interp.papers.microadder import studies as microadder
 from interp.papers.studies import Settings, sweeps
-from interp.probes.seed_sweeps import SeedSweep, compare, seeds_needed, table
+from interp.probes.seed_sweeps import (
+    compare_variants,
+    comparison_table,
+    finished,
+    seed_model,
+    seeds_needed,
+    sweep_curves,
+    sweep_table,
+)
 from models.errors import UserError
 from models.microadder_ladder import LADDER
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
@@ -24,48 +32,55 @@ EXPERIMENTS = Path(microadder.__file__).parents[2] / "data" / "experiments"
 STORED = [path for path in sorted(EXPERIMENTS.glob("microadder-*.json")) if "sweeps" in json.loads(path.read_text())]
 
 
-def sweep(label: str, best: list[float], grokked: int = 0, **changes: object) -> SeedSweep:
+def row(label: str, best: list[float], grokked: int = 0, **changes: Any) -> dict[str, Any]:
     n = len(best)
-    made = SeedSweep(
-        label=label,
-        model="microadder-57",
-        parameters=57,
-        steps=60_000,
-        planned=60_000,
-        seeds=tuple(range(n)),
-        best_exact=tuple(best),
-        token=tuple(0.3 + x / 2 for x in best),
-        first_perfect=(None,) * n,
-        on_test=(10_010,) * grokked + (10_009,) * (n > grokked) + (None,) * max(0, n - grokked - 1),
-        n_test=10_010,
-    )
-    return replace(made, **changes)
+    return {
+        "label": label,
+        "model": "microadder-57",
+        "parameters": 57,
+        "steps": 60_000,
+        "planned": 60_000,
+        "seeds": list(range(n)),
+        "best_exact": best,
+        "token": [0.3 + x / 2 for x in best],
+        "first_perfect": [None] * n,
+        "on_test": [10_010] * grokked + [10_009] * (n > grokked) + [None] * max(0, n - grokked - 1),
+        "n_test": 10_010,
+    } | changes
 
 
 def test_a_seed_groks_when_it_answers_the_whole_test_set_and_not_one_less() -> None:
-    assert sweep("a", [1.0] * 4, grokked=2).grokked == 2
-    assert sweep("a", [0.0] * 16).interval == pytest.approx((0.0, 0.2059), abs=1e-4)
-    assert sweep("a", [0.0] * 16).row()["grokked"] == "0 of 16 (95%: 0-21%)"
+    assert sweep_curves([row("a", [1.0] * 4, grokked=2)]).grokked("a").correct == 2
+    none = sweep_curves([row("a", [0.0] * 16)])
+    assert none.grokked("a").interval == pytest.approx((0.0, 0.2059), abs=1e-4)
+    assert sweep_table(none).grokked.tolist() == ["0 of 16 (95%: 0-21%)"]
 
 
 def test_an_unfinished_run_says_so() -> None:
-    assert sweep("a", [0.0], steps=12_000).row()["steps"] == "12,000 of 60,000"
-    assert not sweep("a", [0.0], steps=12_000).finished
+    sweep = sweep_curves([row("a", [0.0], steps=12_000), row("b", [0.5])])
+    assert sweep_table(sweep).steps.tolist() == ["12,000 of 60,000", "60,000"]
+    assert not finished(sweep, "a") and finished(sweep, "b")
+
+
+def test_runs_of_one_label_and_other_steps_stay_apart() -> None:
+    table = sweep_table(sweep_curves([row("a", [0.25], steps=10), row("a", [0.75], planned=60_000)]))
+    assert table.variant.tolist() == ["a", "a"] and table["best exact match"].tolist() == [0.25, 0.75]
 
 
 def test_ranks_tell_variants_apart_where_counts_cannot() -> None:
-    low, high = sweep("low", [i / 100 for i in range(16)]), sweep("high", [0.5 + i / 100 for i in range(16)])
-    found = compare(low, high)
-    assert found.superiority == 1.0 and found.p_rank < 1e-5 and found.p_rate == 1.0
-    back = compare(high, low)
-    assert back.superiority == 0.0 and back.p_rank == pytest.approx(found.p_rank)
+    sweep = sweep_curves([row("low", [i / 100 for i in range(16)]), row("high", [0.5 + i / 100 for i in range(16)])])
+    found = compare_variants(sweep, "low", "high")
+    assert found["superiority"] == 1.0 and found["p_rank"] < 1e-5 and found["p_rate"] == 1.0
+    back = compare_variants(sweep, "high", "low")
+    assert back["superiority"] == 0.0 and back["p_rank"] == pytest.approx(found["p_rank"])
+    assert comparison_table([found, back]).iloc[:, 1].tolist() == [1.0, 0.0]
 
 
 def test_equal_variants_are_equal() -> None:
-    found = compare(sweep("a", [0.0] * 8), sweep("b", [0.0] * 8))
-    assert (found.superiority, found.p_rank, found.p_rate) == (0.5, 1.0, 1.0)
-    with pytest.raises(UserError, match="without seeds"):
-        compare(sweep("a", []), sweep("b", [0.0]))
+    sweep = sweep_curves([row("a", [0.0] * 8), row("b", [0.0] * 8)])
+    assert compare_variants(sweep, "a", "b") == {"a": "a", "b": "b", "superiority": 0.5, "p_rank": 1.0, "p_rate": 1.0}
+    with pytest.raises(UserError):
+        compare_variants(sweep, "a", "c")
 
 
 def test_closer_rates_need_more_seeds() -> None:
@@ -92,10 +107,12 @@ def test_the_ladder_s_table_is_the_paper_s_from_the_configurations() -> None:
 
 
 def test_the_zoo_s_curves_are_a_sweep() -> None:
-    found = sweeps.read_entry_sweep("microadder-67", "67")
-    assert (found.n, found.grokked, found.parameters) == (64, 1, 67)
-    assert max(found.best_exact) == 1.0 and all(0 <= token <= 1 for token in found.token)
-    assert SeedSweep.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    stored = sweeps.read_entry_row("microadder-67", "67")
+    found = sweep_curves(json.loads(json.dumps([stored])))
+    assert (found.grokked("67").n, found.grokked("67").correct) == (64, 1)
+    assert sweep_table(found).parameters.tolist() == [67]
+    assert float(found.of("67").max()) == 1.0 and float(found.of("67", "token").min()) >= 0
+    assert found.of("67").values[:, 0].tolist() == stored["best_exact"]
 
 
 def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
@@ -103,7 +120,8 @@ def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
     recipe = Recipe(steps=20, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=2)
     arm = sweeps.Arm("tiny", "microadder-57", recipe, "some/arm")
     found = sweeps.train_arms(Settings(out=tmp_path, progress=False, say=lambda _: None), [arm], 2)
-    assert [one.label for one in found] == ["tiny"] and found[0].finished and found[0].seeds == (0, 1)
+    assert [one["label"] for one in found] == ["tiny"] and found[0]["seeds"] == [0, 1]
+    assert finished(sweep_curves(found), "tiny")
     none = sweeps.train_arms(Settings(out=tmp_path / "other", minutes=1e-9, say=lambda _: None), [arm], 2)
     assert none == []
     with pytest.raises(UserError, match="small and full"):
@@ -111,23 +129,21 @@ def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
 
 
 def test_pictures_show_every_seed_twice() -> None:
-    figure = seeds_by_variant([sweep("a", [0.1, 0.9]), sweep("b", [0.2])], "Title")
+    figure = seeds_by_variant(sweep_curves([row("a", [0.1, 0.9]), row("b", [0.2])]), "Title")
     assert sorted(len(trace.x) for trace in figure.data) == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_stored_results_hold_together(path: Path) -> None:
     data = json.loads(path.read_text())
-    sweeps = [SeedSweep.from_dict(one) for one in data["sweeps"]]
-    assert sweeps and len(table(sweeps)) == len(sweeps)
-    by_label = {one.label: one for one in sweeps}
-    for one in sweeps:
-        assert one.n == len(set(one.seeds)) == len(one.best_exact) == len(one.token) == len(one.on_test)
-        assert one.parameters == sum(p.numel() for p in models.build(one.model).parameters())
-        assert all(right is None or best == 1.0 for right, best in zip(one.on_test, one.best_exact, strict=True))
+    assert len(sweep_table(sweep_curves(data["sweeps"]))) == len(data["sweeps"]) > 0
+    for one in data["sweeps"]:
+        assert len(set(one["seeds"])) == len(one["best_exact"]) == len(one["token"]) == len(one["on_test"])
+        assert one["parameters"] == sum(p.numel() for p in models.build(one["model"]).parameters())
+        assert all(right is None or best == 1.0 for right, best in zip(one["on_test"], one["best_exact"], strict=True))
     for stored in data.get("comparisons", []):
-        again = compare(by_label[stored["a"]], by_label[stored["b"]])
-        assert stored == pytest.approx(again.__dict__)
+        again = compare_variants(sweep_curves(data["sweeps"]), stored["a"], stored["b"])
+        assert stored == pytest.approx(again)
 
 
 def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) -> None:
@@ -135,11 +151,11 @@ def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) 
     arm = sweeps.Arm("57", "microadder-57", recipe, "two")
     settings = Settings(out=tmp_path, progress=False, say=lambda _: None)
     (fresh,) = sweeps.train_arms(settings, [arm], 2)
-    assert fresh.weights == {} and fresh.grokked == 0
-    assert len(fresh.curves) == 2 and len(fresh.curves[0]) == len(fresh.curve_steps) > 1
-    assert fresh.made_with["torch"] and fresh.made_with["carrylens"]
+    assert fresh["weights"] == {} and sweep_curves([fresh]).grokked("57").correct == 0
+    assert len(fresh["curves"]) == 2 and len(fresh["curves"][0]) == len(fresh["curve_steps"]) > 1
+    assert fresh["made_with"]["torch"] and fresh["made_with"]["carrylens"]
     with pytest.raises(UserError):
-        fresh.model_of(0)
+        seed_model(fresh, 0)
 
     # One seed that answers everything: the zoo's numbers put where the run keeps its best.
     folder = RunFolder(sweeps.folder_of(settings, arm))
@@ -151,6 +167,6 @@ def test_a_sweep_keeps_the_weights_of_the_seeds_that_it_reports(tmp_path: Path) 
     tensors["best_theta"] = torch.stack([flat, tensors["best_theta"][1]])
     state["seeds"][0]["best_exact"] = 1.0
     folder.save_checkpoint(step, tensors, state)
-    found = SeedSweep.from_dict(json.loads(json.dumps(sweeps.read_arm(folder.path, arm).to_dict())))
-    assert found.grokked == 1 and list(found.weights) == ["0"]
-    assert models.score(found.model_of(0)).correct == 10_010
+    found = json.loads(json.dumps(sweeps.read_arm(folder.path, arm)))
+    assert sweep_curves([found]).grokked("57").correct == 1 and list(found["weights"]) == ["0"]
+    assert models.score(seed_model(found, 0)).correct == 10_010

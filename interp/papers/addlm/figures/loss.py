@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import plotly.graph_objects as go
@@ -11,22 +11,25 @@ from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import curve, hover
 from interp.figures.panels import Panel, compose
+from interp.probes.curves import Curves
 
 COLOURS = (theme.BLACK, theme.BLUE, theme.GREEN, theme.VERMILION, theme.ORANGE, theme.PURPLE, theme.SKY)
 
 
-def loss_curves(rows: Sequence[Any], title: str, provenance: Provenance) -> go.Figure:
-    """One line a run (``model``, ``seed``, ``steps``, ``losses``), one colour a model."""
-    models = list(dict.fromkeys(row.model for row in rows))
+def draw_losses(curves: Curves, title: str) -> go.Figure:
+    """One line a run, one colour a model."""
     lines = []
-    for row in rows:
-        repeated, at = divmod(models.index(row.model), len(COLOURS))
-        said = hover(f"{row.model}, seed {row.seed}, step {{x:,}}: {{y:.4f}}")
-        dash = "dot" if repeated else "solid"
-        lines.append(curve(row.steps, row.losses, row.model, COLOURS[at], dash, 1.8, symbol="circle", size=5, **said))
+    for i, model in enumerate(curves.models):
+        repeated, at = divmod(i, len(COLOURS))
+        style: dict[str, Any] = {"symbol": "circle", "size": 5}
+        for seed in curves.of(model).seed.values.tolist():
+            run = curves.of(model).sel(seed=seed).dropna("step")
+            said = hover(f"{model}, seed {seed}, step {{x:,}}: {{y:.4f}}")
+            dash = "dot" if repeated else "solid"
+            lines.append(curve(run.step.values, run.values, model, COLOURS[at], dash, 1.8, **style, **said))
     x = {"title": "training step", "rangemode": "tozero"}
     panel = Panel(lines, x=x, y="validation loss (nats a character)")
-    return compose([panel], title, provenance, width=900, height=500)
+    return compose([panel], title, curves.provenance, width=900, height=500)
 
 
 def loss_by_keys(

@@ -75,7 +75,7 @@ def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):
     result = path_patching(model, pairs, paths="all", direction="noise")
     into_logits = result.effects.isel(edge=result.effects.receiver.values == "logits")
     scale = max(1.0, float(np.abs(result.base.values).max()))
-    assert np.abs(into_logits.values - result.sender_effects.values).max() < 1e-9 * scale
+    assert np.abs(into_logits.values - (result.senders - result.base).values).max() < 1e-9 * scale
     name = f"blocks.{model.config.n_layers - 1}.attn.hook_z"
     _, cache = model.run_with_cache(pairs.corrupted_tokens)
 

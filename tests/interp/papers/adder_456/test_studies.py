@@ -9,7 +9,7 @@ import pytest
 import models
 from interp.papers.adder_456.circuit import DEPENDENCE, NEEDED, PROBES, UNITS, WAY, WRITES, circuit_table
 from interp.papers.adder_456.studies import breakdown, case_table, comparison_table, figure_1, suite_table
-from interp.papers.studies import Settings, find_study
+from interp.papers.studies import Settings, find_study, reproduce
 from interp.probes.stress import stress_suites
 from models.errors import UserError
 
@@ -19,7 +19,7 @@ def quiet(out: Path, **options: object) -> Settings:
 
 
 def test_table_4_is_counted_on_the_models(tmp_path: Path):
-    page = find_study("adder-456:table4").run(quiet(tmp_path))
+    page = reproduce("adder-456:table4", quiet(tmp_path))
     assert page is not None and len(page.sections) == 2
     rows = page.data["rows"]
     assert rows[-1] == {
@@ -32,7 +32,7 @@ def test_table_4_is_counted_on_the_models(tmp_path: Path):
 def test_table_1_says_how_each_component_is_written(tmp_path: Path):
     written = breakdown("adder-456").set_index("component")["written as"]
     assert written["QKV projection"] == "A: 7x3; B_q: 3x7; B_kv: 3x7" and written["Position embedding"] == "33x3 + 3x7"
-    assert find_study("adder-456:table1").run(quiet(tmp_path)) is not None
+    assert reproduce("adder-456:table1", quiet(tmp_path)) is not None
 
 
 def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: Path):
@@ -41,12 +41,13 @@ def test_figure_1_is_made_of_stored_curves_and_trains_nothing_unasked(tmp_path: 
 
 
 def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
-    found = {"untrained": stress_suites(models.build("adder-456"), n=10)}
+    result = stress_suites(models.build("adder-456"), n=10)
+    found = {"untrained": result.to_dataframe()}
     suites, cases = suite_table(found), case_table(found)
-    for name, result in found.items():
+    for name in found:
         assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.wrong > 0
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
-    assert suites.problems.iloc[-1] == cases.problems.sum() == found["untrained"].provenance.n
+    assert suites.problems.iloc[-1] == cases.problems.sum() == result.provenance.n
     assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()
 
 
@@ -68,7 +69,7 @@ def test_a_wrong_name_is_answered_with_the_right_one():
 
 @pytest.mark.slow
 def test_the_stored_model_makes_at_most_one_error_in_100_000(tmp_path: Path):
-    page = find_study("adder-456:table3").run(quiet(tmp_path))
+    page = reproduce("adder-456:table3", quiet(tmp_path))
     assert page is not None
     errors = page.data["errors"]
     assert sum(errors["adder-456 (zoo)"].values()) <= 1

@@ -8,7 +8,7 @@ import pytest
 
 import models
 from interp.papers.addlm.adder import accuracy_table, multiplication_table, runs_of
-from interp.papers.studies import Settings, find_study
+from interp.papers.studies import Settings, reproduce
 from models.addlm_adder import ADDERS
 from models.registry import get_spec
 from models.training.recipes import RECIPES, get_recipe
@@ -27,12 +27,12 @@ def two_steps(monkeypatch) -> None:
 
 def test_from_nothing_to_a_page_with_every_pair_tried(two_steps, tmp_path: Path):
     settings = Settings(out=tmp_path, seeds=1, progress=False, say=lambda text: None)
-    page = find_study("addlm:adder").run(settings)
+    page = reproduce("addlm:adder", settings)
     assert page is not None
     tried = [(row["model"], row["problems"], row["rung"], row["n"]) for row in page.data["rows"]]
     for name in ("addlm-adder-two-digit", "addlm-adder-two-digit-float"):
         assert (name, "all pairs", "exhaustive", 10_000) in tried
-    again = find_study("addlm:adder").run(settings)  # nothing is left to train
+    again = reproduce("addlm:adder", settings)  # nothing is left to train
     assert again is not None and again.data == page.data
     assert all(run.has(2) for run in runs_of(settings))
 

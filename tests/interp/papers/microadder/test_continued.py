@@ -11,7 +11,7 @@ import torch
 import interp
 import models
 from interp.papers.microadder.continued import first_perfect
-from interp.papers.studies import Settings, find_study
+from interp.papers.studies import Settings, reproduce
 from models.microadder_continued import CONTINUED, SMALLEST, TRIED
 from models.training import train
 from models.training.loop import Trainer
@@ -30,7 +30,7 @@ def test_every_step_has_fewer_numbers_than_the_one_before() -> None:
 def test_without_time_the_page_has_the_steps_that_need_no_training(tmp_path: Path) -> None:
     said: list[str] = []
     settings = Settings(out=tmp_path, minutes=1e-9, problems=20, progress=False, say=said.append)
-    page = find_study("microadder:continued").run(settings)
+    page = reproduce("microadder:continued", settings)
     assert page is not None and "Out of time" in said[-1]
     data = page.data
     assert data["smallest"] == 51 and data["sweeps"] == []

@@ -15,8 +15,8 @@ import models
 from interp.causal.interchange import which_algorithm
 from interp.causal.patching import activation_patching
 from interp.core.sections import Section
-from interp.papers.studies import Settings, causal, find_study, studies
-from interp.papers.studies.causal import ADDER_456, MICROADDER, TOYGPT, causal_page, show_causal
+from interp.papers.studies import Settings, causal, find_study, reproduce, studies
+from interp.papers.studies.causal import ADDER_456, MICROADDER, TOYGPT, show_causal
 from interp.papers.studies.causal_algorithm import column_table, which_table
 from interp.papers.studies.causal_answers import Answer, Found, Subject, fact
 from interp.papers.studies.causal_questions import information, lesions, recovered, show_information, show_lesions
@@ -57,7 +57,7 @@ def test_a_page_asks_its_questions_for_every_seed_and_shows_the_first(tmp_path: 
 
     monkeypatch.setattr(causal, "QUESTIONS", ((question, show),))
     said: list[str] = []
-    page = causal_page(MICROADDER, Settings(tmp_path, seeds=2, problems=32, say=said.append))
+    page = reproduce("microadder:causal", Settings(tmp_path, seeds=2, problems=32, say=said.append))
     assert asked == [("microadder-57", 32, 0), ("microadder-57", 32, 1)] and said == ["seed 0"]
     assert [section.text for section in page.sections[1:]] == ["seed 0"] and "57 parameters" in page.title
     data, (head,) = page.data, page.sections[0].tables
@@ -68,7 +68,7 @@ def test_a_page_asks_its_questions_for_every_seed_and_shows_the_first(tmp_path: 
 
 def test_a_stored_page_is_the_run_s_page_without_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(causal, "QUESTIONS", ((information, show_information), (lesions, show_lesions)))
-    page = causal_page(MICROADDER, Settings(tmp_path, problems=24, say=lambda text: None))
+    page = reproduce("microadder:causal", Settings(tmp_path, problems=24, say=lambda text: None))
     again = show_causal(json.loads(json.dumps(page.data)))
     assert sum(len(section.figures) for section in page.sections) == 9
     assert not any(section.figures for section in again)

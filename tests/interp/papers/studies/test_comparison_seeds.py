@@ -11,7 +11,7 @@ import interp
 from interp.compare.connectivity import BACK
 from interp.compare.symmetries import microadder
 from interp.core.as_json import decode
-from interp.papers.studies import Settings, comparison_seeds, find_study
+from interp.papers.studies import Settings, comparison_seeds, reproduce
 from interp.papers.studies.comparison_seeds import FAMILIES, Family, Measured, barriers, distances, finding, members
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-seeds.json"
@@ -69,7 +69,7 @@ def test_a_page_is_written_and_what_was_measured_is_not_measured_again(
     monkeypatch.setattr(comparison_seeds, "FAMILIES", families)
     said: list[str] = []
     settings = Settings(out=tmp_path, problems=16, say=said.append)
-    page = find_study("comparison:seeds").run(settings)
+    page = reproduce("comparison:seeds", settings)
     assert page is not None
     assert [section.heading for section in page.sections if section.level == 2][1:] == ["microadder-57", "Left out"]
     assert "adder-456" in page.sections[-1].text
@@ -77,5 +77,5 @@ def test_a_page_is_written_and_what_was_measured_is_not_measured_again(
     data = json.dumps(page.data)
     assert page.data["left_out"] == ["adder-456"]
     monkeypatch.setattr(comparison_seeds, "measure", lambda *_: pytest.fail("measured again"))
-    again = find_study("comparison:seeds").run(settings)
+    again = reproduce("comparison:seeds", settings)
     assert again is not None and json.dumps(again.data) == data

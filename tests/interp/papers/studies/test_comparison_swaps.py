@@ -10,7 +10,7 @@ import pytest
 
 import interp
 from interp.core.sections import Page
-from interp.papers.studies import Settings, comparison_swaps, find_study
+from interp.papers.studies import Settings, comparison_swaps, reproduce
 from interp.papers.studies.comparison_swaps import PAIRS, Pair, load_pair, show_swaps
 
 STORED = Path(interp.__file__).parent / "data" / "experiments" / "comparison-swaps.json"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 def run(out: Path, problems: int = 8, minutes: float | None = None) -> tuple[Page | None, list[str]]:
     said: list[str] = []
     settings = Settings(out, problems=problems, minutes=minutes, say=said.append)
-    return find_study("comparison:swaps").run(settings), said
+    return reproduce("comparison:swaps", settings), said
 
 
 def test_both_directions_of_a_pair_are_on_the_page_and_a_second_run_computes_nothing(

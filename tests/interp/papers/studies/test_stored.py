@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pandas as pd
 import pytest
 
-from interp.papers.studies import studies
+from interp.papers.studies import Settings, reproduce, show_of, studies
 from interp.papers.studies.stored import command_of, stored_sections, stored_studies
+from interp.papers.studies.tables import show_tables
 from models.errors import UserError
 
 STORED = stored_studies()
@@ -26,6 +30,22 @@ def test_the_command_of_a_stored_result_exists(target):
     command = command_of(target)
     asked = command.removeprefix("interp reproduce ").split()[0]
     assert studies()[asked].run is not None
+
+
+def test_a_page_is_what_shows_its_stored_data(tmp_path):
+    for target in ("adder-456:table1", "adder-456:table4", "adder-456:fig1", "microadder:below-57"):
+        page = reproduce(target, Settings(tmp_path, minutes=1e-9, say=lambda _: None))
+        assert page is not None
+        again = show_of(target)(json.loads(json.dumps(page.data)))
+        assert [(each.heading, each.text) for each in page.sections] == [(each.heading, each.text) for each in again]
+        assert sum(len(each.figures) for each in page.sections) == sum(len(each.figures) for each in again)
+        for drawn, stored in zip(page.sections, again, strict=True):
+            for table, kept in zip(drawn.tables, stored.tables, strict=True):
+                pd.testing.assert_frame_equal(table, kept)
+
+
+def test_every_study_has_a_function_that_shows_its_data():
+    assert [target for target, study in studies().items() if study.run and show_of(target) is show_tables] == []
 
 
 def test_the_sweeps_of_the_ladder_are_drawn_with_their_finding():

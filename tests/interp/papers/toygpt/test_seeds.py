@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import models
-from interp.papers.studies import Settings, find_study
+from interp.papers.studies import Settings, find_study, reproduce
 from interp.papers.studies.runs import OutOfTime, SeedRun, train_all
 from interp.papers.toygpt.seeds import budget_table, largest_gap, orderings, over_seeds, seed_curves
 from interp.papers.toygpt.studies import BEST, POSITIONS, claims, measured, runs_of
@@ -100,7 +100,7 @@ def test_no_minutes_mean_no_step_and_the_page_says_that_nothing_is_there(tmp_pat
     assert not run.folder.exists() and measured(run) == []
     settings = Settings(out=tmp_path, minutes=0.0, say=lambda _: None)
     with pytest.raises(UserError, match=f"no score of {BEST}"):
-        find_study("toygpt:table-positions").run(settings)
+        reproduce("toygpt:table-positions", settings)
 
 
 def test_runs_go_seed_by_seed_through_all_variants():

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import models
+from interp.core.answers import Answer
 from interp.core.results import Provenance
 from interp.probes.carry import carry_units
 from interp.probes.dynamics import (
     Measure,
     Questions,
-    Reading,
     compute_training_dynamics,
     measure_names,
     measure_snapshot,
@@ -37,7 +37,7 @@ def trajectory(values, lows=None, highs=None, measure: str = "loss", steps=None)
     """Dynamics of one reading with the given values and intervals."""
     nothing = [float("nan")] * len(values)
     rows = zip(values, lows or nothing, highs or nothing, strict=True)
-    readings = [{(measure, ""): Reading(float(v), float(a), float(b))} for v, a, b in rows]
+    readings = [{(measure, ""): Answer(float(v), float(a), float(b))} for v, a, b in rows]
     steps = steps or [0, *(2**i for i in range(len(values) - 1))]
     return compute_training_dynamics(list(zip(steps, readings, strict=True)), "made up", 7, MADE_UP)
 
@@ -76,7 +76,7 @@ def test_what_ends_where_it_began_has_no_half_way():
 def test_the_sentence_names_the_steps_in_order():
     names = ("exact", "loss")
     readings = [
-        (step, {(name, ""): Reading(float(value)) for name, value in zip(names, values, strict=True)})
+        (step, {(name, ""): Answer(float(value)) for name, value in zip(names, values, strict=True)})
         for step, values in ((0, (0, 2)), (10, (0, 0.5)), (1000, (1, 0)))
     ]
     text = compute_training_dynamics(readings, "toy", 3, MADE_UP).sentence()
@@ -88,7 +88,7 @@ def test_the_sentence_names_the_steps_in_order():
 
 def test_the_title_names_what_changes_first_and_last():
     readings = [
-        (step, {("exact", ""): Reading(float(one)), ("loss", ""): Reading(float(other))})
+        (step, {("exact", ""): Answer(float(one)), ("loss", ""): Answer(float(other))})
         for step, one, other in ((0, 0, 2), (10, 0, 0.5), (1000, 1, 0))
     ]
     found = compute_training_dynamics(readings, "toy", 3, MADE_UP)
@@ -108,7 +108,7 @@ def test_the_provenance_says_whether_chains_are_planted_or_sorted(run):
 
 
 def test_trajectories_need_snapshots_in_order_and_something_measured():
-    for readings in ([(0, {("loss", ""): Reading(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
+    for readings in ([(0, {("loss", ""): Answer(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
         with pytest.raises(UserError, match="two or more snapshots in order"):
             compute_training_dynamics(readings, "x", 0, MADE_UP)
     with pytest.raises(UserError, match="Nothing was measured"):
@@ -189,11 +189,11 @@ def test_tasks_without_planted_chains_sort_their_own_problems():
 
 def test_a_measure_can_be_added_and_has_one_name(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
-    extra = Measure("biggest", "largest parameter", lambda model, q: {"": Reading(1.0)}, 0.1)
+    extra = Measure("biggest", "largest parameter", lambda model, q: {"": Answer(1.0)}, 0.1)
     register_measure(extra)
     assert measure_names()[-1] == "biggest"
     model = models.load("microadder-57")
-    assert measure_snapshot(model, Questions(model.task), ["biggest"]) == {("biggest", ""): Reading(1.0)}
+    assert measure_snapshot(model, Questions(model.task), ["biggest"]) == {("biggest", ""): Answer(1.0)}
     with pytest.raises(UserError, match="registered already"):
         register_measure(extra)
 

@@ -11,11 +11,10 @@ import pytest
 
 import models
 from interp.cli import main
-from interp.core.sections import Page
 from interp.papers import studies
 from interp.papers.position_coupling.cost import duration, training_seconds
-from interp.papers.position_coupling.studies import largest_of, reproduce, sources_of
-from interp.papers.studies import Settings
+from interp.papers.position_coupling.studies import largest_of, reproduce, show_panels, sources_of
+from interp.papers.studies import Made, Settings
 from interp.probes.heatmaps.grid import PAPER_GRID
 from interp.probes.scored import GridPanels
 from models.errors import UserError
@@ -46,15 +45,16 @@ def tiny(monkeypatch) -> dict[str, Variant]:
     study = studies.Study("position-coupling:tiny", "Two models", partial(reproduce, "tiny"))
     studies.studies()
     monkeypatch.setitem(studies._STUDIES, study.target, study)
+    monkeypatch.setitem(studies._SHOWS, study.target, show_panels)
     return TINY
 
 
-def job(out: Path, said: list[str] | None = None, **options) -> Page | None:
+def job(out: Path, said: list[str] | None = None, **options) -> Made | None:
     say = (lambda text: None) if said is None else said.append
     return reproduce("tiny", Settings(out, problems=3, progress=False, say=say, device="cpu", **options))
 
 
-def panels_of(page: Page | None) -> GridPanels:
+def panels_of(page: Made | None) -> GridPanels:
     assert page is not None
     return GridPanels.from_dict(page.data)
 

@@ -1,0 +1,36 @@
+"""What is asked of a model that is not necessarily this project's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Hooked(Protocol):
+    """A model with TransformerLens' hooks: this project's, a HookedTransformer, a TransformerBridge.
+
+    Its other attributes (``W_E`` and the like, ``blocks``) are TransformerLens' too and are not listed one by one.
+    """
+
+    cfg: Any
+
+    @property
+    def hook_dict(self) -> Mapping[str, Any]:
+        """Hook points by name."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def run_with_cache(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+# At run time a question checks its model in words (models.questions), and some take less than all of this.
+if TYPE_CHECKING:
+    HookedModel = Hooked
+else:
+    HookedModel = Any
