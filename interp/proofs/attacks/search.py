@@ -19,13 +19,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.problems import slices
 from interp.proofs.attacks.programme import Programme, programme
 from interp.proofs.attacks.runs import GRADIENT_RUNS, Margins, Runner, estimates
 from interp.proofs.attacks.space import (
     Digits,
     OtherDigits,
     ProblemSpace,
-    batches,
     changed_digits,
     crossed,
     moved_digits,
@@ -182,7 +182,7 @@ def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, r
     jumps = programme(runner, space.task)
 
     def run(digits: Digits) -> None:
-        for rows in batches(len(digits), 1_024):
+        for rows in slices(len(digits), 1_024):
             margins = runner.margins(space.problems(digits[rows]))
             tally.add(digits[rows], margins, runner.runs)
             archive.add(space, digits[rows], margins)

@@ -7,7 +7,6 @@ are here too; the answer that follows from them is the task's business. What a d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -140,11 +139,6 @@ def problem_space(task: Task) -> ProblemSpace:
     space = ProblemSpace(task, domain_of(task))
     task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # refuses formats without fixed places
     return space
-
-
-def batches(n: int, size: int) -> Iterator[slice]:
-    """0..n in slices of at most ``size``."""
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 # ---- moves
