@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelName, ProbeName, one_thread
 from models.errors import UserError
 
 
@@ -21,7 +19,7 @@ class Ask:
 
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
-    probe: Annotated[str | None, tyro.conf.Positional] = None
+    probe: ProbeName = None
     """A probe's name, from that list."""
     shape: tuple[int, ...] = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""
