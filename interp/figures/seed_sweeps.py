@@ -26,7 +26,7 @@ def seeds_by_variant(sweeps: Sequence[SeedSweep], title: str) -> go.Figure:
         ):
             said = hover(f"{sweep.label}, seed {{seed}}: {name} {{x:.4f}}", seed=list(sweep.seeds))
             layers.append(points(values, i + offset + wobble, name, colour, size=8, filled=groks, opacity=0.8, **said))
-    labels = [f"{sweep.label} ({sweep.parameters})" for sweep in sweeps]
+    labels = _labels(sweeps)
     shares = "share of validation problems (exact match), of targets (token accuracy)"
     panel = Panel(
         layers,
@@ -39,3 +39,14 @@ def seeds_by_variant(sweeps: Sequence[SeedSweep], title: str) -> go.Figure:
         [panel], title, provenance, note=note, height=240 + 74 * len(sweeps), margin={"l": 260, "t": 24},
         legend={"y": 1.02, "yanchor": "bottom"},
     )  # fmt: skip
+
+
+def _labels(sweeps: Sequence[SeedSweep]) -> list[str]:
+    """Of each row: with its number of parameters where the label lacks it, and its steps where two have one label."""
+    named = [sweep.label for sweep in sweeps]
+    labels = []
+    for sweep in sweeps:
+        words = [] if str(sweep.parameters) in sweep.label.split() else [f"{sweep.parameters}"]
+        words += [f"{sweep.steps:,} steps"] if named.count(sweep.label) > 1 else []
+        labels.append(f"{sweep.label} ({', '.join(words)})" if words else sweep.label)
+    return labels

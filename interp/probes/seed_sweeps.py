@@ -19,6 +19,7 @@ import torch
 
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
+from models.numerals import p_cell
 
 CURVE_POINTS = 48  # of a seed's curve that a sweep keeps
 
@@ -134,8 +135,8 @@ class SweepComparison:
         return {
             "b against a": f"{self.b} against {self.a}",
             "chance that a seed of b comes further": self.superiority,
-            "p, Mann-Whitney (best exact match)": self.p_rank,
-            "p, Fisher (grok rate)": self.p_rate,
+            "p, Mann-Whitney (best exact match)": p_cell(self.p_rank),
+            "p, Fisher (grok rate)": p_cell(self.p_rate),
         }
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
 from interp.figures.theme import title_room
+from interp.site.pages.words import as_read
 
 #: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
 #: each is one more stop for the keyboard.
@@ -98,7 +99,7 @@ def as_markup(text: str) -> Markup:
 
     Names of models and files stand in it, which may be anything.
     """
-    return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(text))))
+    return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(as_read(text)))))
 
 
 def as_data(json_text: str) -> Markup:

@@ -45,10 +45,17 @@
         box.tabIndex = 0;
         box.setAttribute("role", "region");
         box.setAttribute("aria-label", box.matches(".plot") ? "Figure, scrolls sideways" : "Scrolls sideways");
+        box.onscroll = () => further(box);
       } else {
         for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
       }
+      if (box.matches(".plot")) further(box);
     }
+  }
+
+  // A shadow where a figure goes on to the right; of tables the style sheet does it.
+  function further(box) {
+    box.classList.toggle("further", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
   }
 
   const rowsOf = (body) => [...body.rows].filter((row) => !row.classList.contains("group"));
