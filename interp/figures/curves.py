@@ -14,7 +14,12 @@ from interp.figures.layers import Number, curve, hover, points
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves
 
-_AXES = {"exact": "exact match", "uniform": "right of uniform problems", "test": "right of the pairs held out", "loss": "training loss"}
+_AXES = {
+    "exact": "exact match",
+    "uniform": "right of uniform problems",
+    "test": "right of the pairs held out",
+    "loss": "training loss",
+}
 _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 
 
@@ -86,7 +91,9 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     layers, names, spans = [], [result.labels.get(model, model) for model in result.models], []
     for row, (model, label) in enumerate(zip(result.models, names, strict=True)):
         values = result.of(model).sel(step=step).dropna("seed").to_series()
-        spans.append(f"{label} {values.min():.1%} to {values.max():.1%}" if len(values) > 1 else f"{label} {values.iloc[0]:.1%}")
+        spans.append(
+            f"{label} {values.min():.1%} to {values.max():.1%}" if len(values) > 1 else f"{label} {values.iloc[0]:.1%}"
+        )
         ties = values.groupby(values.round(2)).cumcount().to_numpy()  # near-equal seeds stand below each other
         said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))
         layers.append(points(values.to_numpy(), row + 0.12 * ties, label, theme.SEVEN[row % 7], size=11, **said))

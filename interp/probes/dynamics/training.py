@@ -199,6 +199,6 @@ def training_dynamics(
 
 
 def _in_words(reading: str) -> str:
-    """"attention gap", "carry chains of length 3"."""
+    """ "attention gap", "carry chains of length 3"."""
     length = reading.removeprefix("chain ")
     return f"carry chains of length {length}" if length != reading else reading.replace("_", " ")

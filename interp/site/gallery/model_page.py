@@ -113,8 +113,7 @@ def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Foun
     start = entry["training"].get("start")
     begun = "from a random start" if start is None else f"from a start near {start['origin'].partition(',')[0]}"
     sentence = (
-        f"{row.parameters:,} free parameters, trained {begun} on {model.task.name}: "
-        f"{say.score_words(entry['score'])}."
+        f"{row.parameters:,} free parameters, trained {begun} on {model.task.name}: {say.score_words(entry['score'])}."
     )
     if certificate is not None:
         sentence = f"{sentence} {say.proved_words(certificate)}".rstrip()

@@ -37,7 +37,11 @@ from models.zoo import ZOO
 INDEX = "index.html"
 #: Where a reader may begin: path, words of the link, what is there.
 _STARTS = (
-    ("explore/microadder-57.html", "Step through an answer", "57 numbers add in the browser: any problem, any part removed, scaled or patched"),
+    (
+        "explore/microadder-57.html",
+        "Step through an answer",
+        "57 numbers add in the browser: any problem, any part removed, scaled or patched",
+    ),
     (NOTEBOOKS, "Read a story", "how 57 parameters add, who passes the carry on, and what a proof for all pairs takes"),
     (COMPARISON, "Is it the same algorithm?", "adders of five papers, asked the same questions"),
     (REPRODUCTION, "The papers' numbers and ours", "which were reproduced, which differ, and the command for each"),

@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 #: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
+_SIMPLE = 340  # pixels: the column of a telephone
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -108,9 +109,17 @@ def as_data(json_text: str) -> Markup:
 
 
 def least_width(figure: go.Figure) -> int | None:
-    """Pixels below which the figure's text would run into each other, where it says so."""
+    """Pixels below which the figure's text would run into each other, where it says so or is of the simplest kind: one
+    panel of points and lines over numbers. None leaves it to the style sheet."""
     least = (figure.layout.meta or {}).get("least_width")
-    return None if least is None else int(least)
+    if least is not None:
+        return int(least)
+    simple = len(list(figure.select_xaxes())) < 2 and all(
+        isinstance(trace, (go.Scatter, go.Scattergl))
+        and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
+        for trace in figure.data
+    )
+    return _SIMPLE if simple and not any(axis.ticktext for axis in figure.select_yaxes()) else None
 
 
 @cache

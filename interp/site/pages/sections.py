@@ -22,7 +22,9 @@ def section_html(section: Section, draw: Callable[[go.Figure], str] = figure_htm
     """The section as HTML; ``draw`` makes a figure part of the page."""
     title = f"<h{section.level}>{html.escape(as_read(section.heading))}</h{section.level}>"
     parts = [title] if section.heading else []
-    parts += [f"<p>{html.escape(as_read(paragraph))}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
+    parts += [
+        f"<p>{html.escape(as_read(paragraph))}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()
+    ]
     parts += [table_html(table) for table in section.tables]
     parts += [draw(figure) if section.stretch else fixed_figure_html(figure) for figure in section.figures]
     return "\n".join(parts)

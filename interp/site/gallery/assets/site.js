@@ -53,7 +53,7 @@
     }
   }
 
-  // A shadow where a figure goes on to the right; of tables the style sheet does it.
+  // A figure that goes on to the right fades there; of tables the style sheet shows it.
   function further(box) {
     box.classList.toggle("further", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
   }
@@ -125,7 +125,7 @@
   // On a page about several models one is shown at a time.
   const which = document.querySelector("select.which");
   which?.addEventListener("change", () => {
-    for (const part of document.querySelectorAll("[data-model]")) {
+    for (const part of document.querySelectorAll("[data-model]:not(.cx *)")) { // the explorer's own parts have such, too
       part.hidden = part.dataset.model !== which.value;
       if (!part.hidden) part.dispatchEvent(new Event("shown"));
     }
