@@ -130,7 +130,7 @@ def _which_note(result: WhichAlgorithm) -> str:
     for corruption, change in zip(CORRUPTIONS, ("a plausible wrong digit changes", "any changes"), strict=True):
         shares = [result.followed(best, corruption, changed_by=by) for by in CHANGED_BY]
         if shares[0].n:
-            note += f"Of the {shares[0].n:,} predictions that {change}, {shares[0]} become the digit of the {best} algorithm"
+            note += f"Of the {shares[0].n:,} predictions that {change}, {shares[0]} become the {best} algorithm's digit"
             note += (
                 f", and {shares[2]} of the {shares[2].n:,} where its digit changes too. "
                 if 0 < shares[2].n < shares[0].n

@@ -68,8 +68,8 @@ def from_transformer_lens(model: Any, task: Task) -> ArithmeticTransformer:
                 _COPIES[model] = copy
             return copy
     raise UserError(
-        f"A copy of this {type(model).__name__} gives other logits (by {small(error)} of the largest): it has a part that "
-        "this project's transformer does not know."
+        f"A copy of this {type(model).__name__} gives other logits (by {small(error)} of the largest): it has a part "
+        "that this project's transformer does not know."
     )
 
 

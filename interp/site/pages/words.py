@@ -16,8 +16,8 @@ _HOOKS = {
 _NAMES = {
     "logit_diff": "the logit difference", "resid_pre": "the residual stream", "resid_mid": "the stream after attention",
     "resid_post": "the stream after the layer", "attn_out": "attention's output", "mlp_out": "the MLP's output",
-    "exact_match": "exact match", "chain_length": "chain length", "digit_sum": "digit sum", "previous_sum": "previous sum",
-    "carry_in": "carry in", "carry_out": "carry out",
+    "exact_match": "exact match", "chain_length": "chain length", "digit_sum": "digit sum",
+    "previous_sum": "previous sum", "carry_in": "carry in", "carry_out": "carry out",
     "ten-digit-addition-delimited": "ten-digit addition between delimiters", "ten-digit-addition": "ten-digit addition",
     "padded-addition": "ten-digit addition of padded numbers", "two-digit-addition": "two-digit addition",
     "multi-operand-addition": "sums of many numbers", "tinyshakespeare": "the characters of Shakespeare's plays",
