@@ -1,12 +1,13 @@
 """``interp ask``: any probe of one model."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from interp.cli import main
-from interp.core.probe import probes
+from interp.core.probe import applying, probes
 from models.zoo import load
 
 

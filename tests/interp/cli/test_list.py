@@ -65,6 +65,8 @@ def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
         ["reproduce", "position-couplin:fig1"],
         ["reproduce", "fig1"],
         ["headlines", "--paper", "microader"],
+        ["explore"],
+        ["compare", "microadder-57"],
     ],
 )
 def test_wrong_arguments_are_refused_before_torch_is_imported(arguments: list[str]) -> None:
