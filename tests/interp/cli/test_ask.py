@@ -17,7 +17,7 @@ def test_without_a_probe_those_that_apply_are_listed_and_those_that_can_be_asked
     assert main(["ask", "microadder-57"]) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
-    listed = [line.split()[0] for line in said.splitlines() if re.match(r"\w+ ", line) and line[22] == " "]
+    listed = [line.split()[0] for line in said.splitlines() if re.match(r"\w+ ", line) and line[22:23] == " "]
     here = [each.name for each in applying(model)]
     assert listed[: len(here)] == here and set(listed) == set(probes(model).index) and "carry_units" in here
     assert all(f"interp.{name}(" in said for name in listed[len(here) :])
