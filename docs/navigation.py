@@ -8,14 +8,21 @@ from typing import Any
 DOCS = Path(__file__).parent
 
 
-def found(pattern: str) -> list[str]:
-    """Pages under docs/ by a pattern, sorted."""
-    return [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.glob(pattern))]
+def found(pattern: str) -> list[dict[str, str]]:
+    """Pages under docs/ by a pattern, sorted, each under its heading; a folder's README comes first."""
+    pages = sorted(DOCS.glob(pattern), key=lambda page: (page.name != "README.md", page))
+    return [{_heading(page): page.relative_to(DOCS).as_posix()} for page in pages]
+
+
+def _heading(page: Path) -> str:
+    """A comment that says what a page was written from may stand above it."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return next(line.removeprefix("# ") for line in lines if line.startswith("# "))
 
 
 def on_config(config: Any) -> Any:
     """Fill in the navigation."""
-    order: list[tuple[str, str | list[str]]] = [
+    order: list[tuple[str, Any]] = [
         ("Start", "README.md"),
         ("Guide", "guide.md"),
         ("How to", found("add_*.md")),

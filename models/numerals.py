@@ -41,7 +41,12 @@ def number(value: float | np.floating, digits: int = 4) -> str:
 
 def p_value(p: float) -> str:
     """A p-value as it is quoted: "p = 0.031", or "p < 0.001"."""
-    return f"p < {LEAST_P}" if p < LEAST_P else f"p = {p:.2g}"
+    return f"p < {LEAST_P}" if p < LEAST_P else f"p = {p_cell(p)}"
+
+
+def p_cell(p: float) -> str:
+    """The same in a table: "0.031", or "< 0.001"."""
+    return f"< {LEAST_P}" if p < LEAST_P else f"{p:.2g}"
 
 
 def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
+from interp.cli.known_names import check_paper, check_probe, check_study
 from models.errors import UserError
 from models.known_names import check_loadable
 
-LOADED = "a model that is loaded"  # marks arguments that name one; their names are checked before torch is imported
-ModelName = Annotated[str, LOADED, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-ModelNames = Annotated[tuple[str, ...], LOADED, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+
+@dataclass(frozen=True)
+class Named:
+    """Marks arguments that name something: ``check`` refuses a name that there is not, before torch is imported."""
+
+    check: Callable[[str], None]
+
+
+MODEL = Named(check_loadable)
+ModelName = Annotated[str, MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+ModelNames = Annotated[tuple[str, ...], MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional]
+StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+PaperName = Annotated[str | None, Named(check_paper)]
 MOST_THREADS = 1_024
 
 
-def check_models(command: Any) -> None:
-    """Raises UserError for a command that is to load a model that there is not.
+def check_names(command: Any) -> None:
+    """Raises UserError for a command that names a model, probe, study or paper that there is not.
 
     Args:
         command: an instance of a command's dataclass.
     """
     for field, hint in get_type_hints(type(command), include_extras=True).items():
-        if LOADED in getattr(hint, "__metadata__", ()):
+        for named in (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Named)):
             given = getattr(command, field)
-            for name in (given,) if isinstance(given, str) else given:
-                check_loadable(name)
+            for name in (given,) if isinstance(given, str) else given or ():
+                named.check(name)
 
 
 def one_thread() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelName, ProbeName, one_thread
 from models.errors import UserError
 
 
@@ -21,7 +21,7 @@ class Ask:
 
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
-    probe: Annotated[str | None, tyro.conf.Positional] = None
+    probe: ProbeName = None
     """A probe's name, from that list."""
     shape: tuple[int, ...] = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""
@@ -33,7 +33,7 @@ class Ask:
     """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
 
     def run(self) -> int:
-        from interp.core.probe import find_probe, probes
+        from interp.core.probe import find_probe
         from interp.core.sections import Page, Section, records
         from interp.site.pages import write_page
         from models.zoo import load
@@ -43,8 +43,7 @@ class Ask:
         task: Any = model.task
         task = task.at(*self.shape) if self.shape and hasattr(task, "at") else task
         if self.probe is None:
-            for name, row in probes(model, task).iterrows():
-                print(f"{name:<22} {row.question}\n{'':<22} {row.call}")
+            self._list(model, task)
             return 0
         asked = find_probe(self.probe)
         if asked.subjects != ("model",):
@@ -65,3 +64,18 @@ class Ask:
             page = Page(f"{asked.name} of {self.model}", sections, {"rows": records(table)})
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
         return 0
+
+    def _list(self, model: Any, task: Any) -> None:
+        """Print what can be asked here, and what in Python alone."""
+        from interp.core.probe import applying, probes
+
+        width, indent = shutil.get_terminal_size().columns, " " * 23
+        rows, here = probes(model, task), [each.name for each in applying(model, task)]
+        told = lambda name: textwrap.fill(f"{name:<22} {rows.question[name]}", width, subsequent_indent=indent)  # noqa: E731
+        for name in here:
+            print(told(name))
+        print("\nFrom Python:\n")
+        for name in rows.index.difference(here, sort=False):
+            print(f"{told(name)}\n{indent}{rows.call[name]}")
+        if here:
+            print(f"\nAsk with a name:\n\n  $ interp ask {self.model} {here[0]}")

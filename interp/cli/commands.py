@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from interp.cli.arguments import check_models
+from interp.cli.arguments import check_names
 from interp.cli.help import HELP
 from models.errors import UserError, unknown_name
 
@@ -76,7 +76,7 @@ def parse(arguments: list[str]) -> Any:
     """The command that a line of at least one word asks for; its ``run()`` runs it.
 
     Raises:
-        UserError: an unknown command, or a model that there is not.
+        UserError: an unknown command, or a name of a model, probe, study or paper that there is not.
         SystemExit: what the parser refuses, or help that was asked for.
     """
     name, rest = arguments[0], arguments[1:]
@@ -86,7 +86,7 @@ def parse(arguments: list[str]) -> Any:
         rest = with_certify_default(rest)
         return tyro.cli(train_class(rest), prog="interp train", args=rest)
     command = tyro.cli(find_command(name), prog=f"interp {name}", args=rest)
-    check_models(command)
+    check_names(command)
     return command
 
 

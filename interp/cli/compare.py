@@ -34,6 +34,8 @@ class Compare:
     """Seed of the problems and controls that are drawn."""
 
     def run(self) -> int:
+        if len(self.models) < 2:
+            raise UserError("Comparing takes at least two models.")
         from interp.compare.compare import same_format
         from interp.core.sections import Page
         from interp.site.pages import page_html
@@ -41,8 +43,6 @@ class Compare:
         from models.zoo import load
 
         one_thread()
-        if len(self.models) < 2:
-            raise UserError("Comparing takes at least two models.")
         for path in (self.out, self.json):
             if path is not None and path.is_dir():
                 raise UserError(f"{path} is a folder; give the name of a file.")

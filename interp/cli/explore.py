@@ -26,12 +26,12 @@ class Explore:
     """The page to write."""
 
     def run(self) -> int:
+        if not 1 <= len(self.models) <= 2:
+            raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
         from interp.site.explorer import write_explorer
         from models.zoo import load
 
         one_thread()
-        if not 1 <= len(self.models) <= 2:
-            raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
         write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
         print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")
         return 0

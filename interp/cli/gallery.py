@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from interp.cli.arguments import one_thread
+from interp.cli.arguments import MODEL, one_thread
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Gallery:
 
     out: Path = Path("gallery")
     """The site's folder: new, empty, or a gallery."""
-    models: tuple[str, ...] = ()
+    models: Annotated[tuple[str, ...], MODEL] = ()
     """Only the pages of these models and of their papers; others in the folder stay. All by default."""
     fresh: bool = False
     """Make every page again."""

@@ -7,14 +7,14 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.arguments import one_thread
+from interp.cli.arguments import PaperName, one_thread
 
 
 @dataclass(frozen=True)
 class ShowHeadlines:
     """Every headline number of the five papers, ours, and the command that makes it. Nothing is trained."""
 
-    paper: str | None = None
+    paper: PaperName = None
     """microadder, adder-456, position-coupling, toygpt or addlm; all of them by default."""
     markdown: bool = False
     """Print Markdown, one table per paper."""

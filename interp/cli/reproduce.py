@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from interp.cli.arguments import use_data, use_threads
+from interp.cli.arguments import StudyName, use_data, use_threads
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class Reproduce:
     The same command resumes after a stop.
     """
 
-    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+    figure: StudyName
     """For example position-coupling:fig1; a wrong name lists the others."""
     size: Literal["small", "paper"] = "small"
     """Models that two CPU cores train in minutes, or the paper's own."""

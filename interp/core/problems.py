@@ -213,3 +213,13 @@ def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
     generator = torch.Generator().manual_seed(seed)
     cycle = torch.randperm(n, generator=generator)  # one cycle through all of them
     return torch.empty_like(cycle).scatter(0, cycle, cycle.roll(1))
+
+
+def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]:
+    """A name for each target, its role's label; those that several targets share are numbered: ">", "> (2)", ..."""
+    seen: dict[str, int] = {}
+    names = []
+    for role in task.target_roles:
+        seen[role.label] = seen.get(role.label, 0) + 1
+        names.append(role.label if seen[role.label] == 1 else f"{role.label} ({seen[role.label]})")
+    return names if targets is None else [names[target] for target in targets]

@@ -51,7 +51,7 @@ def across(result: ModelTable) -> go.Figure:
 
 
 _NOTE = (
-    "a share of 1 in a sample shows the lower end of its 95% interval, 1 itself stands for all inputs; grey: the "
+    "A share of 1 in a sample shows the lower end of its 95% interval, 1 itself stands for all inputs; grey: the "
     "question does not apply. Hover for intervals, controls and reasons"
 )
 

@@ -14,6 +14,12 @@ from interp.figures.layers import Number, curve, hover, points
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.curves import Curves
 
+_AXES = {
+    "exact": "exact match",
+    "uniform": "right of uniform problems",
+    "test": "right of the pairs held out",
+    "loss": "training loss",
+}
 _DRAWN = 200  # evaluations drawn a seed; more only make the page heavy
 
 
@@ -39,16 +45,29 @@ def curves(result: Curves, what: str = "") -> go.Figure:
         if stored is None and what != result.what:
             mean = table.mean("seed")
             lines.append(curve(mean.step.values, mean.values, "mean over seeds", theme.BLACK, "dash"))
-        y: dict[str, Any] = {"title": "" if panels else "exact match" if what == "exact" else what.replace("_", " ")}
-        y |= {"rangemode": "tozero"} if what.endswith("loss") else {"range": [-0.02, 1.04]}
+        y: dict[str, Any] = {"title": "" if panels else _AXES.get(what, what.replace("_", " "))}
+        y |= {} if what.endswith("loss") else {"range": [-0.02, 1.04]}
         late = result.budget is not None and float(table.step.max()) > result.budget
-        marks = [vline(result.budget, "the paper stops", place="top")] if late else []
+        marks = [vline(result.budget, "the paper stops", place="bottom right")] if late else []
         title = result.labels.get(model, model) if len(result.models) > 1 else ""
         panels.append(Panel(lines, title, {"title": "training step", "rangemode": "tozero"}, y, marks))
+    title = result.sentence() if what == result.what else _ends(result, what)
     return compose(
-        panels, result.sentence(), result.provenance, columns=len(panels), shared="y", width=900 + 100 * len(panels),
+        panels, title, result.provenance, columns=len(panels), shared="y", width=900 + 100 * len(panels),
         height=540, gaps=(36, 0),
     )  # fmt: skip
+
+
+def _ends(result: Curves, what: str) -> str:
+    """What the seeds of each model came to, in words."""
+    said = []
+    for model in result.models:
+        table = result.of(model, what)
+        ends = [row[~np.isnan(row)][-1] for row in table.values if not np.isnan(row).all()]
+        span = f"{min(ends):.3f}" if len(ends) == 1 else f"{min(ends):.3f} to {max(ends):.3f}"
+        said.append(f"{result.labels.get(model, model)} {span} after {int(table.step.max()):,} steps")
+    name = _AXES.get(what, what.replace("_", " "))
+    return f"{name[:1].upper()}{name[1:]}: {'; '.join(said)}"
 
 
 def _together(table: Any, name: str, colour: str, width: Number, opacity: float) -> go.Scatter:
@@ -69,9 +88,12 @@ def _together(table: Any, name: str, colour: str, width: Number, opacity: float)
 def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> go.Figure:
     """Every seed after the most steps that all models have; each model is a row, and a cross marks the paper's run."""
     step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step
-    layers, names = [], [result.labels.get(model, model) for model in result.models]
+    layers, names, spans = [], [result.labels.get(model, model) for model in result.models], []
     for row, (model, label) in enumerate(zip(result.models, names, strict=True)):
         values = result.of(model).sel(step=step).dropna("seed").to_series()
+        spans.append(
+            f"{label} {values.min():.1%} to {values.max():.1%}" if len(values) > 1 else f"{label} {values.iloc[0]:.1%}"
+        )
         ties = values.groupby(values.round(2)).cumcount().to_numpy()  # near-equal seeds stand below each other
         said = hover(f"{label}, seed {{seed}}: {{x:.1%}}", seed=np.array(values.index))
         layers.append(points(values.to_numpy(), row + 0.12 * ties, label, theme.SEVEN[row % 7], size=11, **said))
@@ -81,7 +103,7 @@ def seeds(result: Curves, step: int | None = None, printed: Mapping[str, float] 
     rows = {"tickvals": list(range(len(names))), "ticktext": names, "range": [len(names) - 0.4, -0.6]}
     x = {"title": f"right after {step:,} steps", "range": [-0.03, 1.04], "tickformat": ".0%"}
     panel = Panel(layers, x=x, y=rows | {"zeroline": False})
-    return compose([panel], result.sentence(), result.provenance, height=420)
+    return compose([panel], f"Right after {step:,} steps: {'; '.join(spans)}", result.provenance, height=420)
 
 
 def seeds_by_variant(result: Curves, title: str) -> go.Figure:
@@ -93,7 +115,12 @@ def seeds_by_variant(result: Curves, title: str) -> go.Figure:
         seeds = best.seed.values.tolist()
         wobble = np.random.default_rng(0).uniform(-0.11, 0.11, len(seeds))
         groks = [result.on_test[model][seed] for seed in seeds]
-        labels.append(f"{label} ({int(result.table.parameters.sel(model=model))})")
+        # with its number of parameters where the label lacks it, and its steps where two have one label
+        parameters = str(int(result.table.parameters.sel(model=model)))
+        words = [] if parameters in label.split() else [parameters]
+        if list(result.labels.values()).count(label) > 1:
+            words.append(f"{int(result.of(model).step.values[-1]):,} steps")
+        labels.append(f"{label} ({', '.join(words)})" if words else label)
         for values, offset, colour, name in (
             (best.values, 0.16, theme.BLUE, "best exact match"),
             (result.of(model, "token").values[:, -1], -0.16, theme.ORANGE, "last token accuracy"),

@@ -55,7 +55,7 @@ def _value_axis(name: str, values: np.ndarray) -> dict[str, Any]:
     if name in ("exact", "chain"):
         return {"range": [-0.05, 1.08]}
     if measure.log:
-        return {"type": "log"}
+        return {"type": "log", "tickvals": [k * 10.0**n for n in range(-6, 7) for k in (1, 3)]}
     return {"range": [low - 5 * measure.least, high + 5 * measure.least]} if high - low < measure.least else {}
 
 

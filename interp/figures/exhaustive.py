@@ -24,4 +24,4 @@ def figure_exhaustive(result: ExhaustiveCertificate) -> go.Figure:
     order = [at for at in np.argsort(z, axis=None)[:_WORST] if np.isfinite(z.flat[at])]
     worst = [f"{problems.flat[at]} ({z.flat[at]:.3f}, at {targets[at % len(targets)]})" for at in order]
     note = f"Smallest lead of the right token over all {result.what}. Lowest: " + "; ".join(worst)
-    return compose([panel], f"{result.model}: {result.sentence()}", result.provenance, note=note)
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=note)

@@ -26,7 +26,7 @@ def figure_parts(result: HandBuiltCertificate) -> go.Figure:
     panel = Panel(
         [layer], x="part of the proof", y="lower bound of the margin (logits)", marks=[hline(0, dash="solid")]
     )
-    return compose([panel], f"{result.model}: {result.sentence()}", result.provenance)
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance)
 
 
 def certified_margins(result: CertifiedGrid) -> go.Figure:

@@ -111,10 +111,17 @@ def which_algorithm(result: WhichAlgorithm) -> go.Figure:
     ]  # fmt: skip
     below = {"yanchor": "top", "y": -0.2}
     return compose(
-        panels, f"{result.model} follows {result.verdict}", result.provenance, note=_which_note(result), columns=2,
+        panels, _followed(result), result.provenance, note=_which_note(result), columns=2,
         width=1100, height=600, widths=[0.42, 0.58], gaps=(120, 0), barmode="group", bargap=0.12,
         legend=below | {"orientation": "v"}, legend2=below | {"x": 0.49, "orientation": "h"},
+        meta={"least_width": 860},
     )  # fmt: skip
+
+
+def _followed(result: WhichAlgorithm) -> str:
+    if result.winner(result.deciding) is None:
+        return f"{result.model} follows none of the algorithms"
+    return f"{result.model} follows the {result.verdict} algorithm"
 
 
 def _which_note(result: WhichAlgorithm) -> str:
@@ -123,15 +130,15 @@ def _which_note(result: WhichAlgorithm) -> str:
     for corruption, change in zip(CORRUPTIONS, ("a plausible wrong digit changes", "any changes"), strict=True):
         shares = [result.followed(best, corruption, changed_by=by) for by in CHANGED_BY]
         if shares[0].n:
-            note += f"Of the {shares[0].n:,} predictions that {change}, {shares[0]} become {best}'s digit"
+            note += f"Of the {shares[0].n:,} predictions that {change}, {shares[0]} become the {best} algorithm's digit"
             note += (
-                f", and {shares[2]} of the {shares[2].n:,} where {best} changes too. "
+                f", and {shares[2]} of the {shares[2].n:,} where its digit changes too. "
                 if 0 < shares[2].n < shares[0].n
                 else ". "
             )
     twins = [result.accuracy(best, corruption, of="untrained") for corruption in CORRUPTIONS]
     twin = " and ".join(f"{share.value:.3f}" for share in twins if share.n)
-    return note + f"An untrained twin gives {best}'s digit in {twin}. Bars: 95% Clopper-Pearson"
+    return note + f"An untrained twin gives that digit in {twin}. Bars: 95% Clopper-Pearson"
 
 
 @drawing(CausalScrubbing)

@@ -56,10 +56,10 @@ def intervals(result: Scores) -> go.Figure:
     y: dict[str, Any] = {"title": f"answers {result.counted}", "range": [-0.03, 1.05], "tickformat": ".0%"}
     if result.errors:
         y = {"title": "error rate", "type": "log", "exponentformat": "power", "dtick": 1}
-    note = "Triangles: nothing wrong, 95% upper bound; squares: every problem tried" if result.errors else ""
+    note = ". Triangles: nothing wrong, 95% upper bound; squares: every problem tried" if result.errors else ""
     room = 10 * max((len(str(value)) for value in values), default=0) if len(values) > 12 else 0
     return compose(
-        [Panel(layers, x=x, y=y)], result.sentence(), result.provenance, note=f"Bars: 95% intervals. {note}",
+        [Panel(layers, x=x, y=y)], result.sentence(), result.provenance, note=f"Bars: 95% intervals{note}",
         height=560 + room // 2, margin={"b": 70 + room // 2}, showlegend=len(layers) > 1,
     )  # fmt: skip
 
@@ -75,8 +75,8 @@ def _errors(rows: Any, stratum: str, name: str, colour: str) -> list[go.Scatter]
     wrong, none = rows[rows.accuracy < 1], rows[(rows.accuracy == 1) & (rung == "sampled")]
     symbols = ["circle" if each == "sampled" else "square" for each in rung[rows.accuracy < 1]]
     bounds = [error_bound(int(n)) for n in none.n]
-    said = hover(f"{name}, {{x}}: {{wrong:,}} of {{n:,}} wrong ({{y:.1e}})", wrong=wrong.n - wrong.correct, n=wrong.n)
-    bound = hover(f"{name}, {{x}}: all {{n:,}} right; error rate below {{y:.1e}} (95%)", n=none.n)
+    said = hover(f"{name}, {{x}}: {{wrong:,}} of {{n:,}} wrong ({{y:.2g}})", wrong=wrong.n - wrong.correct, n=wrong.n)
+    bound = hover(f"{name}, {{x}}: all {{n:,}} right; error rate below {{y:.2g}} (95%)", n=none.n)
     found = [
         (
             wrong,

@@ -34,7 +34,7 @@ from scipy.special import stdtrit
 
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import digit_tokens, draw, resolve_task
+from interp.core.problems import digit_tokens, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import POSITION_ONLY
@@ -344,7 +344,7 @@ def attention_by_role(
     return compute_attention_by_role(
         read_patterns(model, sample.tokens, queries),
         [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
-        [role.label for role in task.target_roles],
+        target_labels(task),
         [role.label for role in task.roles][:length],
         sample.provenance,
         digit_tokens(task),

@@ -157,7 +157,9 @@ class Scores(Result):
             n = int(alike.n.iloc[0])
             return f"with {n:,} a stratum the error rate of each is below {shown(error_bound(n), up=True)} (95%)"
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
-        named = ", ".join(f"{axis} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims))
+        named = ", ".join(
+            f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
+        )
         return f"worst at {named}: {row.correct:,} of {row.n:,} ({row.accuracy:.3f} [{row.low:.3f}, {row.high:.3f}])"
 
     def to_dataframe(self) -> pd.DataFrame:

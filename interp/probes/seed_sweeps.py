@@ -31,6 +31,7 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.probes.curves import Curves, curve_table
 from models.errors import UserError
+from models.numerals import p_cell
 from models.transformer import ArithmeticTransformer
 
 
@@ -132,6 +133,7 @@ def comparison_table(compared: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return (
         found[list(columns)]
         .rename(columns=columns)
+        .assign(**{name: found[key].map(p_cell) for key, name in columns.items() if key != "superiority"})
         .assign(**{"b against a": found.b + " against " + found.a})[["b against a", *columns.values()]]
     )
 

@@ -102,22 +102,26 @@ class ExhaustiveCertificate(Verdict):
         return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
 
     def sentence(self) -> str:
-        n, took = f"{self.score.n:,} {self.what}", f"({self.seconds:.1f} s)"
+        return f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the seconds."""
+        n = f"{self.score.n:,} {self.what}"
         where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
         if self.status == "certified":
             noise = f"run alone, margins differ by up to {shown(self.noise, 1, up=True)}"
-            return f"certified exhaustively: all {n}, {where} ({noise})   {took}"
+            return f"certified exhaustively: all {n}, {where} ({noise})"
         if self.status == "refuted":
             assert self.counterexample is not None
             one, wrong = self.counterexample, self.score.n - self.score.correct
             return (
                 f"refuted: {one.problem} -> {one.predicted} (run through the model), "
-                f"wrong on {wrong:,} of {n} (exhaustive)   {took}"
+                f"wrong on {wrong:,} of {n} (exhaustive)"
             )
         if self.open:
-            return f"undecided: {self.open:,} of {n} are right or wrong by the order of summation; {where}   {took}"
+            return f"undecided: {self.open:,} of {n} are right or wrong by the order of summation; {where}"
         noise = shown(self.noise, 1, up=True)
-        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}   {took}"
+        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """Exact counts: a row for all problems, one a target, and one a carry-chain length."""

@@ -113,10 +113,14 @@ class HandBuiltCertificate(Verdict):
         return sum(not part.proved for part in self.parts)
 
     def sentence(self) -> str:
-        took, words = f"({self.seconds:.1f} s)", _IN_WORDS[self.arithmetic]
+        return f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the seconds."""
+        words = _IN_WORDS[self.arithmetic]
         if self.status == "certified":
             where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
-            return f"certified {words}: {self.domain}, {where}   {took}"
+            return f"certified {words}: {self.domain}, {where}"
         of = f"{self.open:,} of {len(self.parts):,} parts of the proof"
         first = next(part for part in self.parts if not part.proved)
         reason = first.obstacle or "leakage and rounding may cost more than the margin"
@@ -125,9 +129,9 @@ class HandBuiltCertificate(Verdict):
             one = self.counterexample
             return (
                 f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
-                f"wrong), {of} fail: {reason}   {took}"
+                f"wrong), {of} fail: {reason}"
             )
-        return f"undecided {words}: {of} do not close, first {first.name} ({reason})   {took}"
+        return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per part: its name, the bound, whether it is proved."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from models.config import Activation, TransformerConfig
 from models.errors import UserError
 from models.hooked import HookedModel
+from models.numerals import small
 from models.parts.weights import weight_shapes
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
@@ -68,8 +69,8 @@ def from_transformer_lens(model: HookedModel, task: Task) -> ArithmeticTransform
                 _COPIES[model] = copy
             return copy
     raise UserError(
-        f"A copy of this {type(model).__name__} gives other logits (by {error:.1e} of the largest): it has a part that "
-        "this project's transformer does not know."
+        f"A copy of this {type(model).__name__} gives other logits (by {small(error)} of the largest): it has a part "
+        "that this project's transformer does not know."
     )
 
 

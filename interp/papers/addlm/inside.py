@@ -148,7 +148,7 @@ def show_inside(data: Any, results: Sequence[Result] = ()) -> list[Section]:
         return Section(heading, "\n\n".join((about, *said[at])), [table(one) for one in stored], figures[at])
 
     last = 2 + len(heads)  # sentences of the circuits and their composition, and of the heads, come first
-    weights = "\n\n".join(f"{name}: {kind}." for name, kind in data["weights"].items())
+    weights = f"Looked at: {' and '.join(f'{name} ({kind})' for name, kind in data['weights'].items())}."
     return [
         Section("Which weights", weights),
         Section("Storage", "Embeddings, head and norms stay in float32.", [table(data["packing"])]),

@@ -18,6 +18,15 @@ IN_WORDS: dict[Kind, str] = {
 }
 
 
+_DOES: dict[str, tuple[str, str]] = {
+    "reproduced": ("is reproduced", "are reproduced"),
+    "compatible": ("is compatible", "are compatible"),
+    "differs": ("differs", "differ"),
+    "not run": ("was not run", "were not run"),
+    "not measured": ("was not measured", "were not measured"),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Headlines(Result):
     """``rows`` in the order of the papers and of their pages."""
@@ -50,9 +59,20 @@ class Headlines(Result):
         for kind, what in IN_WORDS.items():
             found = self.of_kind(kind)
             if found.rows:
-                counts = ", ".join(f"{n} {label}" for label, n in found.counts().items())
-                parts.append(f"{len(found.rows)} on {what}: {counts}.")
+                of = what if kind == "count" else f"on {what}"
+                parts.append(f"Of the {len(found.rows)} {of}, {found._counted()}.")
         return " ".join(parts)
+
+    def _counted(self) -> str:
+        """ "70 are reproduced (1 at a smaller scale), 12 were not run and 3 were not measured"."""
+        counts, said = self.counts(), []
+        for verdict in VERDICTS:
+            smaller = counts.get(f"{verdict} at a smaller scale", 0)
+            if n := counts.get(verdict, 0) + smaller:
+                one, many = _DOES[verdict]
+                text = f"{n} {one if n == 1 else many}"
+                said.append(f"{text} ({smaller} at a smaller scale)" if smaller else text)
+        return ", ".join(said[:-1]) + f" and {said[-1]}" if len(said) > 1 else said[0]
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per headline, with its kind, our number, the verdict, the rule and what the number rests on."""

@@ -33,7 +33,8 @@ def figure_gap(result: DiscoverabilityGap) -> go.Figure:
         style |= {"cliponaxis": False} | hover("{y}: {x} numbers, {rung}", rung=rows.rung)
         layers.append(points(rows.numbers, rows.model, kind, colour, symbols, 11, **style))
     order = result.table.model.tolist()
-    x = {"type": "log", "title": "free numbers (constants of the scheme are not counted)"}
+    ticks = [1, 3, 10, 30, 100, 300, 1_000]
+    x = {"type": "log", "tickvals": ticks, "title": "free numbers (constants of the scheme are not counted)"}
     panel = Panel(layers, x=x, y={"categoryorder": "array", "categoryarray": order[::-1]})
     hand, trained = result.smallest("by hand"), result.smallest("trained")
     title = (

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from interp.core.sections import Page, Section
 from interp.papers import papers
 from interp.papers.studies.tables import show_tables
-from models.errors import UserError, unknown_name
+from interp.papers.targets import check_target
+from models.errors import UserError
 
 #: Imported when a study is looked up, so that ``import interp`` stays quick.
 _OWN = ("causal", "comparison", "comparison_seeds", "comparison_swaps")  # on models of several papers
@@ -140,13 +141,5 @@ def studies() -> dict[str, Study]:
 def find_study(target: str) -> Study:
     """A study by ``paper:what``. Raises UserError with the closest match."""
     known = {name: each for name, each in studies().items() if each.run is not None}
-    paper, colon, what = target.partition(":")
-    if not colon:
-        raise UserError(f"Name a figure or table as PAPER:WHAT, for example position-coupling:fig1, not {target!r}.")
-    keys = {name.partition(":")[0] for name in known}
-    if paper not in keys:
-        raise unknown_name("paper", paper, keys)
-    if target not in known:
-        here = [name.partition(":")[2] for name in known if name.startswith(f"{paper}:")]
-        raise unknown_name(f"study of {paper}", what, here)
+    check_target(target, known)
     return known[target]

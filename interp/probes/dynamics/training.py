@@ -94,7 +94,7 @@ class TrainingDynamics(Result):
         start = f"{self.name}, seed {self.seed}: "
         if moved.empty:
             return start + "no measure changes"
-        ends = [f"{row.reading.replace('_', ' ')} (by step {row.by:,.0f})" for _, row in moved.iloc[[0, -1]].iterrows()]
+        ends = [f"{_in_words(row.reading)} (by step {row.by:,.0f})" for _, row in moved.iloc[[0, -1]].iterrows()]
         return f"{start}half of the change is made in {ends[0]}" + (
             f" first, in {ends[1]} last" if len(moved) > 1 else ""
         )
@@ -200,3 +200,9 @@ def training_dynamics(
     planted = f"and {n_per_length} of each chain length" if questions.plants_chains else "sorted by chain length"
     provenance = Provenance(n, seed, f"uniform problems {planted}, at each snapshot")
     return compute_training_dynamics(readings, found.model, found.seed, provenance, left_out)
+
+
+def _in_words(reading: str) -> str:
+    """ "attention gap", "carry chains of length 3"."""
+    length = reading.removeprefix("chain ")
+    return f"carry chains of length {length}" if length != reading else reading.replace("_", " ")

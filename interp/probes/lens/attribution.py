@@ -36,12 +36,12 @@ from jaxtyping import Float
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task
+from interp.core.problems import draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, require_sums
 from interp.core.stats import bootstrap_interval
 from interp.probes.lens.parts import PARTS_AXES, attributed, choose_rivals
-from interp.probes.lens.reading import digit_targets, target_labels
+from interp.probes.lens.reading import digit_targets
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.numerals import small

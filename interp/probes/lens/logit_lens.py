@@ -30,11 +30,11 @@ from scipy.special import log_softmax
 
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import draw, resolve_task
+from interp.core.problems import draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
-from interp.probes.lens.reading import read, stream_points, target_labels
+from interp.probes.lens.reading import read, stream_points
 from models.errors import UserError
 
 

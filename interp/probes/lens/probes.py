@@ -35,12 +35,12 @@ from jaxtyping import Float, Int, Num
 
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task
+from interp.core.problems import draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import auroc, clustered_proportion
 from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
-from interp.probes.lens.reading import digit_targets, read, stream_points, target_labels, variable_index
+from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, unknown_name
 from models.tasks.base import Role, Task

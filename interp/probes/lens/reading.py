@@ -38,16 +38,6 @@ def digit_targets(task: Task, columns: bool = False) -> list[int]:
     return found
 
 
-def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]:
-    """A name for each target, its role's label; those that several targets share are numbered: ">", "> (2)", ..."""
-    seen: dict[str, int] = {}
-    names = []
-    for role in task.target_roles:
-        seen[role.label] = seen.get(role.label, 0) + 1
-        names.append(role.label if seen[role.label] == 1 else f"{role.label} ({seen[role.label]})")
-    return names if targets is None else [names[target] for target in targets]
-
-
 def variable_index(role: Role, shape: Sequence[int]) -> tuple[int, ...] | None:
     """Where a digit's value stands in a variable of shape [n, column] or [n, step, column], after the problem's axis;
     None if the algorithm does not compute it. Steps are counted from 1 in roles."""

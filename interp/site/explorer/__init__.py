@@ -13,7 +13,15 @@ from typing import Any
 from torch import nn
 
 from interp.site.explorer.pack import Subject, view_data
-from interp.site.explorer.static import assets, bundle, static_view, write_explorer
+from interp.site.explorer.static import (
+    as_view,
+    asset_files,
+    assets,
+    bundle,
+    static_view,
+    weights_apart,
+    write_explorer,
+)
 from models.errors import UserError
 from models.zoo import load
 
@@ -57,4 +65,15 @@ def explore(
     return Explorer(subjects, view_data(subjects, None, method, problem))
 
 
-__all__ = ["Subject", "assets", "bundle", "explore", "static_view", "view_data", "write_explorer"]
+__all__ = [
+    "Subject",
+    "as_view",
+    "asset_files",
+    "assets",
+    "bundle",
+    "explore",
+    "static_view",
+    "view_data",
+    "weights_apart",
+    "write_explorer",
+]

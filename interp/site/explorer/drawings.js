@@ -42,7 +42,7 @@ export function arcs(frame, state, target) {
       if (!chosen || chosen === `L${layer}H${h}`) rows.push(run.acts[`blocks.${layer}.attn.hook_pattern`][from][h]);
     }
   const share = [...Array(from + 1).keys()].map((key) => Math.max(...rows.map((row) => row[key])));
-  const gap = 18,
+  const gap = state.frames.length > 1 ? 15 : 18, // two panels of a wide page hold 35 tokens each
     width = gap * layout.length + 8,
     base = 84,
     x = (at) => 4 + gap * (at + 0.5);

@@ -16,10 +16,12 @@ export function number(x) {
   return x.toFixed(decimals).replace("-", "\u2212");
 }
 
-/** Two digits, for small cells. */
-const shortNumber = (x) =>
-  Number.isFinite(x) && x !== 0 && Math.abs(x) < 10
-    ? x.toFixed(Math.abs(x) < 1 ? 2 : 1).replace("-", "\u2212")
+/** Two digits, for small cells; one decimal for the smallest ones. */
+const shortNumber = (x, decimals = 2) =>
+  decimals < 2 && Math.abs(x) < 0.05
+    ? "0"
+    : Number.isFinite(x) && x !== 0 && Math.abs(x) < 10
+    ? x.toFixed(Math.abs(x) < 1 ? decimals : 1).replace("-", "\u2212")
     : number(x);
 
 export const withSign = (x) => (x >= 0.0005 ? "+" : "") + number(x);
@@ -293,7 +295,7 @@ export function stream(frame, state, target) {
       ? `<span class="cx-dimensions" style="--columns:${x.length}" role="img" aria-label="values ${x.map(number).join(", ")}">${x
           .map(
             (value, d) =>
-              `<i style="${signedFill(value, most)}" title="dimension ${d}: ${number(value)}">${shortNumber(value)}</i>`,
+              `<i style="${signedFill(value, most)}" title="dimension ${d}: ${number(value)}">${shortNumber(value, x.length > 6 ? 1 : 2)}</i>`,
           )
           .join("")}</span>`
       : `<span class="cx-norm"><i style="width:${most ? (100 * length(x)) / most : 0}%"></i><b>${number(length(x))}</b></span>`;
@@ -389,7 +391,9 @@ export function title(frame, several) {
     when = stepText(frame);
   const slider =
     last < 1
-      ? ""
+      ? several
+        ? '<span class="cx-snapshot cx-none"></span>' // its neighbour may have a slider, and lines are to stand level
+        : ""
       : `<label class="cx-snapshot">Training <input type="range" min="0" max="${last}" value="${snapshot}" data-snapshot
     data-model="${i}" aria-valuetext="${when}"><output>${when}</output></label>`;
   return `<div class="cx-title"><p class="cx-name" role="heading" aria-level="4">${several ? `<span class="cx-letter">${"AB"[i]}</span> ` : ""}${escaped(

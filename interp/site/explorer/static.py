@@ -33,6 +33,19 @@ def assets() -> Markup:
     )
 
 
+def asset_files() -> dict[str, str]:
+    """The same as the files of a site whose pages share them: a script that is no module opens from disk."""
+    script = re.sub(r"^export (?=function|const)", "", bundle(), flags=re.MULTILINE)
+    style = (HERE / "view.css").read_text(encoding="utf-8")
+    return {"explorer.css": style, "explorer.js": f'"use strict";\n(() => {{\n{script}\nmountAll(document);\n}})();\n'}
+
+
+def weights_apart(data: dict[str, Any]) -> str:
+    """Takes the weights out of a view's data; they are returned as a script, for a file that the page loads before."""
+    held = {model["name"]: model.pop("data") for model in data["models"]}
+    return f"globalThis.carrylensWeights = {json.dumps(held, separators=(',', ':'))};\n"
+
+
 def static_view(
     models: Sequence[Any],
     problems: Sequence[str | tuple[str, str]] | None = None,
@@ -50,12 +63,17 @@ def static_view(
     Raises:
         UserError: as :func:`view_data`.
     """
-    data = json.dumps(view_data(models, problems, method), separators=(",", ":")).replace("<", "\\u003c")
-    view = Markup(
+    view = as_view(view_data(models, problems, method))
+    return view + assets() if with_assets else view
+
+
+def as_view(data: dict[str, Any]) -> Markup:
+    """A view's data (:func:`view_data`) as HTML, without style and script."""
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return Markup(
         '<div class="cx" data-explorer><script type="application/json">{}</script>'
         "<noscript>This view runs the model in the browser and needs JavaScript.</noscript></div>\n"
-    ).format(Markup(data))
-    return view + assets() if with_assets else view
+    ).format(Markup(text))
 
 
 def write_explorer(

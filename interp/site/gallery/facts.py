@@ -38,6 +38,14 @@ class Row:
         return asdict(self)
 
 
+def proved_words(certificate: Certificate) -> str:
+    """What a certificate that closes proves, as a sentence; nothing of one that does not."""
+    rung = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
+    if certificate.status != "certified" or certificate.provenance.rung not in rung:
+        return ""
+    return f"It is proved right on all 10^20 pairs, {rung[certificate.provenance.rung]}."
+
+
 def architecture(cfg: Any) -> str:
     """Layers, heads and widths, and the switches that are not weights."""
     parts = [f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}", f"{cfg.n_heads} head{'s' * (cfg.n_heads > 1)} a layer"]
@@ -96,7 +104,7 @@ def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
     """Rows of the list at the head of the page."""
     facts: list[tuple[str, Any]] = []
     if "seeds_grokked" in training:
-        words = f"{grokked_seeds(training)} of {all_runs(training).n} runs of seeds answer the whole test set"
+        words = f"{grokked_seeds(training)} of {_runs(all_runs(training).n)} answer the whole test set"
         if repeats := training.get("repeats"):
             words += f"; {len(repeats)} of {len(repeats) + 1} builds, which round differently, ran the same seeds again"
         facts.append(("Seeds", words))
@@ -105,6 +113,10 @@ def training_facts(training: dict[str, Any]) -> list[tuple[str, Any]]:
     facts.append(("Stored", f"seed {training['seed']}, after {training['step']:,} steps"))
     facts.append(("Training time", f"{training['seconds'] / 60:.0f} minutes for all seeds on one thread"))
     return facts
+
+
+def _runs(n: int) -> str:
+    return f"{n} runs of seeds" if n != 1 else "1 run of one seed"
 
 
 def certificate_words(certificate: Certificate) -> str:

@@ -115,6 +115,8 @@ def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Foun
     sentence = (
         f"{row.parameters:,} free parameters, trained {begun} on {model.task.name}: {say.score_words(entry['score'])}."
     )
+    if certificate is not None:
+        sentence = f"{sentence} {say.proved_words(certificate)}".rstrip()
     judged = [
         ("Right of those tried", say.score_words(entry["score"])),
         ("On all inputs", certificate_sentence(certificate) if certificate else _uncertified(entry)),
@@ -220,7 +222,7 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
     if isinstance(model.task, Parity):
         certificate = certify(model)
         row = replace(row, rung=certificate.provenance.rung)
-        text = certificate.sentence().partition("   (")[0]
+        text = certificate.finding()
         items = [paragraph(text[:1].upper() + text[1:] + "."), commands([f"interp certify {name}"])]
         items.append(figure_data(certificate.figure()))
         return row, f"{sentence} {text[:1].upper()}{text[1:]}.", [], [Part("certificate", "Certificate", items)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from interp.papers.studies.stored import stored_studies
-from interp.site.explorer import static_view
+from interp.site.explorer import as_view, view_data, weights_apart
 from interp.site.gallery.papers import part_of
 from interp.site.gallery.render import Link, page
 from models.zoo import load
@@ -52,9 +53,26 @@ def view_links(name: str, here: Sequence[str]) -> list[Link]:
 
 
 def view_page(path: str, here: Sequence[str], links: Sequence[Link]) -> bytes:
-    """A view that runs a model or two."""
-    names = EXPLORED[path]
-    view = static_view([load(name) for name in names])
+    """A view that runs a model or two, whose weights are in the file next to it."""
+    names, data = EXPLORED[path], _data(path)
+    weights_apart(data)
     title = " and ".join(names)
     others = [Link(other, " and ".join(shown)) for other, shown in views(here).items()]
-    return page("explore.html.j2", path, title, links, heading=title, view=view, others=others)
+    return page(
+        "explore.html.j2", path, title, links, heading=title, view=as_view(data), others=others,
+        weights=weights_path(path),
+    )  # fmt: skip
+
+
+def weights_path(path: str) -> str:
+    """Where the weights of a view are."""
+    return f"{path.removesuffix('.html')}.weights.js"
+
+
+def weights_file(path: str) -> bytes:
+    """The weights of a view in float32 or float64, as a script: ToyGPT's 800,000 are 4 MB."""
+    return weights_apart(_data(path)).encode()
+
+
+def _data(path: str) -> dict[str, Any]:
+    return view_data([load(name) for name in EXPLORED[path]])

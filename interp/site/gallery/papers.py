@@ -67,9 +67,10 @@ def part_of(target: str) -> Part:
     known = studies().get(target)
     heading = known.title if known else _TITLES.get(target, what.replace("-", " "))
     found = stored_sections(target)
-    items = [commands([command_of(target)]), *sections(found[:OPEN])]
+    items = [commands([command_of(target)]), *sections(found[:OPEN], heading)]
     if len(found) > OPEN:
-        items.append(folded(f"{len(found) - OPEN} more sections", "".join(sections(found[OPEN:]))))
+        more = len(found) - OPEN
+        items.append(folded(f"{more} more section{'s' * (more > 1)}", "".join(sections(found[OPEN:]))))
     return Part(what, heading, items)
 
 

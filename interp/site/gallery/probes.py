@@ -16,7 +16,7 @@ from interp.probes.embeddings import circle_fit, fourier_spectrum
 from interp.probes.helices import helix_fit
 from interp.probes.score import accuracy_by_chain, score
 from interp.site.gallery.render import Part, control, paragraph, table
-from interp.site.pages import figure_data
+from interp.site.pages import as_read, figure_data
 from models.errors import UserError
 from models.evaluation import Score
 from models.numerals import number
@@ -111,7 +111,9 @@ def parameter_part(model: Any) -> Part:
 
 
 def _number(row: dict[str, Any]) -> Markup:
-    return Markup("<tr><td>{}</td><td class='number'>{}</td></tr>").format(row["index"], number(row["value"], 6))
+    return Markup("<tr><td>{}</td><td class='number'>{}</td></tr>").format(
+        row["index"], as_read(number(row["value"], 6))
+    )
 
 
 def _is_small(model: models.ArithmeticTransformer) -> bool:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from interp.core.sections import Section
-from interp.site.pages import figure_data, style, table_html, theme_script
+from interp.site.pages import as_read, figure_data, style, table_html, theme_script
 from interp.site.pages.figure import CONFIG, template_json
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -39,13 +39,15 @@ class Link:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("interp.site.gallery", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["read"] = lambda text: text if isinstance(text, Markup) else as_read(str(text))
+    return environment
 
 
 def stylesheet() -> str:
@@ -72,16 +74,16 @@ def page(template: str, path: str, title: str, links: Sequence[Link], **content:
 
 
 def paragraph(text: str) -> Markup:
-    return Markup("<p>{}</p>").format(text)
+    return Markup("<p>{}</p>").format(as_read(text))
 
 
 def control(text: str) -> Markup:
     """What an untrained model of the same shape does."""
-    return Markup("<p class='control'>Control, the same architecture untrained: {}</p>").format(text)
+    return Markup("<p class='control'>Control, the same architecture untrained: {}</p>").format(as_read(text))
 
 
 def subheading(text: str) -> Markup:
-    return Markup("<h3>{}</h3>").format(text)
+    return Markup("<h3>{}</h3>").format(as_read(text))
 
 
 def commands(lines: Sequence[str]) -> Markup:
@@ -98,11 +100,11 @@ def table(frame: pd.DataFrame, name: str = "Table") -> Markup:
     return Markup(html) if len(frame) <= LONG else folded(f"{name}: {len(frame)} rows", html)
 
 
-def sections(found: Sequence[Section]) -> list[Markup]:
-    """Sections of level 3 with folded long tables and figures as data."""
+def sections(found: Sequence[Section], under: str = "") -> list[Markup]:
+    """Sections of level 3 with folded long tables and figures as data; one ``under`` its own heading has none."""
     items: list[Markup] = []
     for section in found:
-        items.append(subheading(section.heading))
+        items += [subheading(section.heading)] if section.heading and section.heading != under else []
         paragraphs = [paragraph(text) for text in section.text.split("\n\n") if text.strip()]
         if len(paragraphs) > 6:
             items.append(folded(f"{len(paragraphs)} sentences", "".join(paragraphs)))
@@ -132,6 +134,9 @@ def markdown(text: str, lower: int = 1) -> Markup:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + lower)}"
+        for child in token.children or ():
+            if child.type == "text":
+                child.content = as_read(child.content)
     html = parser.renderer.render(tokens, parser.options, {})
     html = html.replace("<table>", "<div class='scroll'><table>").replace("</table>", "</table></div>")
     return Markup(html)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 import models
 from interp.core.stored_data import DATA
+from interp.site.explorer import asset_files
 from interp.site.gallery.manifest import Manifest, code_digest, digest, digest_of, open_folder
 from interp.site.gallery.model_page import Made, model_page, paper_of, path_of
 from interp.site.gallery.notebooks import NOTEBOOKS, notebook_page, notebook_path, notebooks_page
@@ -22,6 +23,8 @@ from interp.site.gallery.overviews import (
     view_links,
     view_page,
     views,
+    weights_file,
+    weights_path,
 )
 from interp.site.gallery.papers import PAPERS, Paper, inputs_of, paper_page
 from interp.site.gallery.render import Link, page, script, stylesheet
@@ -32,6 +35,17 @@ from models.registry import by_paper, constructed
 from models.zoo import ZOO
 
 INDEX = "index.html"
+#: Where a reader may begin: path, words of the link, what is there.
+_STARTS = (
+    (
+        "explore/microadder-57.html",
+        "Step through an answer",
+        "57 numbers add in the browser: any problem, any part removed, scaled or patched",
+    ),
+    (NOTEBOOKS, "Read a story", "how 57 parameters add, who passes the carry on, and what a proof for all pairs takes"),
+    (COMPARISON, "Is it the same algorithm?", "adders of five papers, asked the same questions"),
+    (REPRODUCTION, "The papers' numbers and ours", "which were reproduced, which differ, and the command for each"),
+)
 
 
 @dataclass(frozen=True)
@@ -129,8 +143,8 @@ def _shared_pages(here: Sequence[str]) -> dict[str, str]:
 
 
 def _fixed_files() -> list[Page]:
-    """The script, the style and plotly.js, once for all pages."""
-    contents = {"plotly.min.js": get_plotlyjs(), "site.css": stylesheet(), "site.js": script()}
+    """Scripts, styles and plotly.js, once for all pages."""
+    contents = {"plotly.min.js": get_plotlyjs(), "site.css": stylesheet(), "site.js": script()} | asset_files()
     return [
         Page(name, digest([text]), lambda text=text: Made(text.encode())) for name, text in contents.items()
     ]  # fmt: skip
@@ -153,10 +167,11 @@ def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Li
         found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
     found.append(Page(REPRODUCTION, everything, lambda: Made(reproduction_page(links))))
     found += _notebooks(links)
-    return found + [
-        Page(path, digest([everything, repr(views(here))]), lambda path=path: Made(view_page(path, here, links)))
-        for path in views(here)
-    ]
+    for path in views(here):
+        inputs = digest([everything, repr(views(here))])
+        found.append(Page(path, inputs, lambda path=path: Made(view_page(path, here, links))))
+        found.append(Page(weights_path(path), everything, lambda path=path: Made(weights_file(path))))
+    return found
 
 
 def _notebooks(links: Sequence[Link]) -> list[Page]:
@@ -208,9 +223,11 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
         ]
         rungs = [row["rung"] for row in rows]
         certified = sum(rung.startswith("certified") for rung in rungs)
+        there = {link.path for link in links}
+        starts = [{"path": path, "label": label, "words": words} for path, label, words in _STARTS if path in there]
         return Made(
             page(
-                "index.html.j2", INDEX, "Transformers that do arithmetic", links, count=len(rows),
+                "index.html.j2", INDEX, "Transformers that do arithmetic", links, count=len(rows), starts=starts,
                 trained=sum(row["how"] == "trained" for row in rows), certified=certified,
                 without=sum(rung.startswith("certified") and rung != "certified with rounding" for rung in rungs),
                 groups=[group for group in groups if group["rows"]],

@@ -8,9 +8,11 @@ from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
 from interp.site.pages.sections import section_html, table_html
 from interp.site.pages.style import style, theme_script
+from interp.site.pages.words import as_read
 from interp.site.pages.write import page_html, write_page
 
 __all__ = [
+    "as_read",
     "document",
     "figure_data",
     "figure_html",

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
 from interp.figures.theme import title_room
+from interp.site.pages.words import as_read
 
 #: Of the buttons over a figure, four are left: save, in, out, reset. One of the others would send data to a server, and
 #: each is one more stop for the keyboard.
@@ -27,6 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 #: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
+_SIMPLE = 340  # pixels: the column of a telephone
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -98,7 +100,7 @@ def as_markup(text: str) -> Markup:
 
     Names of models and files stand in it, which may be anything.
     """
-    return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(text))))
+    return Markup(_LETTERS.sub(lambda found: html.unescape(found[0]), str(escape(as_read(text)))))
 
 
 def as_data(json_text: str) -> Markup:
@@ -107,9 +109,17 @@ def as_data(json_text: str) -> Markup:
 
 
 def least_width(figure: go.Figure) -> int | None:
-    """Pixels below which the figure's text would run into each other, where it says so."""
+    """Pixels below which the figure's text would run into each other, where it says so or is of the simplest kind: one
+    panel of points and lines over numbers. None leaves it to the style sheet."""
     least = (figure.layout.meta or {}).get("least_width")
-    return None if least is None else int(least)
+    if least is not None:
+        return int(least)
+    simple = len(list(figure.select_xaxes())) < 2 and all(
+        isinstance(trace, (go.Scatter, go.Scattergl))
+        and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
+        for trace in figure.data
+    )
+    return _SIMPLE if simple and not any(axis.ticktext for axis in figure.select_yaxes()) else None
 
 
 @cache

@@ -101,11 +101,13 @@ def gather(name: str, n: int, seed: int) -> Shown:
 
 def head(shown: Shown) -> str:
     """One sentence: what the model is, and how much of it is known."""
-    made = "trained" if shown.learned else "set by hand"
-    text = f"{shown.name} has {shown.parameters:,} free parameters, {made}, for {shown.model.task.name}."
-    if shown.entry is not None:
-        text += f" {say.score_words(shown.entry['score'])}."
-    return text
+    made = "learnt" if shown.learned else "set by hand"
+    text = f"{shown.name} has {shown.parameters:,} free parameters, {made} for {shown.model.task.name}."
+    if shown.entry is None:
+        return text
+    if shown.certificate is not None and (proved := say.proved_words(shown.certificate)):
+        return f"{text} {proved}"
+    return f"{text} {say.score_words(shown.entry['score'])}."
 
 
 def _asked(name: str, picture: str = "") -> Callable[[Shown], list[Markup]]:
@@ -229,7 +231,7 @@ def _beside(shown: Shown) -> list[Markup]:
     if not others:
         return items
     found = compare_models([shown.model, *others], n=min(shown.n, 300), seed=shown.seed)
-    items += [paragraph(found.sentence()), figure_data(found.figure())]
+    items += [figure_data(found.figure()), folded("In one sentence", paragraph(found.sentence()))]
     return [*items, table(found.texts(), "Answers with intervals and controls")]
 
 
@@ -238,8 +240,15 @@ def _numbers(shown: Shown) -> list[Markup]:
 
 
 def _again(shown: Shown) -> list[Markup]:
-    lines = [f"interp ask {shown.name}", f"interp explore {shown.name}", f"interp report {shown.name}"]
-    return [commands(["interp gallery", *lines])]
+    lines = {
+        f"interp ask {shown.name}": "what else can be asked of it",
+        f"interp explore {shown.name}": "the explorer on a page of its own",
+        f"interp certify {shown.name}": "what can be said of every input",
+        "interp gallery": "every model, result and notebook, as a site",
+        "interp headlines": "the papers' numbers next to ours",
+    }
+    width = max(map(len, lines))
+    return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
 
 
 CHAPTERS: Sequence[Chapter] = (

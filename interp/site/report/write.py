@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from interp.site.explorer import assets
 from interp.site.gallery.render import script, stylesheet
-from interp.site.pages import theme_script
+from interp.site.pages import as_read, theme_script
 from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
@@ -58,7 +58,7 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
 def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
     return _template().render(
         names=[model.name for model in shown],
-        heads={model.name: head(model) for model in shown},
+        heads={model.name: as_read(head(model)) for model in shown},
         chapters=chapters,
         style=Markup(stylesheet()),
         script=Markup(script()),

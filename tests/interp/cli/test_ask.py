@@ -1,19 +1,27 @@
 """``interp ask``: any probe of one model."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from interp.cli import main
-from interp.core.probe import probes
+from interp.core.probe import applying, probes
 from models.zoo import load
 
 
-def test_without_a_probe_those_that_apply_are_listed(capsys):
+def test_without_a_probe_those_that_apply_are_listed_and_those_that_can_be_asked_here_come_first(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    model = load("microadder-57")
     assert main(["ask", "microadder-57"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said[::2]] == list(probes(load("microadder-57")).index)
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    listed = [line.split()[0] for line in said.splitlines() if re.match(r"\w+ ", line) and line[22:23] == " "]
+    here = [each.name for each in applying(model)]
+    assert listed[: len(here)] == here and set(listed) == set(probes(model).index) and "carry_units" in here
+    assert all(f"interp.{name}(" in said for name in listed[len(here) :])
+    assert f"$ interp ask microadder-57 {here[0]}" in said
 
 
 def test_an_answer_is_said_and_written_with_its_numbers(capsys, tmp_path: Path):

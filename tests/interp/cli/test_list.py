@@ -59,6 +59,14 @@ def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
         ["explore", "adder-455"],
         ["report", "microadder-57", "adder-455"],
         ["train", "microader-57", "--seeds", "2"],
+        ["gallery", "--models", "microader-57"],
+        ["ask", "microadder-57", "carry_unitz"],
+        ["reproduce", "position-coupling:fig99"],
+        ["reproduce", "position-couplin:fig1"],
+        ["reproduce", "fig1"],
+        ["headlines", "--paper", "microader"],
+        ["explore"],
+        ["compare", "microadder-57"],
     ],
 )
 def test_wrong_arguments_are_refused_before_torch_is_imported(arguments: list[str]) -> None:

@@ -360,3 +360,13 @@ def test_every_model_s_attention_can_say_its_sentence(name):
     """Constant patterns, patterns that vary, and a single target with a gap."""
     result = interp.attention_by_role(models.load(name), n=16)
     assert "score gap" in result.sentence() and "inf" not in result.sentence()
+
+
+def test_targets_that_share_a_label_are_rows_of_their_own_in_the_pictures():
+    model = models.load("position-coupling-1l4h-small")
+    found = interp.attention_by_role(model, task=model.task.at(3, 3), n=4)
+    targets = found.table.target.values.tolist()
+    assert targets.count(">") == 1 and "> (3)" in targets and len(set(targets)) == len(targets) == 20
+    for kind in ("", "pattern"):
+        drawn = found.figure(kind).data[0]
+        assert list(drawn.y) == targets and len(drawn.z) == 20

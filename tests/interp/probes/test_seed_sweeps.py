@@ -133,6 +133,14 @@ def test_pictures_show_every_seed_twice() -> None:
     assert sorted(len(trace.x) for trace in figure.data) == [1, 1, 2, 2]
 
 
+def test_rows_of_one_label_are_told_apart_and_no_number_is_said_twice() -> None:
+    parameters = sweep("100 parameters", [0.5]).parameters
+    named = f"{parameters} parameters"
+    twice = [sweep(named, [0.5]), replace(sweep(named, [0.5]), steps=7_000), sweep("tied", [0.5])]
+    labels = list(seeds_by_variant(twice, "t").layout.yaxis.ticktext)
+    assert labels == [f"{named} ({twice[0].steps:,} steps)", f"{named} (7,000 steps)", f"tied ({parameters})"]
+
+
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_stored_results_hold_together(path: Path) -> None:
     data = json.loads(path.read_text())

@@ -31,7 +31,7 @@ from interp.proofs.verdict import LARGEST_FILE, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
-from models.numerals import p_value, percent, shown, small
+from models.numerals import p_cell, p_value, percent, shown, small
 from tests.interp.proofs.conftest import dense, in_shape, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
@@ -105,6 +105,7 @@ def test_small_numbers_and_p_values_are_never_zero_or_in_e_notation():
     assert [p_value(p) for p in (0.0, 9e-4, 0.001, 0.0314, 1.0)] == [
         "p < 0.001", "p < 0.001", "p = 0.001", "p = 0.031", "p = 1",
     ]  # fmt: skip
+    assert [p_cell(p) for p in (9e-4, 0.0314)] == ["< 0.001", "0.031"]
 
 
 # ---- EOS and digits

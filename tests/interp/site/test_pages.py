@@ -9,12 +9,14 @@ import re
 import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
+import pytest
 
 from interp.core.results import Provenance
 from interp.core.sections import Section
 from interp.figures import theme
 from interp.site.pages import document, figure_data, figure_html, section_html, table_html
 from interp.site.pages.figure import as_markup, template_json
+from interp.site.pages.words import as_read, heading
 
 
 def some_figure(note: str = "") -> go.Figure:
@@ -83,7 +85,7 @@ def test_columns_of_numbers_stand_right_and_text_is_escaped():
     page = table_html(pd.DataFrame({"n": [1000, 2], "x": [0.123456, float("nan")], "what": ["<b>", "b"]}))
     assert "<th scope='col' class='number'>n</th>" in page and "<td class='number'>1,000</td>" in page
     assert "<td class='number'>0.1235</td>" in page and "<td class='number'>–</td>" in page
-    assert "<td>&lt;b&gt;</td>" in page and "<th scope='col'>what</th>" in page
+    assert "<td class='short'>&lt;b&gt;</td>" in page and "<th scope='col'>what</th>" in page
 
 
 def test_a_section_draws_its_figures_as_it_is_told():
@@ -96,3 +98,39 @@ def test_a_document_is_one_file_with_its_data():
     page = document("A & B", "<p>body</p>", {"x": "</script>"}, "interp reproduce a:b")
     assert "<title>A &amp; B</title>" in page and "<code>interp reproduce a:b</code>" in page
     assert page.count("* plotly.js v") == 1 and 'id="data">{"x": "\\u003c/script>"}</script>' in page
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ("restores 50.2% of logit_diff (-11.7)", "restores 50.2% of the logit difference (-11.7)"),
+        ("breaks 54% of the logit_diff", "breaks 54% of the logit difference"),
+        ("carry_in in blocks.0.hook_resid_mid at query", "carry in in L0 mid at query"),
+        ("digit_sum in blocks.0.attn.hook_v at own digits", "digit sum in L0 values at own digits"),
+        ("at blocks.2.hook_attn_out, 0.845", "at L2 attention, 0.845"),
+        ("to 3.9e+00 degrees, below 3.1e-05", "to 3.9 degrees, below 3.1 × 10⁻⁵"),
+        ("all 10^20 pairs, off by 2.9 x 10^-8", "all 10²⁰ pairs, off by 2.9 × 10⁻⁸"),
+        ("trained on ten-digit-addition-delimited", "trained on ten-digit addition between delimiters"),
+        ("addlm-0.8m, d_model 5, W_E, n_e2, 0x1e5", "addlm-0.8m, d_model 5, W_E, n_e2, 0x1e5"),
+    ],
+)
+def test_sentences_are_shown_without_names_of_code_and_floats(stored: str, read: str):
+    assert as_read(stored) == read
+
+
+def test_a_tables_cells_and_headings_are_those_of_a_reader():
+    frame = pd.DataFrame({"smallest_margin": [3e-5, 1.0], "d_model": ["1.881", "+0.145"], "all": [True, False]})
+    frame["keys"] = [[2.3210472334, 1.5], []]
+    html = table_html(frame)
+    assert "<th scope='col' class='number'>smallest margin</th><th scope='col' class='number'>d_model</th>" in html
+    assert "<td class='number'>3.000 × 10⁻⁵</td><td class='number'>1.881</td>" in html
+    assert "<td class='short'>yes</td><td class='short'>2.321, 1.5</td>" in html and "<td class='short'>no</td>" in html
+
+
+def test_a_short_text_stays_on_one_line_and_a_long_one_does_not():
+    html = table_html(pd.DataFrame({"model": ["microadder-57-by-hand", "one two three four five six seven"]}))
+    assert "<td class='short'>microadder-57-by-hand" in html and "<td>one two" in html
+    assert heading("smallest_margin") == "smallest margin" and heading("d_model") == "d_model"

@@ -47,7 +47,17 @@ def test_the_page_has_no_outside_references(page: Path):
 def test_a_first_screen_says_what_is_known_of_all_inputs(page: Path, open_page):
     opened = open_page(page, 1400)
     top = opened.locator("#right").locator("xpath=following-sibling::div[1]")
-    assert top.bounding_box()["y"] < 900 and "all 10^20 pairs" in top.inner_text()
+    assert top.bounding_box()["y"] < 900 and "all 10²⁰ pairs" in top.inner_text()
+    lead = opened.locator("p.lead:visible")
+    assert lead.bounding_box()["y"] < 200 and "proved right on all 10²⁰ pairs" in lead.inner_text()
+
+
+def test_another_model_changes_the_title_and_leaves_the_explorer_its_controls(page: Path, open_page):
+    opened = open_page(page, 1400)
+    opened.locator("select.which").select_option("toygpt-learned-pre")
+    assert opened.locator("h1").inner_text() == "How toygpt-learned-pre adds"
+    view = opened.locator("[data-model='toygpt-learned-pre'] .cx")
+    assert view.locator(".cx-head:visible").count() == 16 and view.locator(".cx-unit:visible").count() > 0
 
 
 def test_chapters_that_do_not_apply_say_so(page: Path):

@@ -45,10 +45,17 @@
         box.tabIndex = 0;
         box.setAttribute("role", "region");
         box.setAttribute("aria-label", box.matches(".plot") ? "Figure, scrolls sideways" : "Scrolls sideways");
+        box.onscroll = () => further(box);
       } else {
         for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
       }
+      if (box.matches(".plot")) further(box);
     }
+  }
+
+  // A figure that goes on to the right fades there; of tables the style sheet shows it.
+  function further(box) {
+    box.classList.toggle("further", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
   }
 
   const rowsOf = (body) => [...body.rows].filter((row) => !row.classList.contains("group"));
@@ -118,7 +125,7 @@
   // On a page about several models one is shown at a time.
   const which = document.querySelector("select.which");
   which?.addEventListener("change", () => {
-    for (const part of document.querySelectorAll("[data-model]")) {
+    for (const part of document.querySelectorAll("[data-model]:not(.cx *)")) { // the explorer's own parts have such, too
       part.hidden = part.dataset.model !== which.value;
       if (!part.hidden) part.dispatchEvent(new Event("shown"));
     }

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import models
 from interp.cli.commands import find_command
 from interp.cli.train import train_class
 from interp.papers.headlines import PAPERS, Store, registered, table
+from interp.papers.headlines.headline import KINDS
 from interp.papers.headlines.rules import AtLeast, AtMost
 from interp.papers.headlines.table import BESIDE
 from interp.papers.microadder.headlines import MEASURES, arc_degrees, gain_ratio
@@ -228,3 +230,14 @@ def test_the_papers_numbers_of_its_weights_come_out_of_the_published_weights(pub
     w = numbers("microadder_67p.pt")
     assert f"{math.degrees(float(w['q_angle'])):.1f}" == "-29.4"
     assert round(gain_ratio(w)) != 16
+
+
+def test_the_sentence_counts_every_row_once_and_says_which_are_at_a_smaller_scale():
+    whole = table()
+    for kind in KINDS:
+        found = whole.of_kind(kind)
+        (part,) = re.findall(rf"Of the {len(found.rows)} [a-z ]+, ([^.]+)\.", whole.sentence())
+        counts = [int(n) for n in re.findall(r"(\d+) (?!at a smaller)", part)]
+        smaller = [int(n) for n in re.findall(r"\((\d+) at a smaller scale\)", part)]
+        assert sum(counts) == len(found.rows)
+        assert sum(smaller) == sum(n for label, n in found.counts().items() if label.endswith("scale"))

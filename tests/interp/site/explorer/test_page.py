@@ -13,7 +13,8 @@ import pytest
 import models
 from interp.cli import main
 from interp.figures.theme import BLUE, VERMILION
-from interp.site.explorer import Subject, static_view, view_data, write_explorer
+from interp.site.explorer import Subject, asset_files, static_view, view_data, write_explorer
+from interp.site.gallery.overviews import EXPLORED, view_page, weights_file, weights_path
 from models.errors import UserError
 
 EXAMPLES = [("57+48", "two carries"), ("1234+5432", "no carry"), ("9999999999+1", "a long carry")]
@@ -329,3 +330,18 @@ def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(
     opened.locator("[data-edit='L0H0']").last.click()
     whole, ablated = answers(opened)
     assert whole == "105" != ablated and "#x1=" in opened.url
+
+
+def test_a_sites_view_of_toygpt_is_a_small_page_with_its_weights_next_to_it(open_page, tmp_path: Path):
+    path = "explore/toygpt-learned-pre.html"
+    files = asset_files() | {path: view_page(path, list(EXPLORED[path]), []), weights_path(path): weights_file(path)}
+    for name in ("site.css", "site.js"):
+        files[name] = ""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    assert (tmp_path / path).stat().st_size < 50_000
+    opened = open_page(tmp_path / path)
+    assert answers(opened) == ["105"]
+    opened.locator("[data-edit='L0H0']").first.click()
+    assert "#x0=" in opened.url

@@ -1,0 +1,69 @@
+"""The names of all papers, studies and probes, known without torch, so that a mistyped one is answered at once.
+
+``names.json`` lists what is registered; a test holds it against the registries. After a study or a probe has been
+added,
+
+    python -m interp.cli.known_names
+
+writes the file again. Until then a name that it lacks is passed on to the registry if any source of the package has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+
+from interp.papers.targets import check_target
+from models.errors import unknown_name
+
+FILE = Path(__file__).with_name("names.json")
+_PACKAGE = Path(__file__).parents[1]
+
+
+def from_registries() -> dict[str, list[str]]:
+    """The names as they are registered, for which everything is imported: of papers, studies and probes."""
+    from interp.core.probe import registered
+    from interp.papers import papers
+    from interp.papers.studies import studies
+
+    runnable = [target for target, each in studies().items() if each.run is not None]
+    keys = [paper.key for paper in papers().values()]
+    return {"papers": sorted(keys), "studies": sorted(runnable), "probes": sorted(registered())}
+
+
+@functools.cache
+def known() -> dict[str, list[str]]:
+    """The names of the file."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def check_probe(name: str) -> None:
+    """Raises UserError, as :func:`interp.core.probe.find_probe` does, for a name that no probe has."""
+    if name not in known()["probes"] and not _in_a_source(name):
+        raise unknown_name("probe", name, known()["probes"])
+
+
+def check_study(target: str) -> None:
+    """Raises UserError, as :func:`interp.papers.studies.find_study` does, for what is no study."""
+    paper, _, what = target.partition(":")
+    if not (_in_a_source(paper) and _in_a_source(what)):
+        check_target(target, known()["studies"])
+
+
+def check_paper(key: str) -> None:
+    """Raises UserError for what is no paper's key."""
+    if key not in known()["papers"] and not _in_a_source(key):
+        raise unknown_name("paper", key, known()["papers"])
+
+
+def _in_a_source(name: str) -> bool:
+    """Whether a module of the package has such a word: it may register the name since the file was written."""
+    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])") if name else None
+    return word is not None and any(word.search(path.read_text(encoding="utf-8")) for path in _PACKAGE.rglob("*.py"))
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(from_registries(), indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {FILE.name}")
