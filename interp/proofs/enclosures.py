@@ -104,6 +104,36 @@ class Enclosure:
         return Enclosure.of(split(self.mid), split(self.rad), self.norm[..., None].expand(*self.norm.shape, n))
 
 
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """An enclosure [node, head, d] with what scores need of it; :meth:`at` gathers [query, head, key, d]."""
+
+    mid: Tensor
+    rad: Tensor
+    size: Tensor
+    norm: Tensor
+    length: Tensor
+
+    @classmethod
+    def of(cls, k: Enclosure) -> Keys:
+        return cls(k.mid, k.rad, k.size, k.norm, k.length)
+
+    def at(self, above: Int[Tensor, "query key"]) -> Keys:
+        return Keys(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Values [node, head, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
+
+    mid: Tensor
+    wide: Tensor
+    norm: Tensor
+
+    def at(self, above: Int[Tensor, "query key"]) -> Values:
+        return Values(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A matrix [input, output] of known numbers: its magnitudes, the lengths of its columns, and its spectral norm."""
@@ -285,46 +315,48 @@ class Rounding:
         rad = _up(torch.maximum(p_high - mid, mid - p_low) + n * self.tiny + 2 * _DOUBLE * mid)
         return Enclosure.apart(mid, torch.where(out, 0.0, rad))
 
-    def mixed(self, pattern: Enclosure, values: Enclosure) -> Enclosure:
+    def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
         """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].
 
-        The weights add up to 1 whatever the scores are, up to their roundings: with ``p = q (1 + eta) / sum q`` and the
-        sum of q exact, ``sum_j (p_j - m_j) v_j`` is ``sum_j (p_j - m_j)(v_j - c)`` and c times what the weights' sum is
-        off, for any c; here c is the midpoint of the result.
+        The weights add up to 1 whatever the scores are, up to their roundings: ``sum_j (p_j - m_j) v_j`` is
+        ``sum_j (p_j - m_j)(v_j - c)``, and c times what ``sum p - sum m`` is, for any c; here c is the midpoint of the
+        result.
         """
-        n = pattern.mid.shape[-1]
+        n, d = pattern.mid.shape[-1], values.mid.shape[-1]
         mid = (pattern.mid[..., None, :] @ values.mid)[..., 0, :]
         away = (values.mid - mid[..., None, :]).abs()
-        total = pattern.mid.sum(-1, keepdim=True)
-        # |sum p - sum m|, the true weights' sum being within growth of 1.
-        lost = _up((total - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * _DOUBLE)
-        lost = torch.minimum(lost, _up(pattern.rad.sum(-1, keepdim=True), n))
-        size, length = pattern.size, _up(away.norm(dim=-1), values.mid.shape[-1])
-        own = self.growth(n) * (size[..., None, :] @ values.size)[..., 0, :] + n * self.tiny
-        own = _up(own + lost * mid.abs())
-        rad = (pattern.rad[..., None, :] @ away)[..., 0, :] + (size[..., None, :] @ values.rad)[..., 0, :]
-        norm = (pattern.rad * length).sum(-1) + (size * values.norm).sum(-1)
-        return Enclosure.of(mid, _up(rad + own, n), _up(norm + own.norm(dim=-1), n + own.shape[-1]))
+        lost = (pattern.mid.sum(-1) - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * _DOUBLE
+        lost = torch.minimum(_up(lost), _up(pattern.rad.sum(-1), n))
+        own, size = lost[..., None] * mid.abs() + n * self.tiny, pattern.size
+        rad = (pattern.rad[..., None, :] @ away)[..., 0, :] + (size[..., None, :] @ values.wide)[..., 0, :]
+        norm = (pattern.rad * _up(away.norm(dim=-1), d)).sum(-1) + (size * values.norm).sum(-1)
+        return Enclosure.of(mid, _up(rad + own, n), _up(norm + _up(own.norm(dim=-1), d), n))
 
-    def scores(self, q: Enclosure, k: Enclosure, kind: str) -> Enclosure:
+    def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
         """Unscaled scores of queries [..., d] and their keys [..., key, d]: [..., key]."""
         n = q.mid.shape[-1]
         if kind == "max_plus":
-            sums = self.add(_spread(q), k)
-            low, high = sums.low.amax(-1), sums.high.amax(-1)
+            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.rad
+            rad = _up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
+            low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
             mid = (low + high) / 2
             return Enclosure.apart(mid, _up(torch.maximum(high - mid, mid - low) + 2 * _DOUBLE * mid.abs()))
         if kind == "dot":
-            mid, wide = (k.mid @ q.mid[..., None])[..., 0], k.size
-            rad = (k.rad @ q.mid.abs()[..., None])[..., 0] + (wide @ q.rad[..., None])[..., 0]
+            mid = (k.mid @ q.mid[..., None])[..., 0]
+            own = (k.size @ (self.growth(n) * q.size)[..., None])[..., 0] + n * self.tiny
+            rad = (k.rad @ q.mid.abs()[..., None])[..., 0] + (k.size @ q.rad[..., None])[..., 0]
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
-            own = self.growth(n) * (wide @ q.size[..., None])[..., 0] + n * self.tiny
         else:
             away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
             mid, rad = -away.sum(-1), errors.sum(-1)
             norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
             own = self.growth(n + 2) * (rad - mid) + n * self.tiny
         return Enclosure.apart(mid, _up(torch.minimum(rad, norm) + own, n))
+
+    def values(self, v: Enclosure, n: int) -> Values:
+        """What :meth:`mixed` needs of values, for sums over up to n keys; made before they are gathered."""
+        own = self.growth(n) * v.size
+        return Values(v.mid, _up(v.rad + own), _up(v.norm + _up(own.norm(dim=-1), own.shape[-1])))
 
     def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
         """Cosines and sines of ``t base^(-i / half)`` for positions t below n and i below ``half``: [pos, half] each.

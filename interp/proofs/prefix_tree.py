@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosures import Enclosure, Matrix, Rounding
+from interp.proofs.enclosures import Enclosure, Keys, Matrix, Rounding
 from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -190,14 +190,13 @@ class EnclosedForward:
             angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
-        written = []
+        keys, values, written = Keys.of(k), rounding.values(v, len(tree.above)), []
         for above in tree.above:
             if wanted is not None and not bool(wanted[above[0, -1]]):
                 continue
-            keys, values = (_by_head(y[above]) for y in (k, v))
-            scores = rounding.scores(q[above[:, -1]], keys, cfg.attn_scores)
+            scores = rounding.scores(q[above[:, -1]], keys.at(above), cfg.attn_scores)
             pattern = rounding.softmax(rounding.scaled(scores, cfg.score_scale), cfg.attn_top_k)
-            written.append(rounding.mixed(pattern, values))
+            written.append(rounding.mixed(pattern, values.at(above)))
         mid, rad = (torch.cat([getattr(z, name) for z in written]).flatten(1) for name in ("mid", "rad"))
         return Enclosure.of(mid, rad, torch.cat([z.norm for z in written]).norm(dim=1) * (1 + 1e-12))
 
@@ -227,7 +226,3 @@ class EnclosedForward:
             low[rows], high[rows] = (lead - off).amin(1), (lead + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
 
-
-def _by_head(x: Enclosure) -> Enclosure:
-    """[node, key, head, d] as [node, head, key, d]."""
-    return Enclosure(x.mid.transpose(1, 2), x.rad.transpose(1, 2), x.norm.transpose(1, 2))
