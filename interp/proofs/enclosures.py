@@ -191,7 +191,9 @@ class Rounding:
         """What underflow adds to one term."""
         return TINY if self.unit32 else _LEAST
 
-    def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1, size: Tensor | None = None) -> Enclosure:
+    def rounded(
+        self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1, size: Tensor | None = None
+    ) -> Enclosure:
         """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its own rounding.
 
         ``size``: bounds of what the roundings are relative to, by default the result's magnitude.
@@ -222,7 +224,11 @@ class Rounding:
         """``x w + bias``, the sum over the last axis of x in any order."""
         n, size = len(w.values), x.size
         terms = (x.mid.abs() + x.rad != 0).sum(-1, keepdim=True)  # a zero adds no rounding
-        own = self.growth(n) * size if bool((terms == n).all()) else self.growth(1) * (1 + 2 * n * self.unit) * terms * size
+        own = (
+            self.growth(n) * size
+            if bool((terms == n).all())
+            else self.growth(1) * (1 + 2 * n * self.unit) * terms * size
+        )
         own = _up(own @ w.sizes, n) + n * self.tiny
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
         rad = torch.minimum(_up(x.rad @ w.sizes, n), x.norm[..., None] * w.columns)

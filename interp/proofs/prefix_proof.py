@@ -275,7 +275,9 @@ class _Proof:
         self.rows = Rows.of(task, self.space)
         self.prefixes = self.rows.n_nodes
         if self.prefixes > LARGEST_TREE:
-            raise UserError(f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through.")
+            raise UserError(
+                f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
+            )
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
         self.forward = EnclosedForward(model.config, self.weights, rounding)
         self.right = self.wrong = self.done = 0
@@ -382,15 +384,19 @@ def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any
         certificate.right > again.right or certificate.wrong > again.wrong
     ):
         raise UserError(f"This certificate does not hold: proved again, {again.sentence()}.")
-    if not np.array_equal(stored.n, found.n) or certificate.smallest.token.values.tolist() != found.token.values.tolist():
+    if (
+        not np.array_equal(stored.n, found.n)
+        or certificate.smallest.token.values.tolist() != found.token.values.tolist()
+    ):
         raise UserError("This certificate does not hold: it counts other problems.")
     claimed, proved = stored.margin.values, found.margin.values
-    if certificate.status == "certified" and not (claimed <= proved + _SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all():
+    if (
+        certificate.status == "certified"
+        and not (claimed <= proved + _SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all()
+    ):
         raise UserError("This certificate does not hold: it claims larger margins than are proved.")
     if certificate.counterexample is not None:
         problem = ProblemSpace.of(task).find(certificate.counterexample.problem)
         if wrong_answer(model, task, problem) != certificate.counterexample:
             raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
     return again
-
-

@@ -200,9 +200,7 @@ class EnclosedForward:
         mid, rad = (torch.cat([getattr(z, name) for z in written]).flatten(1) for name in ("mid", "rad"))
         return Enclosure.of(mid, rad, torch.cat([z.norm for z in written]).norm(dim=1) * (1 + 1e-12))
 
-    def margins(
-        self, x: Enclosure, tokens: Int[Tensor, " n"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    def margins(self, x: Enclosure, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Bounds of the lead of ``tokens`` over the best other token, from what the unembedding reads.
 
         Both logits are linear in x, so that what x is off by goes through the difference of their columns.
@@ -225,4 +223,3 @@ class EnclosedForward:
             off = off + 4 * 2.0**-53 * logits[rows].abs().amax(1, keepdim=True)
             low[rows], high[rows] = (lead - off).amin(1), (lead + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
-

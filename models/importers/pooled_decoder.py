@@ -61,7 +61,9 @@ class PooledDecoder(WeightMap):
         found = {
             "embed.W_E": _wide(own["tok.weight"], cfg.d_model),
             "pos_embed.W_pos": _wide(own["pos"], cfg.d_model),
-            "unembed.W_U": _placed(torch.eye(OUTPUTS, dtype=like.dtype, device=like.device), cfg.d_model, OUTPUTS, 2 * d),
+            "unembed.W_U": _placed(
+                torch.eye(OUTPUTS, dtype=like.dtype, device=like.device), cfg.d_model, OUTPUTS, 2 * d
+            ),
         }
         for layer in range(cfg.n_layers - 1):
             block = f"blocks.{layer}"
@@ -73,7 +75,9 @@ class PooledDecoder(WeightMap):
             found |= self._mlp(block, own, "mlp1", "mlp2", 0, 0)
         return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d, "")
 
-    def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int, writes: int, prefix: str | None = None) -> Weights:
+    def _mlp(
+        self, block: str, own: Weights, first: str, second: str, reads: int, writes: int, prefix: str | None = None
+    ) -> Weights:
         """An MLP that reads and writes at these coordinates."""
         cfg, prefix = self.config, f"{block}." if prefix is None else prefix
         w_in, w_out = own[f"{prefix}{first}.weight"].T, own[f"{prefix}{second}.weight"].T
