@@ -152,8 +152,8 @@ class Matrix:
 def stretch_of(values: Float[Tensor, "input output"]) -> float:
     """An upper bound of a matrix's spectral norm, at most 1% above it.
 
-    ``|W|^2 = |G|`` with G = W W^T, and ``|G|^m = |G^m|``, which is at most the Frobenius norm of G^m. Powers are squared
-    in float64, ``G^m = 2^bits (power + E)``, and ``off`` bounds the Frobenius norm of E.
+    ``|W|^2 = |G|`` with G = W W^T, and ``|G|^m = |G^m|``, which is at most the Frobenius norm of G^m. Powers are
+    squared in float64, ``G^m = 2^bits (power + E)``, and ``off`` bounds the Frobenius norm of E.
     """
     values = values.double()
     power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
@@ -191,14 +191,9 @@ class Rounding:
         """What underflow adds to one term."""
         return TINY if self.unit32 else _LEAST
 
-    def rounded(
-        self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1, size: Tensor | None = None
-    ) -> Enclosure:
-        """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its own rounding.
-
-        ``size``: bounds of what the roundings are relative to, by default the result's magnitude.
-        """
-        size = mid.abs() + rad if size is None else size
+    def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1) -> Enclosure:
+        """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its roundings."""
+        size = mid.abs() + rad
         own = _up(self.growth(roundings) * size + self.tiny)
         own = torch.where(size < LARGEST, own, torch.inf)
         d = mid.shape[-1]
@@ -210,7 +205,7 @@ class Rounding:
         return self.rounded(x.mid + y.mid, x.rad + y.rad, x.norm + y.norm)
 
     def scaled(self, x: Enclosure, divisor: float) -> Enclosure:
-        """``x / divisor``, entry by entry: three roundings, with the divisor's own and a product with its reciprocal."""
+        """``x / divisor``, entry by entry: three roundings, the divisor's own and those of its reciprocal included."""
         if divisor == 1:
             return x
         mid, rad = x.mid / divisor, x.rad / abs(divisor)
@@ -224,11 +219,7 @@ class Rounding:
         """``x w + bias``, the sum over the last axis of x in any order."""
         n, size = len(w.values), x.size
         terms = (x.mid.abs() + x.rad != 0).sum(-1, keepdim=True)  # a zero adds no rounding
-        own = (
-            self.growth(n) * size
-            if bool((terms == n).all())
-            else self.growth(1) * (1 + 2 * n * self.unit) * terms * size
-        )
+        own = self.growth(1) * (1 + 2 * n * self.unit) * terms * size  # growth(terms), or more
         own = _up(own @ w.sizes, n) + n * self.tiny
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
         rad = torch.minimum(_up(x.rad @ w.sizes, n), x.norm[..., None] * w.columns)
@@ -243,10 +234,10 @@ class Rounding:
     ) -> Enclosure:
         """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
 
-        Lemma: ``y(c) = c / s(c)`` with s = sqrt(|c|^2 / n + eps) or |c| / sqrt n + eps. Its derivative is ``1 / s`` across c
-        and less along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way;
-        s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``. Centring
-        is a projection, and makes no error longer.
+        Lemma: ``y(c) = c / s(c)`` with s = sqrt(|c|^2 / n + eps) or |c| / sqrt n + eps. Its derivative is ``1 / s``
+        across c and less along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on
+        the way; s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
+        Centring is a projection, and makes no error longer.
 
         Rounding: n + 1 of the mean, one of the difference; relative to y half of n + 3 of the mean square, with eps,
         its sum, the root and the quotient six more.

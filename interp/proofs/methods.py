@@ -91,8 +91,8 @@ def _run_all(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     """The proof that was asked for. Unasked, the strongest claim there is: with rounding, over the reals, or by a run.
 
-    In "float" nothing is proved of a small domain: everything is run. A model that gets a problem wrong is run on all of
-    them as well, which counts the wrong ones; a proof that was interrupted says how far it came.
+    In "float" nothing is proved of a small domain: everything is run. A model that gets a problem wrong is run on all
+    of them as well, which counts the wrong ones; a proof that was interrupted says how far it came.
     """
     _all_targets(task, asked)
     if asked.arithmetic == "float":

@@ -1,14 +1,16 @@
 """Small domains: a proof that a causal model is right on every problem, by each prefix once.
 
-Where :mod:`interp.proofs.exhaustive` runs all problems through the model and can speak of this machine only, this method
-encloses what the model computes: over the real numbers, or with every rounding of float32 in any order of summation.
-:mod:`interp.proofs.prefix_tree` has the forward pass, :mod:`interp.proofs.enclosures` the arithmetic. A problem is
-*right* if the right token's lead is proved positive at every target, *wrong* if it is proved negative at one, and *open*
-otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is greedily decoded rightly.
+Where :mod:`interp.proofs.exhaustive` runs all problems through the model and can speak of this machine only, this
+method encloses what the model computes: over the real numbers, or with every rounding of float32 in any order of
+summation. :mod:`interp.proofs.prefix_tree` has the forward pass, :mod:`interp.proofs.enclosures` the arithmetic.
 
-How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the product
-grows with depth. Two layers without norms are proved; in deeper models with norms radii outgrow every margin, and what
-remains is the proof over the reals next to the exhaustive run.
+A problem is *right* if the right token's lead is proved positive at every target, *wrong* if it is proved negative at
+one, and *open* otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is also
+decoded rightly.
+
+How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
+product grows with depth. Two layers without norms are proved. In deeper models, and in those of two layers with norms,
+radii outgrow every margin, and what remains is the proof over the reals next to the exhaustive run.
 """
 
 from __future__ import annotations
@@ -221,13 +223,13 @@ def certify_prefixes(model: HookedModel, arithmetic: ArithmeticName = "float32",
     at every target of every problem; "refuted" only with a problem that the model, decoding it alone, gets wrong. The
     smallest margins and some others are run through the model itself and must lie within their bounds.
 
-    Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 5 s for two layers of
-    width 64 and 31,110 prefixes, 20 s for four of width 128. A time limit (:func:`interp.proofs.watch.time_limit`) or
-    Ctrl-C end it as undecided, with the share that is decided.
+    Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
+    of width 64 and 31,110 prefixes, 20 s for four of width 128. A time limit (see :mod:`interp.proofs.watch`) or Ctrl-C
+    end it as undecided, with the share that is decided.
 
     Raises:
-        UserError: another arithmetic than "interval" and "float32", a model that computes something else than its weights
-            say, or more than 2^20 prefixes.
+        UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
+            weights say, or more than 2^20 prefixes.
     """
     start = time.perf_counter()
     task = resolve_task(model, task)

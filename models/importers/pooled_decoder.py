@@ -5,8 +5,8 @@
 
 The sum over positions is attention too: scores of zero give every one of n keys the weight 1/n, and the value times n
 is the sum. So the readout is one more layer, of which only the last position is read: its heads copy n z / n into
-coordinates of their own, its MLP is h1, ReLU and h2, and the head reads what that writes. Over the reals the function is
-the same, and so it is in floats where n is a power of two, up to the order of sums.
+coordinates of their own, its MLP is h1, ReLU and h2, and the head reads what that writes. Over the reals the function
+is the same, and so it is in floats where n is a power of two, up to the order of sums.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PooledDecoder(WeightMap):
     def forward(self) -> Weights:
         own = {name.replace("/", "."): value for name, value in self.named_parameters()}
         cfg, d = self.config, self.d
-        like = own["pos"]
+        like, outputs = own["pos"], torch.eye(OUTPUTS, dtype=own["pos"].dtype, device=own["pos"].device)
         found = {
             "embed.W_E": _wide(own["tok.weight"], cfg.d_model),
             "pos_embed.W_pos": _wide(own["pos"], cfg.d_model),
@@ -72,20 +72,17 @@ class PooledDecoder(WeightMap):
                 found[f"{block}.attn.W_{x}"] = F.pad(heads.transpose(0, 1), (0, 0, 0, cfg.d_model - d))
             written = own[f"{block}.Wo.weight"].T.unflatten(0, (cfg.n_heads, cfg.d_head))
             found[f"{block}.attn.W_O"] = _wide(written, cfg.d_model)
-            found |= self._mlp(block, own, "mlp1", "mlp2", 0, 0)
-        return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d, "")
+            found |= self._mlp(block, own, f"{block}.mlp1", f"{block}.mlp2")
+        return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d)
 
-    def _mlp(
-        self, block: str, own: Weights, first: str, second: str, reads: int, writes: int, prefix: str | None = None
-    ) -> Weights:
-        """An MLP that reads and writes at these coordinates."""
-        cfg, prefix = self.config, f"{block}." if prefix is None else prefix
-        w_in, w_out = own[f"{prefix}{first}.weight"].T, own[f"{prefix}{second}.weight"].T
+    def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int = 0, writes: int = 0) -> Weights:
+        """An MLP of two matrices that reads and writes at these coordinates."""
+        cfg, w_in, w_out = self.config, own[f"{first}.weight"].T, own[f"{second}.weight"].T
         return {
             f"{block}.mlp.W_in": _placed(w_in, cfg.d_model, cfg.d_mlp, reads),
-            f"{block}.mlp.b_in": _wide(own[f"{prefix}{first}.bias"], cfg.d_mlp),
+            f"{block}.mlp.b_in": _wide(own[f"{first}.bias"], cfg.d_mlp),
             f"{block}.mlp.W_out": _placed(w_out.T, cfg.d_model, cfg.d_mlp, writes).T,
-            f"{block}.mlp.b_out": _placed(own[f"{prefix}{second}.bias"][:, None], cfg.d_model, 1, writes)[:, 0],
+            f"{block}.mlp.b_out": _placed(own[f"{second}.bias"][:, None], cfg.d_model, 1, writes)[:, 0],
         }
 
     def _readout(self, like: Tensor) -> Weights:
