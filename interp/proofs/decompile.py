@@ -29,8 +29,8 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe, task_of
 from interp.core.results import Provenance, Result
 from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.certify import certify_one_layer
 from interp.proofs.leaves import Query
-from interp.proofs.methods import certified_at_best
 from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
@@ -97,15 +97,25 @@ class Decompiled(Result):
 
     def sentence(self) -> str:
         lines = len([line for line in self.program.splitlines() if line])
-        row = self.reads.iloc[0]
         program, model = self.bits
         return (
             f"{self.model} is a program of {lines} lines on all 10^20 pairs: the model is certified "
-            f"{IN_WORDS[self.arithmetic]} (every margin above {shown(self.bound)}), the program is right in all "
-            f"{self.states:,} states of a column. Attention reads the own column, and each digit of the column before "
-            f"{row.ratio_low:.3g} to {row.ratio_high:.3g} times less; levels of one more in sum plus carry are at "
+            f"{IN_WORDS[self.arithmetic]} (every margin above {shown(self.bound)}), and the program is right in all "
+            f"{self.states:,} states of a column. {self._reading()} Levels of one more in sum plus carry are at "
             f"least {shown(self.gap)} of a step apart. The program has {program:,} bits as text, the model {model:,}"
         )
+
+    def _reading(self) -> str:
+        reads = self.reads
+        if len(reads) == 1:
+            low, high = shown(float(reads.ratio_low[0])), shown(float(reads.ratio_high[0]), up=True)
+            return f"Attention reads the own column, and each digit of the column before {low} to {high} times less."
+        heads = [
+            f"head {row.head:.0f} at least {100 * max(row.own_low, row.before_low):.0f}% the "
+            f"{'own column' if row.own_low >= row.before_low else 'column before'}"
+            for row in reads.itertuples()
+        ]
+        return f"Attention has {len(reads)} heads: {', '.join(heads)}."
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.levels
@@ -120,7 +130,9 @@ def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
     Raises:
         UserError: a model that is not certified, whose attention has no bounds, or whose levels do not lie apart.
     """
-    certificate = certified_at_best(model, task)
+    certificate = certify_one_layer(model, "float32", task, width=None)
+    if certificate.status == "undecided":
+        certificate = certify_one_layer(model, "interval", task, width=None)
     if certificate.status != "certified":
         raise UserError(f"{certificate.model} is not certified, and a program is proved of certified adders.")
     adder = read_adder(model, task)

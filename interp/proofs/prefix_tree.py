@@ -70,8 +70,9 @@ class Rows:
     def n_nodes(self) -> int:
         return int(self.first.sum())
 
-    def parts(self, rows: int = ROWS) -> Iterator[Rows]:
-        """A few rows at a time."""
+    def parts(self, rows: int | None = None) -> Iterator[Rows]:
+        """A few rows at a time, ``ROWS`` unless told."""
+        rows = ROWS if rows is None else rows
         for at in range(0, len(self), rows):
             part = slice(at, at + rows)
             yield Rows(self.index[part], self.tokens[part], self.ids[part], self.targets[part], self.queries)
