@@ -180,7 +180,7 @@ def prove_program(source: str = PROGRAM) -> int:
     return len(states)
 
 
-def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, float]:
+def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
     """How far apart the levels of one query are, by sum plus carry; what rounding adds is in the box and the error."""
     query = Query(attention, adder.layout, target, token)
     leaves = query.roots()

@@ -100,7 +100,7 @@ def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     if asked.arithmetic is not None:
         return certify_prefixes(model, asked.arithmetic, task)
     for arithmetic in ("float32", "interval"):
-        found = certify_prefixes(model, arithmetic, task)
+        found = certify_prefixes(model, arithmetic, task, patient=False)
         if found.status == "certified" or found.obstacle:
             return found
         if found.status == "refuted":

@@ -216,7 +216,9 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 # ---- the proof
 
 
-def certify_prefixes(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None) -> PrefixCertificate:
+def certify_prefixes(
+    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None, patient: bool = True
+) -> PrefixCertificate:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 
     Precondition: as :func:`obstacle` says. Postcondition: "certified" only if the right token's lead is proved positive
@@ -226,6 +228,8 @@ def certify_prefixes(model: HookedModel, arithmetic: ArithmeticName = "float32",
     Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
     of width 64 and 31,110 prefixes, 20 s for four of width 128. A time limit (see :mod:`interp.proofs.watch`) or Ctrl-C
     end it as undecided, with the share that is decided.
+
+    ``patient``: go on after a part in which nothing is decided, or something is proved wrong.
 
     Raises:
         UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
@@ -240,7 +244,7 @@ def certify_prefixes(model: HookedModel, arithmetic: ArithmeticName = "float32",
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, ROUNDINGS[arithmetic])
-        ended = proof.run()
+        ended = proof.run(patient)
         wrong = proof.replayed(arithmetic)
     if identify(model, task) != identity:
         raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
@@ -287,7 +291,7 @@ class _Proof:
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
-    def run(self) -> str | None:
+    def run(self, patient: bool) -> str | None:
         """Why it ended before the last row, or None."""
         parts = list(self.rows.parts())
         try:
@@ -298,6 +302,8 @@ class _Proof:
                 self.done += len(part)
                 self.right += int((low > 0).all(1).sum())
                 self.wrong += int((high < 0).any(1).sum())
+                if not patient and (self.wrong or not self.right):
+                    break
         except TimeUp:
             return TIME_UP
         except KeyboardInterrupt:

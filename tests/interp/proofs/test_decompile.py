@@ -12,6 +12,8 @@ from interp.proofs.decompile import PROGRAM, Decompiled, decompile, prove_progra
 from models.errors import UserError
 from tests.interp.proofs.conftest import dense, zoo
 
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
 
 @cache
 def found(name: str = "microadder-67") -> Decompiled:

@@ -282,7 +282,7 @@ def test_the_picture_and_the_table_have_every_target():
 
 def file_of(tmp_path: Path, **changes: Any) -> Path:
     sizes = {"n": 4, "d": 8, "heads": 2, "ff": 6, "layers": 2, "causal": True, "pool": "sum"} | changes.pop("cfg", {})
-    maps = PooledDecoder(*(sizes[name] for name in ("n", "d", "heads", "ff", "layers")))
+    maps = PooledDecoder(4, 8, 2, 6, 2)
     generator, weights = torch.Generator().manual_seed(0), {}
     for name, shape in maps.shapes.items():
         value = torch.randn(shape, generator=generator) * 0.5
