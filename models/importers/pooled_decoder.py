@@ -55,9 +55,9 @@ class PooledDecoder(WeightMap):
             self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
 
     def forward(self) -> Weights:
-        own = {name.replace("/", "."): value for name, value in self.named_parameters()}
+        own: Weights = {name.replace("/", "."): value for name, value in self.named_parameters()}
         cfg, d = self.config, self.d
-        like, outputs = own["pos"], torch.eye(OUTPUTS, dtype=own["pos"].dtype, device=own["pos"].device)
+        like = own["pos"]
         found = {
             "embed.W_E": _wide(own["tok.weight"], cfg.d_model),
             "pos_embed.W_pos": _wide(own["pos"], cfg.d_model),

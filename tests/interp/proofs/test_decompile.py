@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_thresholds_and_base_have_room(was: str, now: str):
 
 def test_attention_and_levels_of_the_model_are_within_the_bounds():
     model, program = zoo("microadder-67"), found()
-    task = model.task
+    task: Any = model.task
     pairs = task.sample(400, torch.Generator().manual_seed(1))
     with torch.no_grad():
         _, cache = model.run_with_cache(task.encode(pairs))
@@ -90,7 +91,10 @@ def test_what_it_says_is_what_was_found():
 
 
 def test_a_model_that_is_not_certified_or_no_adder_has_no_program():
+    def weaken(weights: dict[str, torch.Tensor]) -> None:
+        weights["blocks.0.attn.W_O"].mul_(0.9)
+
     with pytest.raises(UserError):
-        decompile(dense("microadder-67", lambda weights: weights["blocks.0.attn.W_O"].mul_(0.9)))
+        decompile(dense("microadder-67", weaken))
     with pytest.raises(UserError):
         decompile(zoo("toygpt-learned-pre"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import torch
 from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from interp.proofs.balls import TINY, UNIT
 from interp.proofs.enclosures import (
@@ -67,18 +67,9 @@ def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, 
     assert holds(FLOAT32.add(ball, Enclosure.exact(w.T[:3])), x + w.T[:3])
     for name, function in ACTIVATIONS.items():
         assert holds(FLOAT32.activation(name, ball), function(x))
-    for kind, centred, outside in (("LN", True, False), ("RMS", False, True)):
-        config = TransformerConfig(
-            1,
-            n,
-            1,
-            n,
-            1,
-            10,
-            4,
-            normalization_type=kind,
-            norm_eps_outside=outside,  # pyright: ignore[reportArgumentType]
-        )
+    norms: tuple[tuple[Any, bool, bool], ...] = (("LN", True, False), ("RMS", False, True))
+    for kind, centred, outside in norms:
+        config = TransformerConfig(1, n, 1, n, 1, 10, 4, normalization_type=kind, norm_eps_outside=outside)
         norm = Norm(config)
         norm.name = "n"
         gain, bias = floats(n, seed=seed + 4), floats(n, seed=seed + 5)

@@ -69,7 +69,8 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7):
         proof = object.__new__(prefix_proof._Proof)
         proof.forward = EnclosedForward(model.config, weights, rounding)
         found = proof._leads(part)
-        low.append(found[0]), high.append(found[1])
+        low.append(found[0])
+        high.append(found[1])
     problems = ProblemSpace.of(task).problems(rows.index)
     if rounding is REAL:
         weights = {name: value.double() for name, value in weights.items()}
@@ -173,6 +174,7 @@ def test_one_planted_error_is_found(arithmetic: Any):
     found = certify_prefixes(model, arithmetic)
     right, n = right_on_all(model)
     assert found.status == "refuted" and 0 < found.wrong <= n - right
+    assert found.counterexample is not None
     a, b = map(int, found.counterexample.problem.split("+"))
     assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
 
