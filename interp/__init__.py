@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from interp.proofs import accuracy_bounds as accuracy_bounds
     from interp.proofs import certify as certify
     from interp.proofs.attacks import attack as attack
+    from interp.proofs.decompile import decompile as decompile
     from interp.site.explorer import explore as explore
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
@@ -137,6 +138,7 @@ _HOME = {
             "certify",
         ),
         "interp.proofs.attacks": ("attack",),
+        "interp.proofs.decompile": ("decompile",),
         "interp.site.explorer": ("explore",),
     }.items()
     for name in names
@@ -178,6 +180,7 @@ __all__ = [
     "certify",
     "accuracy_bounds",
     "attack",
+    "decompile",
     "compare_models",
     "align",
     "mode_connectivity",

@@ -12,8 +12,8 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Certify:
-    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer and for hand-built models;
-    all problems, run through the model, where there are at most 2^20 of them.
+    """Right on every input, or wrong on which? A proof for ten-digit adders of one layer, for hand-built models and for
+    causal models on small domains; where there are at most 2^20 problems, else all of them run through the model.
 
     Exit status: 0 certified, 1 refuted, 3 undecided, 4 looked at in samples (--arithmetic float, which proves nothing);
     with --check, that of a certificate that holds.
@@ -22,7 +22,8 @@ class Certify:
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
-    """For proofs: "float" samples and proves nothing; "interval" is about the reals; "float32" covers rounding."""
+    """For proofs: "float" samples (or runs all of a small domain) and proves nothing; "interval" is about the reals;
+    "float32" covers rounding."""
     shape: tuple[int, ...] = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: Path | None = None

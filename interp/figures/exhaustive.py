@@ -1,4 +1,4 @@
-"""Picture of :class:`interp.proofs.exhaustive.ExhaustiveCertificate`."""
+"""Picture of verdicts on small domains, run or proved."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from interp.figures.drawing import drawing
 from interp.figures.panels import compose
 from interp.figures.proofs import margins
 from interp.proofs.exhaustive import ExhaustiveCertificate
+from interp.proofs.prefix_proof import PrefixCertificate
 
 _WORST = 5
 
 
+@drawing(PrefixCertificate)
 @drawing(ExhaustiveCertificate)
-def figure_exhaustive(result: ExhaustiveCertificate) -> go.Figure:
-    """The smallest margin of each right token at each target, with the problem that has it."""
+def figure_exhaustive(result: ExhaustiveCertificate | PrefixCertificate) -> go.Figure:
+    """The smallest margin (or proved bound of margins) of each right token at each target, with its problem."""
     data = result.smallest
     z, problems = data.margin.values.T, data.problem.values.T
     targets, tokens = data.target.values.tolist(), data.token.values.tolist()

@@ -14,6 +14,7 @@ from interp.figures.layers import cells, curve, hover, words, written
 from interp.figures.panels import Panel, compose, hline
 from interp.proofs.certificate import Certificate
 from interp.proofs.curves import DecisionCurves
+from interp.proofs.decompile import Decompiled
 
 _WORST = 5
 #: Dark enough for the smallest margins to be seen on white, light enough for the largest to be written on.
@@ -102,6 +103,22 @@ def figure_curves(result: DecisionCurves) -> go.Figure:
     y_axis = {"title": "lead over the best other digit (logits)", "range": [-0.12 * top, 1.08 * top]}
     panel = Panel(layers, x="attention scalar s (stream units)", y=y_axis, marks=[hline(0, dash="solid")])
     note = "A digit's lead is thick, with the digit above it, where classes reach for which it is right"
+    return compose([panel], result.sentence(), result.provenance, note=note)
+
+
+@drawing(Decompiled)
+def figure_decompiled(result: Decompiled) -> go.Figure:
+    """How far apart the program's levels are, by target and own token, in steps: above 0 a threshold fits between."""
+    table = result.levels.pivot(index="own", columns="target", values="gap")
+    z, columns, rows = table.values, [label(int(t)) for t in table.columns], [f"{own:.0f}" for own in table.index]
+    bar = {"title": "least gap (steps)"}
+    said = hover("{x} after {y}: {z:.3f} of a step")
+    panel = Panel(
+        [cells(z, columns, rows, scale=_SCALE, limits=(0.0, 1.0), text=written(z), letters=11, bar=bar, **said)],
+        x={"title": "digit asked for", "type": "category"},
+        y={"title": "own token (the digit before)", "type": "category"},
+    )
+    note = "Least proved gap between the levels of sum plus carry = k and k + 1, in steps between them"
     return compose([panel], result.sentence(), result.provenance, note=note)
 
 

@@ -3,6 +3,7 @@
 interp.certify(model)                        by the method that fits the model: see interp.proofs.methods
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
 check_certificate(certificate, model)        the same again, without searching
+interp.decompile(model)                      the program that an adder is, proved equal to it (proofs.decompile)
 decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
 interp.proofs.coupled_addition               the hand-built transformer, shape by shape
 interp.proofs.hand_built_parity              the hand-built parity model, all lengths by induction
@@ -14,6 +15,7 @@ from interp.proofs.curves import decision_curves
 from interp.proofs.exhaustive import ExhaustiveCertificate
 from interp.proofs.hand_built import HandBuiltCertificate
 from interp.proofs.methods import certify, check_certificate, load_certificate
+from interp.proofs.prefix_proof import PrefixCertificate
 from interp.proofs.verdict import Verdict
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Certificate",
     "ExhaustiveCertificate",
     "HandBuiltCertificate",
+    "PrefixCertificate",
     "Verdict",
     "accuracy_bounds",
     "certify",

@@ -2,6 +2,7 @@
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     branch and bound over columns  one-layer ten-digit adders, by their effective weights: a proof over all 10^20 pairs
+    prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
 
 The first method without an ``obstacle`` judges the model, and says itself what else it cannot judge about it. All give
@@ -19,12 +20,13 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import certificate, class_proofs, exhaustive, hand_built
+from interp.proofs import certificate, class_proofs, exhaustive, hand_built, prefix_proof
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, problem_space
 from interp.proofs.hand_built import certify_hand_built, check_hand_built, is_hand_built
 from interp.proofs.one_layer import Targets
+from interp.proofs.prefix_proof import certify_prefixes, check_prefixes
 from interp.proofs.verdict import LARGEST_FILE, ArithmeticName, Verdict, parse_verdict, verdict_of
 from interp.proofs.watch import TimeUp, time_limit
 from models.checkpoint import read_bytes
@@ -78,11 +80,31 @@ def _too_many(model: HookedModel, task: Task) -> str | None:
 
 def _run_all(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     _all_targets(task, asked)
-    if asked.arithmetic not in (None, "float32"):
+    if asked.arithmetic == "interval":
         raise UserError(
             f"All problems of {task.name} are run through the model in its own floating point; "
             f"{asked.arithmetic!r} arithmetic is for proofs over domains too large for that."
         )
+    return certify_exhaustively(model, task)
+
+
+def _by_prefixes(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    """The proof that was asked for. Unasked, the strongest claim there is: with rounding, over the reals, or by a run.
+
+    In "float" nothing is proved of a small domain: everything is run. A model that gets a problem wrong is run on all
+    of them as well, which counts the wrong ones; a proof that was interrupted says how far it came.
+    """
+    _all_targets(task, asked)
+    if asked.arithmetic == "float":
+        return certify_exhaustively(model, task)
+    if asked.arithmetic is not None:
+        return certify_prefixes(model, asked.arithmetic, task)
+    for arithmetic in ("float32", "interval"):
+        found = certify_prefixes(model, arithmetic, task, patient=False)
+        if found.status == "certified" or found.obstacle:
+            return found
+        if found.status == "refuted":
+            break
     return certify_exhaustively(model, task)
 
 
@@ -112,6 +134,7 @@ _ADDERS = Method(class_proofs.METHOD, _no_ten_digits, _one_layer, check_one_laye
 METHODS = (
     Method(hand_built.METHOD, _not_built, _hand_built, check_hand_built, hand_built.of_fields),
     _ADDERS,
+    Method(prefix_proof.METHOD, prefix_proof.obstacle, _by_prefixes, check_prefixes, prefix_proof.of_fields),
     Method(exhaustive.METHOD, _too_many, _run_all, check_exhaustive, exhaustive.of_fields),
 )
 
@@ -130,12 +153,13 @@ def certify(
 
     Args:
         model: one of this project's models; with ``task``, where the method allows it, a stock TransformerLens one.
-        arithmetic: "float", "interval" or "float32", for proofs (by default "float32"); what is run exhaustively is
-            run in the model's own arithmetic. See :func:`interp.proofs.certify.certify_one_layer`.
+        arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
+            of "float32" and "interval" that succeeds; else, and in "float", all problems are run in the model's own
+            arithmetic). See :func:`interp.proofs.certify.certify_one_layer`.
         task: the task, if the model does not carry it; or its own in another shape, ``model.task.at(...)``.
         width: how far apart the bounds on the share of right pairs may be, where a proof fails; None gives none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
-        minutes: how long to try. A ten-digit adder of which something is not proved by then is undecided.
+        minutes: how long to try. A proof of which something is missing by then is undecided.
 
     Returns:
         a :class:`~interp.proofs.verdict.Verdict` of the method's own kind, such as

@@ -2,6 +2,7 @@
 
 from models.tasks.addition import TenDigitAddition
 from models.tasks.base import Role, Task
+from models.tasks.brackets import BalancedBrackets
 from models.tasks.characters import CharacterLanguage
 from models.tasks.domain import Domain
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
@@ -18,6 +19,7 @@ from models.tasks.two_digit import TwoDigitAddition
 
 __all__ = [
     "AdditionFormat",
+    "BalancedBrackets",
     "CharacterLanguage",
     "Domain",
     "MultiOperandAddition",

@@ -35,9 +35,14 @@ class ProblemSpace:
     @cached_property
     def _order(self) -> list[int]:
         """Cells, slowest first; a parity's bits are written from the left, so its first one is the highest."""
-        rising = isinstance(self.task, SequenceTask) and self.task.base == 2
+        rising = self._bits
         worth = [column if rising else -column for column in self.domain.column]
         return sorted(range(len(self.domain)), key=lambda i: (self.domain.operand[i], worth[i]))
+
+    @property
+    def _bits(self) -> bool:
+        """Whether problems are strings of bits and no numbers."""
+        return self.domain.base == 2 and self.domain.n_operands == 1 and self.domain.n_columns is not None
 
     @property
     def size(self) -> int:
@@ -47,10 +52,10 @@ class ProblemSpace:
     @property
     def what(self) -> str:
         """What the problems are, in the plural: "pairs", "strings of 8 bits", "problems T_M(2 x 3 digits)"."""
+        if self._bits:
+            return f"strings of {self.domain.width()} bits"
         if not isinstance(self.task, SequenceTask):
             return "pairs" if self.domain.n_operands == 2 else "problems"
-        if self.task.base == 2:
-            return f"strings of {self.domain.width()} bits"
         return f"problems {self.task.shape_text}"
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
@@ -64,7 +69,7 @@ class ProblemSpace:
 
     def find(self, text: str) -> Int[Tensor, "1 *operands"]:
         """The problem that :meth:`text` writes so. Raises UserError if none of the domain is."""
-        if isinstance(self.task, SequenceTask):
+        if self._bits or isinstance(self.task, SequenceTask):
             return self.task.as_problems([text])
         parts = [part.strip() for part in text.split(self.task.operator)]
         if len(parts) == self.domain.n_operands and all(part.isascii() and part.isdigit() for part in parts):

@@ -63,7 +63,8 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
         name_or_path: a name of the zoo ("microadder-57"), the name of a constructed model ("microadder-57-by-hand";
             :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
             ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
-            ours (``.safetensors``: an entry's, a run's checkpoint or snapshot) or a published checkpoint (``.pt``).
+            ours (``.safetensors``: an entry's, a run's checkpoint or snapshot) or a published checkpoint (``.pt``, or
+            ``.json`` of :mod:`models.importers.pooled_decoder`).
         seed: which seed of a run; the one that is best on its validation problems unless given.
 
     Raises:
@@ -83,6 +84,10 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
         from models.importers import load_published
 
         return load_published(path)
+    if path.suffix == ".json":
+        from models.importers.pooled_decoder import load_pooled_decoder
+
+        return load_pooled_decoder(path)
     if path.suffix == ".safetensors":
         tensors, metadata = load_weights(path)
         return _with_parameters(metadata.get("model"), tensors, path)

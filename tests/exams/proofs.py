@@ -64,3 +64,14 @@ register_exam(
         untrained=Case(untrained, (ONE_ANSWER, ONE_ANSWER)),
     )
 )
+register_exam(
+    Exam(
+        "decompile",
+        lambda model: interp.decompile(model),
+        lambda found: (found.states, found.gap > 0),
+        presence=Case(trained, (741, True)),
+        absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # not certified
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, REFUSED),
+    )
+)

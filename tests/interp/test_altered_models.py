@@ -154,6 +154,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "score": lambda m: interp.score(m, n=64, by="target"),
     "certify": lambda m: interp.certify(m),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
+    "decompile": lambda m: interp.decompile(m),
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
     "activation_patching, checked": lambda m: interp.activation_patching(m, _pairs(), site="head_out", check=True),
@@ -207,7 +208,7 @@ ASKED = [
     *((name, ask, _built) for name, ask in BUILT.items()),
 ]
 #: Proofs of seconds.
-SLOW = ("certify", "accuracy_bounds")
+SLOW = ("certify", "accuracy_bounds", "decompile")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {

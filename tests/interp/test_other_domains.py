@@ -44,6 +44,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "swap_components": lambda a, b: interp.swap_components(a, b, n=16, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
+    "decompile": lambda a, b: interp.decompile(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
     "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
     "component_ablation": lambda a, b: interp.component_ablation(a, n=N),
@@ -126,7 +127,7 @@ def test_a_result_or_one_sentence(adders: Any, name: str, question: str):
 @pytest.mark.parametrize("name", TASKS)
 def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
     model = adders(name)[0]
-    verdict = interp.certify(model)
+    verdict = interp.certify(model, arithmetic="float")
     operands = {"residues modulo 113": 113, "residues modulo 12": 12, "bits": 32, "base 7": 49, "base 12": 144}[name]
     assert verdict.status == "certified" and verdict.score.n == verdict.score.correct == operands**2
     check_exhaustive(verdict, model)

@@ -189,8 +189,10 @@ DRAWN_IN = {
     "proofs/test_certify.py": "Certificate DecisionCurves",
     "probes/test_written_number.py": "WrittenNumber",
     "proofs/test_exact_accuracy.py": "AccuracyBounds",
+    "proofs/test_decompile.py": "Decompiled",
     "proofs/test_exhaustive.py": "ExhaustiveCertificate",
     "proofs/test_hand_built_exact.py": "HandBuiltCertificate",
+    "proofs/test_prefix_proof.py": "PrefixCertificate",
 }
 
 

@@ -177,7 +177,7 @@ def test_time_that_is_up_leaves_classes_open():
         with pytest.raises(UserError):
             interp.certify(zoo(FAST), minutes=minutes)
     with pytest.raises(UserError):
-        interp.certify(models.load("toygpt-learned-pre"), minutes=1e-9)
+        interp.certify(models.load("toygpt-learned-pre"), arithmetic="float", minutes=1e-9)
     assert interp.certify(zoo(FAST), arithmetic="interval").status == "certified"  # the limit went with its question
 
 
@@ -404,12 +404,12 @@ def _loads(path: Path, value: dict) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["exhaustive", "hand-built"])
+@pytest.mark.parametrize("name", ["exhaustive", "prefix tree", "hand-built"])
 def test_malformed_files_of_other_ways_are_refused_too(name, tmp_path):
-    if name == "exhaustive":
-        found = interp.certify(
-            models.load("parity-coupling-1l4h-small"), task=in_shape(zoo("parity-coupling-1l4h-small"), 3)
-        )
+    if name != "hand-built":
+        model, arithmetic = models.load("parity-coupling-1l4h-small"), "float" if name == "exhaustive" else "interval"
+        found = interp.certify(model, arithmetic=arithmetic, task=in_shape(model, 3))
+        assert found.method == name
     else:
         found = interp.certify(models.load("parity-hand-built"), task=in_shape(zoo("parity-hand-built"), 2))
     path = tmp_path / "c.json"

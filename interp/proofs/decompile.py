@@ -1,0 +1,239 @@
+"""From weights to a program: what a certified one-layer adder computes, in ten lines, proved equal on all pairs.
+
+Read off the weights, at the query of answer digit i with the digit written before as its *own* token:
+
+* attention reads the sum of the own column's digits, ``now``, and of the column before, ``before``, about ten times
+  less of that; what it writes along one direction is a *level*;
+* given the own token w, ``before`` is w or w - 1 without a carry into the column, w + 10 or w + 9 with one, so that
+  ``now + (before - own) / 10`` is within 0.1 of ``now + carry``;
+* for each own token the MLP has thresholds along the level: it has passed k of them where ``now + carry`` is k, and
+  writes k's last digit.
+
+The proof has three parts. (1) The model answers a + b on all 10^20 pairs: its certificate. (2) So does the program: its
+step, executed on every state that a column can be in (own token, both digit sums, carry), gives the right digit, and
+with it the next own token; columns follow by induction. Both together: program and model are equal. (3) The program is
+how the model does it: for every column and own token, the levels that problems with ``now + carry = k`` can reach, by
+the certifier's own bounds of attention, lie apart from those with k + 1, and in this order; the least gap is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp.core.model import HookedModel
+from interp.core.probe import probe, task_of
+from interp.core.results import Provenance, Result
+from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.certify import certify_one_layer
+from interp.proofs.leaves import Query
+from interp.proofs.one_layer import OneLayerAdder, read_adder
+from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
+from interp.proofs.verdict import IN_WORDS, RUNGS, ArithmeticName
+from models.errors import UserError
+from models.numerals import shown
+from models.tasks.addition import DIGITS, FixedWidthAddition
+
+BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
+
+
+#: The program, as it is printed and as the proof executes it.
+PROGRAM = """\
+def step(own, now, before):
+    level = now + (before - own) / 10
+    return sum(level > k - 0.55 for k in range(1, 20)) % 10
+
+def add(a, b):
+    own, answer = 0, []
+    sums = [x + y for x, y in zip(a, b)]
+    for now, before in zip(sums + [0], [0] + sums):
+        own = step(own, now, before)
+        answer.append(own)
+    return answer
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Decompiled(Result):
+    """A certified adder as a program.
+
+    Attributes:
+        program: its source; ``add(a, b)`` takes two lists of ten digits, units first, and gives eleven.
+        states: how many states of a column the program was executed on.
+        arithmetic, bound: of the model's certificate, and the proved lower bound of its margins.
+        reads: a row per head: bounds, over all problems, of the shares of attention on the ``own`` column's two digits
+            and the column ``before``'s, and of what a digit of the own column weighs, next to one before (``ratio``).
+        levels: a row per target and own token: ``step``, the mean distance between the levels of k and k + 1, and
+            ``gap``, the least proved distance between them, in steps.
+        digits: what each digit of the own column writes along the direction, from 0 for digit 0 to 9 for digit 9, the
+            mean over columns and how far a column is from it.
+        parameters: free numbers of the model.
+    """
+
+    model: str
+    program: str
+    states: int
+    arithmetic: ArithmeticName
+    bound: float
+    reads: pd.DataFrame
+    levels: pd.DataFrame
+    digits: pd.DataFrame
+    parameters: int
+    provenance: Provenance
+
+    @property
+    def gap(self) -> float:
+        """The least gap between the levels of k and k + 1, in steps."""
+        return float(self.levels.gap.min())
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Description lengths: of the program as text, and of the model's free numbers in float32."""
+        return BITS_OF_A_CHARACTER * len(self.program), BITS_OF_A_NUMBER * self.parameters
+
+    def sentence(self) -> str:
+        lines = len([line for line in self.program.splitlines() if line])
+        program, model = self.bits
+        return (
+            f"{self.model} is a program of {lines} lines on all 10^20 pairs: the model is certified "
+            f"{IN_WORDS[self.arithmetic]} (every margin above {shown(self.bound)}), and the program is right in all "
+            f"{self.states:,} states of a column. {self._reading()} Levels of one more in sum plus carry are at "
+            f"least {shown(self.gap)} of a step apart. The program has {program:,} bits as text, the model {model:,}"
+        )
+
+    def _reading(self) -> str:
+        reads = self.reads
+        if len(reads) == 1:
+            low, high = shown(float(reads.ratio_low[0])), shown(float(reads.ratio_high[0]), up=True)
+            return f"Attention reads the own column, and each digit of the column before {low} to {high} times less."
+        heads = [
+            f"head {row.head:.0f} at least {100 * max(row.own_low, row.before_low):.0f}% the "
+            f"{'own column' if row.own_low >= row.before_low else 'column before'}"
+            for row in reads.itertuples()
+        ]
+        return f"Attention has {len(reads)} heads: {', '.join(heads)}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return self.levels
+
+
+@probe("Which program is it, and is that all that it does?", needs=[task_of(FixedWidthAddition)])
+def decompile(model: HookedModel, *, task: Any = None) -> Decompiled:
+    """A one-layer adder as a program of ten lines, with a proof that both are equal on all 10^20 pairs; see the module.
+
+    Cost: that of a certificate, and 1 to 5 s for the levels.
+
+    Raises:
+        UserError: a model that is not certified, whose attention has no bounds, or whose levels do not lie apart.
+    """
+    certificate = certify_one_layer(model, "float32", task, width=None)
+    if certificate.status == "undecided":
+        certificate = certify_one_layer(model, "interval", task, width=None)
+    if certificate.status != "certified":
+        raise UserError(f"{certificate.model} is not certified, and a program is proved of certified adders.")
+    adder = read_adder(model, task)
+    attention = read_ratio_attention(adder, FLOAT32 if certificate.arithmetic == "float32" else REAL)
+    levels = pd.DataFrame([_level(adder, attention, *key) for key in attention.queries if key[0] <= DIGITS])
+    if not (levels.gap > 0).all():
+        worst = levels.loc[levels.gap.idxmin()]
+        raise UserError(
+            f"{certificate.model} is not this program: at digit {worst.target:.0f} after {worst.own:.0f} two sums "
+            "reach the same level."
+        )
+    return Decompiled(
+        model=certificate.model,
+        program=PROGRAM,
+        states=prove_program(),
+        arithmetic=certificate.arithmetic,
+        bound=certificate.lower_bound,
+        reads=_reads(adder, attention),
+        levels=levels,
+        digits=_digits(adder, attention),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        provenance=Provenance(10 ** (2 * DIGITS), None, "pairs of ten-digit numbers", RUNGS[certificate.arithmetic]),
+    )
+
+
+def prove_program(source: str = PROGRAM) -> int:
+    """Execute a program's step on every state that a column can be in; returns how many there are.
+
+    A state is the column's digit sum, the one before and the carry into that: the own token and the carry follow. The
+    first column has nothing before, the last one no digits. By induction over columns ``add`` is then addition: it
+    hands each step the digit that the one before gave.
+
+    Raises:
+        UserError: a state in which the step does not give the right digit.
+    """
+    made: dict[str, Any] = {}
+    exec(source, made)  # the constant above, or a test's change of it
+    states = [(0, now, 0, now) for now in range(19)]
+    for before, carry_before, now in product(range(19), (0, 1), range(19)):
+        carry, own = divmod(before + carry_before, 10)
+        states.append((own, now, before, now + carry))
+    for own, now, before, right in states:
+        if made["step"](own, now, before) != right % 10:
+            raise UserError(f"The program is wrong after {own} in a column with sum {now} after one with {before}.")
+    return len(states)
+
+
+def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
+    """How far apart the levels of one query are, by sum plus carry; what rounding adds is in the box and the error."""
+    query = Query(attention, adder.layout, target, token)
+    leaves = query.roots()
+    carry, total = query.class_of(leaves)
+    count = carry + np.maximum(total, 0)
+    low, high = (end[:, 0] for end in query.box(leaves))
+    if target < DIGITS:  # the direction has no sign of its own: levels rise with the sum
+        rises = low[count == count.max()].mean() > low[count == count.min()].mean()
+    else:
+        rises = low[carry == 1].mean() > low[carry == 0].mean()
+    low, high = (low, high) if rises else (-high, -low)
+    known = np.unique(count)
+    ends = np.array([(low[count == k].min(), high[count == k].max()) for k in known])
+    # Components of the error along a direction of length 1, up to rounding of the direction itself.
+    error = float(np.abs(attention.basis[0]) @ query.error) * (1 + 1e-9)
+    gaps = ends[1:, 0] - ends[:-1, 1] - 2 * error
+    step_size = float((ends[-1].mean() - ends[0].mean()) / (known[-1] - known[0]))
+    return {"target": target, "own": token, "step": step_size, "gap": float(gaps.min() / step_size)}
+
+
+def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
+    """Bounds of each head's shares of attention at targets with both columns."""
+    rows = []
+    for head in range(len(adder.W_V)):
+        found = []
+        for (target, token), terms in attention.queries.items():
+            if not 1 <= target < DIGITS:
+                continue
+            seen = [terms.weights[head, j, list(allowed)] for j, allowed in enumerate(adder.layout.tokens)]
+            seen[adder.layout.queries[target]] = terms.weights[head, adder.layout.queries[target], [token]]
+            least, most = np.array([w.min() for w in seen]), np.array([w.max() for w in seen])
+            off = 2 * (NO_SPREAD if terms.spread is None else float(terms.spread[head].max()))
+            own, before = adder.layout.operands[:, target], adder.layout.operands[:, target - 1]
+            shares = [_share(least, most, columns) for columns in (own, before)]
+            ratio = least[own].min() / most[before].max(), most[own].max() / least[before].min()
+            found.append([*shares[0], *shares[1], *ratio] * np.array([1 - off, 1 + off] * 3))
+        found = np.array(found)
+        low, high = found.min(0), found.max(0)
+        rows.append([head, *np.where(np.arange(6) % 2, high, low)])
+    columns = [f"{name}_{end}" for name in ("own", "before", "ratio") for end in ("low", "high")]
+    return pd.DataFrame(rows, columns=["head", *columns])
+
+
+def _share(least: np.ndarray, most: np.ndarray, columns: np.ndarray) -> tuple[float, float]:
+    """Bounds of the share of some positions, each weight lying between two."""
+    inside = np.isin(np.arange(len(least)), columns)
+    low = least[inside].sum() / (least[inside].sum() + most[~inside].sum())
+    return float(low), float(most[inside].sum() / (most[inside].sum() + least[~inside].sum()))
+
+
+def _digits(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
+    """What a digit at its own column writes along the direction, on a scale from 0 to 9."""
+    written = attention.coords[:, adder.layout.operands.reshape(-1), :10, 0].sum(0)  # [position, digit]
+    scaled = 9 * (written - written[:, :1]) / (written[:, -1:] - written[:, :1])
+    mean = scaled.mean(0)
+    return pd.DataFrame({"digit": range(10), "written": mean, "apart": np.abs(scaled - mean).max(0)})

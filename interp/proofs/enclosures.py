@@ -1,0 +1,404 @@
+"""Many balls at once: float64 midpoints and radii in tensors, for forward passes too large for Arb.
+
+An :class:`Enclosure` says of every entry x of a tensor that ``|x - mid| <= rad``. As with :mod:`interp.proofs.balls`,
+whose assumptions about float32 are these as well, x is what the weights define over the reals (``REAL``) or what a
+computer stores that rounds each operation to float32 (``FLOAT32``), in any order of summation.
+
+Midpoints are themselves computed in float64. Each operation here rounds as the one that it encloses does, 2^-53 in
+place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. Radii are
+sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred times
+2^-53 at most; :func:`_up` makes up for that. Assumed of float64 besides IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos``
+and ``sin`` are off by at most ``LIBRARY_ULPS`` units in the last place (the tests hold them to it).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.balls import EXP_ULPS, GELU_ROUNDINGS, LARGEST, TINY, TRIG_ULPS, UNIT
+
+LIBRARY_ULPS = 4
+_DOUBLE = 2.0**-53
+_LEAST = 2.0**-900  # more than what underflow in float64 can take from a sum of radii
+#: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
+ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
+#: A bracket of the one place where each turns from falling to rising, a number below its least value, and one above its
+#: steepest slope.
+SHAPES = {
+    "gelu": (-0.7518, -0.7517, -0.17, 1.13),
+    "gelu_new": (-0.7525, -0.7524, -0.1701, 1.13),
+    "silu": (-1.2785, -1.2784, -0.2785, 1.1),
+}
+#: torch computes rotary frequencies by ``pow``, off by at most so many units in the last place.
+POW_ULPS = 2
+
+
+def _up(radius: Tensor, terms: int = 1) -> Tensor:
+    """A radius that was computed with so many terms a sum, made large enough."""
+    return (radius * (1 + (terms + 40) * 2 * _DOUBLE)).add_(_LEAST)
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """Balls: every entry of what is enclosed is within ``rad`` of ``mid``, and every vector along the last axis within
+    ``norm`` of its midpoint, in Euclidean length. All are float64.
+
+    The second radius is what makes deep models possible: a matrix stretches a vector of errors by its spectral norm at
+    most, which is many times less than the sums of its entries' magnitudes say of the entries one by one. Each of the
+    two is made as small as the other allows.
+    """
+
+    mid: Float[Tensor, "*shape d"]
+    rad: Float[Tensor, "*shape d"]
+    norm: Float[Tensor, "*shape"]
+
+    @classmethod
+    def of(cls, mid: Tensor, rad: Tensor, norm: Tensor | None = None) -> Enclosure:
+        length = _up(rad.norm(dim=-1), rad.shape[-1])
+        if norm is None:
+            return cls(mid, rad, length)
+        norm = torch.minimum(norm, length)
+        return cls(mid, torch.minimum(rad, norm[..., None]), norm)
+
+    @classmethod
+    def apart(cls, mid: Tensor, rad: Tensor) -> Enclosure:
+        """Entry by entry, where no length is asked for."""
+        return cls(mid, rad, rad.new_full((), torch.inf).expand(rad.shape[:-1]))
+
+    @classmethod
+    def exact(cls, value: Tensor) -> Enclosure:
+        """Numbers that are known."""
+        value = value.double()
+        return cls(value, torch.zeros_like(value), value.new_zeros(value.shape[:-1]))
+
+    @property
+    def low(self) -> Tensor:
+        return self.mid - self.rad - _DOUBLE * 2 * (self.mid.abs() + self.rad)
+
+    @property
+    def high(self) -> Tensor:
+        return self.mid + self.rad + _DOUBLE * 2 * (self.mid.abs() + self.rad)
+
+    @property
+    def size(self) -> Tensor:
+        """Upper bounds of the magnitudes."""
+        return _up(self.mid.abs() + self.rad)
+
+    @property
+    def length(self) -> Tensor:
+        """Upper bounds of the vectors' lengths."""
+        return _up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
+
+    def __getitem__(self, rows: Tensor) -> Enclosure:
+        """Some rows, of the first axis."""
+        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
+
+    def heads(self, n: int) -> Enclosure:
+        """[..., head x d] as [..., head, d]."""
+        split = lambda x: x.unflatten(-1, (n, -1))  # noqa: E731
+        return Enclosure.of(split(self.mid), split(self.rad), self.norm[..., None].expand(*self.norm.shape, n))
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """An enclosure [node, head, d] with what scores need of it; :meth:`at` gathers [query, head, key, d]."""
+
+    mid: Tensor
+    rad: Tensor
+    size: Tensor
+    norm: Tensor
+    length: Tensor
+
+    @classmethod
+    def of(cls, k: Enclosure) -> Keys:
+        return cls(k.mid, k.rad, k.size, k.norm, k.length)
+
+    def at(self, above: Int[Tensor, "query key"]) -> Keys:
+        return Keys(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Values [node, head, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
+
+    mid: Tensor
+    wide: Tensor
+    norm: Tensor
+
+    def at(self, above: Int[Tensor, "query key"]) -> Values:
+        return Values(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix [input, output] of known numbers: its magnitudes, the lengths of its columns, and its spectral norm."""
+
+    values: Float[Tensor, "input output"]
+    sizes: Float[Tensor, "input output"]
+    columns: Float[Tensor, " output"]
+    stretch: float
+
+    @classmethod
+    def of(cls, values: Tensor) -> Matrix:
+        values = values.double()
+        return cls(values, values.abs(), _up(values.norm(dim=0), len(values)), stretch_of(values))
+
+
+def stretch_of(values: Float[Tensor, "input output"]) -> float:
+    """An upper bound of a matrix's spectral norm, at most 1% above it.
+
+    ``|W|^2 = |G|`` with G = W W^T, and ``|G|^m = |G^m|``, which is at most the Frobenius norm of G^m. Powers are
+    squared in float64, ``G^m = 2^bits (power + E)``, and ``off`` bounds the Frobenius norm of E.
+    """
+    values = values.double()
+    power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
+    n, trace = len(power), float(power.trace())
+    if trace == 0:
+        return 0.0
+    bits, m, off = math.log2(trace), 1, 4 * max(values.shape) * _DOUBLE
+    power = power / trace
+    found = math.inf
+    for _ in range(10):
+        length = float(power.norm()) * (1 + 1e-12)
+        found = min(found, (bits + math.log2(length + off)) / m)
+        off = (2 * length * off + off**2 + 4 * n * _DOUBLE * length**2) / length**2 * (1 + 1e-9)
+        power, bits, m = power @ power / length**2, 2 * (bits + math.log2(length)), 2 * m
+    return 2 ** (found / 2) * (1 + 1e-9) if found < math.inf else math.inf
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Operations on enclosures whose results enclose what is computed with unit roundoff ``unit32`` (0: reals)."""
+
+    unit32: float
+
+    @property
+    def unit(self) -> float:
+        """Of the operation that is enclosed and of the midpoint's own, together."""
+        return self.unit32 + 2 * _DOUBLE
+
+    def growth(self, roundings: float) -> float:
+        """n u / (1 - n u), rounded up: a relative bound for n roundings one after the other."""
+        return roundings * self.unit / (1 - roundings * self.unit) * (1 + 1e-12)
+
+    @property
+    def tiny(self) -> float:
+        """What underflow adds to one term."""
+        return TINY if self.unit32 else _LEAST
+
+    def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1) -> Enclosure:
+        """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its roundings."""
+        size = mid.abs() + rad
+        own = _up(self.growth(roundings) * size + self.tiny)
+        own = torch.where(size < LARGEST, own, torch.inf)
+        d = mid.shape[-1]
+        return Enclosure.of(mid, _up(rad + own), _up(norm + _up(own.norm(dim=-1), d)))
+
+    # ---- arithmetic
+
+    def add(self, x: Enclosure, y: Enclosure) -> Enclosure:
+        return self.rounded(x.mid + y.mid, x.rad + y.rad, x.norm + y.norm)
+
+    def scaled(self, x: Enclosure, divisor: float) -> Enclosure:
+        """``x / divisor``, entry by entry: three roundings, the divisor's own and those of its reciprocal included."""
+        if divisor == 1:
+            return x
+        mid, rad = x.mid / divisor, x.rad / abs(divisor)
+        return Enclosure.apart(mid, _up(rad + self.growth(3) * (mid.abs() + rad) + self.tiny))
+
+    def times(self, x: Enclosure, y: Enclosure) -> Enclosure:
+        rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
+        return self.rounded(x.mid * y.mid, rad, _up(rad.norm(dim=-1), rad.shape[-1]))
+
+    def linear(self, x: Enclosure, w: Matrix, bias: Tensor | None = None, parts: int = 1) -> Enclosure:
+        """``x w + bias``, the sum over the last axis of x in any order."""
+        n, size = len(w.values), x.size
+        terms = (x.mid.abs() + x.rad != 0).sum(-1, keepdim=True)  # a zero adds no rounding
+        own = self.growth(1) * (1 + 2 * n * self.unit) * terms * size  # growth(terms), or more
+        own = _up(own @ w.sizes, n) + n * self.tiny
+        own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
+        rad = torch.minimum(_up(x.rad @ w.sizes, n), x.norm[..., None] * w.columns)
+        norm = x.norm * w.stretch + _up(own.norm(dim=-1), own.shape[-1])
+        found = Enclosure.of(x.mid @ w.values, _up(rad + own), _up(norm))
+        return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+
+    # ---- norms
+
+    def norm(
+        self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
+    ) -> Enclosure:
+        """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
+
+        Lemma: ``y(c) = c / s(c)`` with s = sqrt(|c|^2 / n + eps) or |c| / sqrt n + eps. Its derivative is ``1 / s``
+        across c and less along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on
+        the way; s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
+        Centring is a projection, and makes no error longer.
+
+        Rounding: n + 1 of the mean, one of the difference; relative to y half of n + 3 of the mean square, with eps,
+        its sum, the root and the quotient six more.
+        """
+        n = x.mid.shape[-1]
+        if centred:
+            mean = x.mid.mean(-1, keepdim=True)
+            off = self.growth(n + 2) * x.size.mean(-1, keepdim=True)
+            rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
+            x = self.rounded(x.mid - mean, _up(rad, n), _up(x.norm + off[..., 0] * math.sqrt(n), n))
+        length = x.mid.norm(dim=-1, keepdim=True)
+        shortest = (length * (1 - (n + 8) * _DOUBLE) - x.norm[..., None]).clamp_min(0.0) / math.sqrt(n)
+        scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
+        least = scale(shortest) * (1 - 16 * _DOUBLE)
+        mid = x.mid / scale(length / math.sqrt(n))
+        rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
+        norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
+        unit = self.rounded(mid, torch.where(least > 0, _up(rad), torch.inf), _up(norm), n / 2 + 9)
+        gain = gain.double()
+        gained = self.rounded(unit.mid * gain, unit.rad * gain.abs(), unit.norm * gain.abs().max())
+        return gained if bias is None else self.add(gained, Enclosure.exact(bias.expand_as(gained.mid)))
+
+    # ---- functions
+
+    def activation(self, name: str, x: Enclosure) -> Enclosure:
+        """ReLU, gelu (exact or by tanh) or silu; the last three fall to one turn and rise from there on."""
+        if name == "relu":
+            mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
+            rad = torch.where(high > 0, _up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
+            return Enclosure.of(mid, rad, x.norm)
+        ends = x.low, x.high
+        values = [_activation(name, end) for end in (x.mid, *ends)]
+        slack = [16 * LIBRARY_ULPS * _DOUBLE * end.abs() + _LEAST for end in (x.mid, *ends)]
+        low = torch.minimum(values[1] - slack[1], values[2] - slack[2])
+        high = torch.maximum(values[1] + slack[1], values[2] + slack[2])
+        left, right, least, steepest = SHAPES[name]
+        low = torch.where((ends[0] < right) & (ends[1] > left), low.clamp_max(least), low)
+        own = self.unit32 * ACTIVATION_ROUNDINGS[name] * (1 + 1e-5) * x.size + (TINY if self.unit32 else 0.0)
+        own = torch.where(x.size < LARGEST, _up(own + slack[0]), torch.inf)
+        rad = torch.maximum(high - values[0], values[0] - low)
+        norm = steepest * x.norm + _up(own.norm(dim=-1), own.shape[-1])
+        return Enclosure.of(values[0], _up(rad + own), _up(norm))
+
+    def softmax(self, scores: Enclosure, top_k: int | None = None) -> Enclosure:
+        """The softmax over the last axis, or with ``top_k`` over so many of the largest scores only.
+
+        Let e_j in [l_j, h_j] be the exponential of score j less any number that all keys share. The weight of j is
+        ``e_j / (e_j + sum of the others)``, rising in e_j and falling in the others, so that its ends are at theirs.
+        torch subtracts the largest score (one rounding of a difference up to the spread of the scores), exponentiates,
+        adds n terms in any order, and divides. A key that may or may not be among the ``top_k`` has l_j = 0: those with
+        at least k certainly larger scores are out, those with fewer than k possibly larger ones are in.
+        """
+        low, high, n = scores.low, scores.high, scores.mid.shape[-1]
+        out = torch.zeros_like(low, dtype=torch.bool)
+        sure = ~out
+        if top_k is not None and top_k < n:
+            out = (low[..., None, :] > high[..., :, None]).sum(-1) >= top_k
+            sure = (high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k  # without itself
+        below = scores.mid - scores.mid.amax(-1, keepdim=True)
+        relative = self.unit * (high.amax(-1, keepdim=True) - low) + 2 * EXP_ULPS * self.unit32
+        relative = _up(relative + 4 * LIBRARY_ULPS * _DOUBLE + 4 * _DOUBLE * below.abs())
+        wide = _up(scores.rad + relative + relative**2)
+        e_low = torch.where(sure, (below - wide).exp() * (1 - 16 * _DOUBLE), 0.0)
+        e_high = torch.where(out, 0.0, (below + wide).exp() * (1 + 16 * _DOUBLE))
+        sums = [e.sum(-1, keepdim=True) for e in (e_low, e_high)]
+        others_low = (sums[0] - e_low - 2 * (n + 4) * _DOUBLE * sums[0]).clamp_min(0.0)
+        others_high = sums[1] - e_high + 2 * (n + 4) * _DOUBLE * sums[1]
+        slack = self.growth(n + 3) + 32 * _DOUBLE
+        p_low = torch.where(sure, e_low / (e_low + others_high) * (1 - slack), 0.0)
+        p_high = torch.where(out, 0.0, e_high / (e_high + others_low) * (1 + slack))
+        mid = (p_low + p_high) / 2
+        rad = _up(torch.maximum(p_high - mid, mid - p_low) + n * self.tiny + 2 * _DOUBLE * mid)
+        return Enclosure.apart(mid, torch.where(out, 0.0, rad))
+
+    def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
+        """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].
+
+        The weights add up to 1 whatever the scores are, up to their roundings: ``sum_j (p_j - m_j) v_j`` is
+        ``sum_j (p_j - m_j)(v_j - c)``, and c times what ``sum p - sum m`` is, for any c; here c is the midpoint of the
+        result.
+        """
+        n, d = pattern.mid.shape[-1], values.mid.shape[-1]
+        mid = (pattern.mid[..., None, :] @ values.mid)[..., 0, :]
+        away = (values.mid - mid[..., None, :]).abs()
+        lost = (pattern.mid.sum(-1) - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * _DOUBLE
+        lost = torch.minimum(_up(lost), _up(pattern.rad.sum(-1), n))
+        own, size = lost[..., None] * mid.abs() + n * self.tiny, pattern.size
+        rad = (pattern.rad[..., None, :] @ away)[..., 0, :] + (size[..., None, :] @ values.wide)[..., 0, :]
+        norm = (pattern.rad * _up(away.norm(dim=-1), d)).sum(-1) + (size * values.norm).sum(-1)
+        return Enclosure.of(mid, _up(rad + own, n), _up(norm + _up(own.norm(dim=-1), d), n))
+
+    def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
+        """Unscaled scores of queries [..., d] and their keys [..., key, d]: [..., key]."""
+        n = q.mid.shape[-1]
+        if kind == "max_plus":
+            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.rad
+            rad = _up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
+            low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
+            mid = (low + high) / 2
+            return Enclosure.apart(mid, _up(torch.maximum(high - mid, mid - low) + 2 * _DOUBLE * mid.abs()))
+        if kind == "dot":
+            mid = (k.mid @ q.mid[..., None])[..., 0]
+            own = (k.size @ (self.growth(n) * q.size)[..., None])[..., 0] + n * self.tiny
+            rad = (k.rad @ q.mid.abs()[..., None])[..., 0] + (k.size @ q.rad[..., None])[..., 0]
+            norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
+        else:
+            away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
+            mid, rad = -away.sum(-1), errors.sum(-1)
+            norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
+            own = self.growth(n + 2) * (rad - mid) + n * self.tiny
+        return Enclosure.apart(mid, _up(torch.minimum(rad, norm) + own, n))
+
+    def values(self, v: Enclosure, n: int) -> Values:
+        """What :meth:`mixed` needs of values, for sums over up to n keys; made before they are gathered."""
+        own = self.growth(n) * v.size
+        return Values(v.mid, _up(v.rad + own), _up(v.norm + _up(own.norm(dim=-1), own.shape[-1])))
+
+    def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
+        """Cosines and sines of ``t base^(-i / half)`` for positions t below n and i below ``half``: [pos, half] each.
+
+        The exponent and the power round, then the product: the power's relative error is ln(base) times the exponent's.
+        """
+        angle = [[t * base ** (-i / half) for i in range(half)] for t in range(n)]
+        exact = torch.tensor(angle, dtype=torch.float64)
+        relative = (2 * POW_ULPS + 2 + 2 * math.log(base)) * self.unit + 16 * (1 + math.log(base)) * _DOUBLE
+        off = _up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * _DOUBLE)
+        return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
+
+    def rotated(self, x: Enclosure, cos: Enclosure, sin: Enclosure, adjacent_pairs: bool) -> Enclosure:
+        """Rotary embedding of x [node, head, d], as :func:`models.parts.positions.rotate`; cos, sin [node, d / 2].
+
+        With exact angles it is an isometry: x's error keeps its length, and theirs acts on x.
+        """
+        half = x.mid.shape[-1] // 2
+        parts = (slice(0, None, 2), slice(1, None, 2)) if adjacent_pairs else (slice(0, half), slice(half, None))
+        first, second = (Enclosure.of(x.mid[..., part], x.rad[..., part]) for part in parts)
+        cos, sin = _spread(cos), _spread(sin)
+        turned = (
+            self.add(self.times(first, cos), _negated(self.times(second, sin))),
+            self.add(self.times(second, cos), self.times(first, sin)),
+        )
+        join = (lambda a: torch.stack(a, -1).flatten(-2)) if adjacent_pairs else (lambda a: torch.cat(a, -1))
+        return Enclosure.of(join([part.mid for part in turned]), join([part.rad for part in turned]))
+
+
+def _spread(x: Enclosure) -> Enclosure:
+    """With an axis before the last, for all that is compared with it."""
+    return Enclosure(x.mid[..., None, :], x.rad[..., None, :], x.norm[..., None])
+
+
+def _negated(x: Enclosure) -> Enclosure:
+    return Enclosure(-x.mid, x.rad, x.norm)
+
+
+def _activation(name: str, x: Tensor) -> Tensor:
+    """In float64, by formulas without cancellation: relative errors of a few units in the last place."""
+    if name == "gelu":
+        return x / 2 * torch.special.erfc(-x / math.sqrt(2))
+    if name == "gelu_new":  # (1 + tanh z) / 2 = 1 / (1 + exp(-2 z))
+        return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return x * torch.sigmoid(x)
+
+
+REAL, FLOAT32 = Rounding(0.0), Rounding(UNIT)

@@ -1,0 +1,410 @@
+"""Small domains: a proof that a causal model is right on every problem, by each prefix once.
+
+Where :mod:`interp.proofs.exhaustive` runs all problems through the model and can speak of this machine only, this
+method encloses what the model computes: over the real numbers, or with every rounding of float32 in any order of
+summation. :mod:`interp.proofs.prefix_tree` has the forward pass, :mod:`interp.proofs.enclosures` the arithmetic.
+
+A problem is *right* if the right token's lead is proved positive at every target, *wrong* if it is proved negative at
+one, and *open* otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is also
+decoded rightly.
+
+How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
+product grows with depth. Two layers without norms are proved. In deeper models, and in those of two layers with norms,
+radii outgrow every margin, and what remains is the proof over the reals next to the exhaustive run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+
+from interp.core.model import HookedModel
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from interp.proofs import enclosures
+from interp.proofs.enclosures import Rounding
+from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.verdict import (
+    FORMAT,
+    IN_WORDS,
+    RUNGS,
+    ArithmeticName,
+    Status,
+    Verdict,
+    WrongAnswer,
+    identify,
+    is_count,
+    is_number,
+    require_claim,
+    shape_of,
+    versions,
+    wrong_answer,
+)
+from interp.proofs.watch import TimeUp, watched
+from models.errors import UserError
+from models.evaluation import margins
+from models.numerals import shown
+from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
+from models.tasks.sequences import SequenceTask
+from models.transformer import ArithmeticTransformer
+
+METHOD = "prefix tree"
+LARGEST_TREE = 2**20  # prefixes
+LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
+REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
+ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
+_NOISE = 1e-9  # of a margin in float64, relative to the largest logit
+_SLACK = 1e-6  # what another machine's library may make of a bound
+TIME_UP = "the time that was given was not enough"
+INTERRUPTED = "it was interrupted"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrefixCertificate(Verdict):
+    """What is proved of a model on all problems of a small domain.
+
+    Attributes:
+        shape: the task's shape, where it has several. what: what the problems are, in the plural.
+        n: how many problems there are; ``right`` of them are proved right, ``wrong`` proved wrong.
+        prefixes: how many (position, prefix) there are: the steps of the proof.
+        smallest: over ``target`` and ``token`` (the right one): ``n`` problems decided before the end, a proved lower
+            bound ``margin`` of the right token's lead (NaN without a problem), the ``problem`` that has it.
+        obstacle: why it ended before the last problem, if it did.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    shape: tuple[int, ...]
+    what: str
+    arithmetic: ArithmeticName
+    status: Status
+    n: int
+    prefixes: int
+    right: int
+    wrong: int
+    smallest: xr.Dataset
+    seconds: float
+    versions: dict[str, str]
+    counterexample: WrongAnswer | None = None
+    obstacle: str | None = None
+    method: str = METHOD
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        rung = RUNGS[self.arithmetic] if self.status == "certified" else "sampled"
+        return Provenance(self.n, None, self.what, rung)
+
+    @property
+    def smallest_margin(self) -> float:
+        """The smallest proved lower bound of a right token's lead; -inf where there is none."""
+        found = self.smallest.margin.values
+        return float(np.nanmin(found)) if np.isfinite(found).any() and not np.isneginf(found).any() else -math.inf
+
+    @property
+    def witness(self) -> str:
+        """The problem that has it; empty where nothing was bounded."""
+        margin = self.smallest.margin.values
+        if np.isnan(margin).all():
+            return ""
+        return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
+
+    @property
+    def domain(self) -> str:
+        return f"all {self.n:,} {self.what}"
+
+    def sentence(self) -> str:
+        return f"{self.finding()}   ({self.seconds:.1f} s)"
+
+    def finding(self) -> str:
+        """The sentence without the time it took."""
+        words, steps = IN_WORDS[self.arithmetic], f"{self.prefixes:,} prefixes"
+        if self.status == "certified":
+            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
+            return f"certified {words}: {self.domain}, {steps}, {bound}, the least at {self.witness}"
+        proved = f"{self.right:,} of {self.n:,} {self.what} are proved right"
+        if self.wrong:
+            proved += f" and {self.wrong:,} proved wrong"
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            one = self.counterexample
+            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
+        percent = math.floor((self.right + self.wrong) / self.n * 10**6) / 10**4
+        rest = f"; {self.obstacle}" if self.obstacle else ""
+        return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each target and right token: how many problems, the least proved margin, where."""
+        rows = self.smallest.to_dataframe().reset_index()
+        return rows[rows.n > 0].reset_index(drop=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; margins without a bound are null."""
+        names = ("method", "model", "fingerprint", "task", "shape", "what", "arithmetic", "status", "n", "prefixes")
+        own = {name: getattr(self, name) for name in (*names, "right", "wrong", "obstacle", "seconds", "versions")}
+        rows = self.to_dataframe().replace([np.inf, -np.inf], np.nan).astype(object)
+        found = None if self.counterexample is None else asdict(self.counterexample)
+        axes = {"targets": self.smallest.target.values.tolist(), "tokens": self.smallest.token.values.tolist()}
+        table = axes | {"rows": rows.where(rows.notna(), None).to_dict("records")}
+        return {"format": FORMAT} | own | {"counterexample": found, "smallest": table}
+
+
+def of_fields(value: dict[str, Any]) -> PrefixCertificate:
+    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+    counts = [value[name] for name in ("n", "prefixes", "right", "wrong")]
+    obstacle, found, table = value["obstacle"], value["counterexample"], value["smallest"]
+    if not all(is_count(count) for count in counts) or not is_number(value["seconds"]):
+        raise ValueError("numbers that are none")
+    if value["arithmetic"] not in ROUNDINGS or not isinstance(value["what"], str):
+        raise ValueError("an unknown arithmetic or domain")
+    if not all(is_count(size) for size in value["shape"]) or not (obstacle is None or isinstance(obstacle, str)):
+        raise ValueError("a shape or an obstacle that is none")
+    if value["status"] == "certified" and not value["right"] == value["n"] > 0:
+        raise ValueError("certified without all problems")
+    targets, tokens = list(table["targets"]), list(table["tokens"])
+    n = np.zeros((len(targets), len(tokens)), np.int64)
+    margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
+    for row in table["rows"]:
+        at = targets.index(row["target"]), tokens.index(row["token"])
+        n[at], problem[at] = row["n"], row["problem"]
+        margin[at] = -np.inf if row["margin"] is None else row["margin"]
+    names = ("model", "fingerprint", "task", "what", "arithmetic", "status", "n", "prefixes", "right", "wrong")
+    return PrefixCertificate(
+        **{name: value[name] for name in (*names, "obstacle", "seconds", "versions")},
+        shape=tuple(value["shape"]),
+        smallest=_dataset(n, margin, problem, targets, tokens),
+        counterexample=None if found is None else WrongAnswer.from_dict(found),
+    )
+
+
+def _dataset(n: np.ndarray, margin: np.ndarray, problem: np.ndarray, targets: list[str], tokens: list[str]) -> Any:
+    axes = ("target", "token")
+    data = {"n": (axes, n), "margin": (axes, margin), "problem": (axes, problem)}
+    return xr.Dataset(data, coords={"target": targets, "token": tokens})
+
+
+# ---- what can be judged
+
+
+def obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why this method cannot judge a model on a task, in words; None if it can."""
+    if not isinstance(model, ArithmeticTransformer):
+        return "a prefix tree is proved of this project's models"
+    config = model.config
+    if config.positional_embedding_type == "fire":
+        return "FIRE's biases are not enclosed by the prefix tree"
+    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "the prefix tree is proved of models in float32 on the CPU"
+    try:
+        space = ProblemSpace.of(task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    if space.size > LARGEST_TREE or space.size * task.input_length > LARGEST_INPUT:
+        return f"{task.name} has {space.size:,} {space.what}, more than the prefix tree goes through"
+    return None
+
+
+# ---- the proof
+
+
+def certify_prefixes(
+    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Any = None, patient: bool = True
+) -> PrefixCertificate:
+    """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
+
+    Precondition: as :func:`obstacle` says. Postcondition: "certified" only if the right token's lead is proved positive
+    at every target of every problem; "refuted" only with a problem that the model, decoding it alone, gets wrong. The
+    smallest margins and some others are run through the model itself and must lie within their bounds.
+
+    Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
+    of width 64 and 31,110 prefixes, 20 s for four of width 128. A time limit (see :mod:`interp.proofs.watch`) or Ctrl-C
+    end it as undecided, with the share that is decided.
+
+    ``patient``: go on after a part in which nothing is decided, or something is proved wrong.
+
+    Raises:
+        UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
+            weights say, or more than 2^20 prefixes.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    if arithmetic not in ROUNDINGS:
+        raise UserError(f"A prefix tree is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    if (reason := obstacle(model, task)) is not None:
+        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+    identity = identify(model, task)
+    with torch.inference_mode():
+        proof = _Proof(model, task, ROUNDINGS[arithmetic])
+        ended = proof.run(patient)
+        wrong = proof.replayed(arithmetic)
+    if identify(model, task) != identity:
+        raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
+    status: Status = "undecided"
+    if wrong is not None:
+        status = "refuted"
+    elif proof.right == len(proof.rows):
+        status = "certified"
+    return PrefixCertificate(
+        model=model_name(model),
+        fingerprint=identity,
+        task=task.name,
+        shape=shape_of(task),
+        what=proof.space.what,
+        arithmetic=arithmetic,
+        status=status,
+        n=len(proof.rows),
+        prefixes=proof.prefixes,
+        right=proof.right,
+        wrong=proof.wrong,
+        smallest=proof.table(),
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=wrong,
+        obstacle=ended,
+    )
+
+
+class _Proof:
+    """One pass over the prefixes of a domain. What it finds stands in its attributes."""
+
+    def __init__(self, model: Any, task: Task, rounding: Rounding):
+        self.model, self.task, self.space = model, task, ProblemSpace.of(task)
+        self.rows = Rows.of(task, self.space)
+        self.prefixes = self.rows.n_nodes
+        if self.prefixes > LARGEST_TREE:
+            raise UserError(
+                f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
+            )
+        self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+        self.forward = EnclosedForward(model.config, self.weights, rounding)
+        self.right = self.wrong = self.done = 0
+        # Of each row and target, in the rows' order, bounds of the right token's lead.
+        shape = self.rows.targets.shape
+        self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
+
+    def run(self, patient: bool) -> str | None:
+        """Why it ended before the last row, or None."""
+        parts = list(self.rows.parts())
+        try:
+            for part in watched(parts, "proving", "part"):
+                low, high = self._leads(part)
+                here = slice(self.done, self.done + len(part))
+                self.low[here], self.high[here] = low, high
+                self.done += len(part)
+                self.right += int((low > 0).all(1).sum())
+                self.wrong += int((high < 0).any(1).sum())
+                if not patient and (self.wrong or not self.right):
+                    break
+        except TimeUp:
+            return TIME_UP
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return None
+
+    def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        tree = Tree.of(part)
+        x, nodes = self.forward.final(tree, part.queries)
+        at = torch.full((len(tree.tokens),), -1)
+        at[nodes] = torch.arange(len(nodes))
+        low, high = (torch.empty(part.targets.shape, dtype=torch.float64) for _ in range(2))
+        for target, query in enumerate(part.queries):
+            # Rows of one node mostly have one right token there, and share its bound.
+            keys = torch.stack((at[tree.number[:, query]], part.targets[:, target]), 1)
+            asked, of_row = keys.unique(dim=0, return_inverse=True)
+            bounds = self.forward.margins(x[asked[:, 0]], asked[:, 1])
+            low[:, target], high[:, target] = (bound[of_row] for bound in bounds)
+        return low, high
+
+    def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
+        """A problem that the model gets wrong when it decodes it alone, if one is found.
+
+        Those with the smallest bounds are tried, and all margins of these and of some others must lie within bounds.
+
+        Raises:
+            UserError: one does not: the model does something that the enclosures do not know of.
+        """
+        if not self.done:
+            return None
+        lowest = self.low[: self.done].amin(1)
+        spread = torch.linspace(0, self.done - 1, REPLAYED, dtype=torch.float64).long()
+        chosen = torch.cat((lowest.argsort()[:REPLAYED], spread)).unique()
+        self._require_bounds(chosen, arithmetic)
+        doubtful = chosen[~(lowest[chosen] > 0)]
+        for row in doubtful[self.high[doubtful].amin(1).argsort()].tolist():
+            problem = self.space.problems(self.rows.index[row : row + 1])
+            if (found := wrong_answer(self.model, self.task, problem)) is not None:
+                return found
+        return None
+
+    def _require_bounds(self, chosen: torch.Tensor, arithmetic: ArithmeticName) -> None:
+        exact = arithmetic == "interval"
+        weights = {name: value.double() for name, value in self.weights.items()} if exact else self.weights
+        tokens = self.task.encode(self.space.problems(self.rows.index[chosen]))
+        logits = self.model(tokens, weights=weights)[:, list(self.rows.queries)]
+        found = margins(logits, self.rows.targets[chosen])
+        slack = (_NOISE if exact else 2.0**-50) * (1 + logits.double().abs().amax(-1))
+        outside = (found < self.low[chosen] - slack) | (found > self.high[chosen] + slack)
+        if bool(outside.any()):
+            row = int(chosen[outside.any(1)][0])
+            text = self.space.text(self.space.problems(self.rows.index[row : row + 1]))
+            raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+
+    def table(self) -> xr.Dataset:
+        """The least lower bound of each target and right token, among the rows that were reached."""
+        targets, low = self.rows.targets[: self.done].numpy(), self.low[: self.done].numpy()
+        tokens = np.unique(self.rows.targets.numpy())
+        n = np.zeros((targets.shape[1], len(tokens)), np.int64)
+        margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
+        for target, column in np.ndindex(n.shape):
+            rows = np.flatnonzero(targets[:, target] == tokens[column])
+            n[target, column] = len(rows)
+            if len(rows):
+                least = rows[low[rows, target].argmin()]
+                margin[target, column] = low[least, target]
+                problem[target, column] = self.space.text(self.space.problems(self.rows.index[least : least + 1]))
+        labels = [role.label for role in self.task.target_roles]
+        return _dataset(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
+
+
+def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any = None) -> PrefixCertificate:
+    """Hold a certificate against the model: everything is proved again, and must be as strong as it says.
+
+    Raises:
+        UserError: another model's certificate, one that claims nothing, or one that does not hold.
+    """
+    task = resolve_task(model, task)
+    if isinstance(task, SequenceTask) and certificate.shape:
+        task = task.at(*certificate.shape)
+    require_claim(certificate, identify(model, task), model_name(model))
+    again = certify_prefixes(model, certificate.arithmetic, task)
+    same = ("status", "n", "prefixes", "what")
+    stored, found = certificate.smallest, again.smallest
+    if any(getattr(certificate, name) != getattr(again, name) for name in same) or (
+        certificate.right > again.right or certificate.wrong > again.wrong
+    ):
+        raise UserError(f"This certificate does not hold: proved again, {again.sentence()}.")
+    if (
+        not np.array_equal(stored.n, found.n)
+        or certificate.smallest.token.values.tolist() != found.token.values.tolist()
+    ):
+        raise UserError("This certificate does not hold: it counts other problems.")
+    claimed, proved = stored.margin.values, found.margin.values
+    if (
+        certificate.status == "certified"
+        and not (claimed <= proved + _SLACK * (1 + np.abs(proved)))[stored.n.values > 0].all()
+    ):
+        raise UserError("This certificate does not hold: it claims larger margins than are proved.")
+    if certificate.counterexample is not None:
+        problem = ProblemSpace.of(task).find(certificate.counterexample.problem)
+        if wrong_answer(model, task, problem) != certificate.counterexample:
+            raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    return again

@@ -1,0 +1,226 @@
+"""Causal models on small domains: every prefix once, in balls.
+
+What a causal model computes at a position depends on the tokens up to there. All problems of a domain share their
+first tokens, so that the pairs (position, prefix) are far fewer than problems times positions: 31,110 in place of
+60,000 for two-digit addition, 131,070 in place of 1,048,576 for strings of 16 bits. Each is a node here; a forward pass
+of :mod:`interp.proofs.enclosures` runs over the nodes of some problems at a time, and attention at a node reads those
+of its own prefix.
+
+Where positions are ids that a task derives from the tokens (coupled positions), a node is a prefix of tokens and ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.enclosures import Enclosure, Keys, Matrix, Rounding
+from models.config import TransformerConfig
+from models.tasks.base import Task
+from models.tasks.problem_space import ProblemSpace
+
+ROWS = 1024  # problems at a time: their nodes' activations stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Problems in the order of their tokens: what a model reads, and what it should answer.
+
+    Attributes:
+        index: the problems' numbers in the problem space.
+        ids: a position's ids, next to its token.
+    """
+
+    index: Int[Tensor, " n"]
+    tokens: Int[Tensor, "n pos"]
+    ids: Int[Tensor, "n pos level"]
+    targets: Int[Tensor, "n target"]
+    queries: tuple[int, ...]
+
+    @classmethod
+    def of(cls, task: Task, space: ProblemSpace) -> Rows:
+        """All problems of a space."""
+        index = torch.arange(space.size)
+        problems = space.problems(index)
+        tokens, last = task.encode(problems), max(task.query_positions) + 1
+        ids = task.position_ids(tokens)[:, :last]
+        tokens = tokens[:, :last]
+        keys = torch.cat((tokens[..., None], ids), -1).flatten(1)
+        order = index
+        for column in keys.flip(1).unbind(1):
+            order = order[column[order].argsort(stable=True)]
+        return cls(order, tokens[order], ids[order], task.targets(problems)[order], tuple(task.query_positions))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """[n, pos]: whether the prefix up to a position is another than the previous row's."""
+        keys = torch.cat((self.tokens[..., None], self.ids), -1)
+        changed = (keys[1:] != keys[:-1]).any(-1).cummax(1).values
+        return torch.cat((torch.ones_like(changed[:1], dtype=torch.bool).new_ones(1, keys.shape[1]), changed))
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.first.sum())
+
+    def parts(self, rows: int | None = None) -> Iterator[Rows]:
+        """A few rows at a time, ``ROWS`` unless told."""
+        rows = ROWS if rows is None else rows
+        for at in range(0, len(self), rows):
+            part = slice(at, at + rows)
+            yield Rows(self.index[part], self.tokens[part], self.ids[part], self.targets[part], self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The nodes of some rows, position by position.
+
+    Attributes:
+        number: of the node of each row at each position.
+        above: by position, the numbers of the nodes of every node's prefix, its own last.
+    """
+
+    tokens: Int[Tensor, " node"]
+    ids: Int[Tensor, "node level"]
+    position: Int[Tensor, " node"]
+    number: Int[Tensor, "row pos"]
+    above: tuple[Int[Tensor, "node_here key"], ...]
+
+    @classmethod
+    def of(cls, rows: Rows) -> Tree:
+        here = [column.nonzero()[:, 0] for column in rows.first.unbind(1)]
+        starts = torch.tensor([0, *(len(at) for at in here)]).cumsum(0)
+        number = rows.first.long().cumsum(0) - 1 + starts[:-1]
+        return cls(
+            torch.cat([rows.tokens[at, p] for p, at in enumerate(here)]),
+            torch.cat([rows.ids[at, p] for p, at in enumerate(here)]),
+            torch.cat([torch.full_like(at, p) for p, at in enumerate(here)]),
+            number,
+            tuple(number[at, : p + 1] for p, at in enumerate(here)),
+        )
+
+
+class EnclosedForward:
+    """The hooked forward pass of :mod:`models.transformer` in balls, over the nodes of a tree."""
+
+    def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
+        self.config, self.rounding = config, rounding
+        self.weights = {name: value.detach().double() for name, value in weights.items()}
+        self.matrices = {name: Matrix.of(self._flat(name)) for name in weights if self._is_matrix(name)}
+
+    @staticmethod
+    def _is_matrix(name: str) -> bool:
+        return name.rsplit(".", 1)[1] in ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
+
+    def _flat(self, name: str) -> Tensor:
+        """[input, output] of a matrix with a head axis."""
+        value = self.weights[name]
+        if value.ndim == 3:
+            return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
+        return value
+
+    def _linear(self, x: Enclosure, matrix: str, bias: str | None = None) -> Enclosure:
+        found = None if bias is None else self.weights.get(bias)
+        return self.rounding.linear(x, self.matrices[matrix], None if found is None else found.flatten())
+
+    def _norm(self, x: Enclosure, name: str) -> Enclosure:
+        cfg = self.config
+        gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
+        return self.rounding.norm(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
+
+    def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Enclosure, Int[Tensor, " node"]]:
+        """What the unembedding reads at the nodes of the queries' positions, and their numbers."""
+        wanted = torch.isin(tree.position, torch.tensor(queries))
+        x = self._embedded(tree)
+        for layer in range(self.config.n_layers):
+            x = self._block(f"blocks.{layer}", x, tree, wanted if layer + 1 == self.config.n_layers else None)
+        if self.config.has_final_norm:
+            x = self._norm(x, "ln_final")
+        return x, wanted.nonzero()[:, 0]
+
+    def _embedded(self, tree: Tree) -> Enclosure:
+        x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
+        if self.config.positional_embedding_type == "standard":
+            return self.rounding.add(x, Enclosure.exact(self.weights["pos_embed.W_pos"][tree.position]))
+        if self.config.positional_embedding_type == "coupled":
+            table = self.weights["pos_embed.W_pos"]
+            place, *rest = (Enclosure.exact(table[level][tree.ids[:, level]]) for level in range(len(table)))
+            for other in rest:
+                place = self.rounding.add(place, other)
+            return self.rounding.add(x, place)
+        return x
+
+    def _block(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
+        cfg, add = self.config, self.rounding.add
+        normed = self._norm(x, f"{name}.ln1") if cfg.has_pre_norm else x
+        z = self._attention(f"{name}.attn", normed, tree, wanted)
+        if wanted is not None:
+            x = x[wanted]
+        x = add(x, self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
+        if cfg.has_post_norm:
+            x = self._norm(x, f"{name}.ln1_post")
+        if not cfg.d_mlp:
+            return x
+        normed = self._norm(x, f"{name}.ln2") if cfg.has_pre_norm else x
+        x = add(x, self._mlp(f"{name}.mlp", normed))
+        return self._norm(x, f"{name}.ln2_post") if cfg.has_post_norm else x
+
+    def _mlp(self, name: str, x: Enclosure) -> Enclosure:
+        act = lambda y: self.rounding.activation(self.config.act_fn, y)  # noqa: E731
+        if not self.config.gated_mlp:
+            hidden = act(self._linear(x, f"{name}.W_in", f"{name}.b_in"))
+        else:
+            gate, linear = act(self._linear(x, f"{name}.W_gate")), self._linear(x, f"{name}.W_in")
+            hidden = self.rounding.times(gate, linear)
+            if (bias := self.weights.get(f"{name}.b_in")) is not None:
+                hidden = self.rounding.add(hidden, Enclosure.exact(bias))
+        return self._linear(hidden, f"{name}.W_out", f"{name}.b_out")
+
+    def _attention(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
+        """z [node, head x d_head] of the wanted nodes, or of all."""
+        cfg, rounding = self.config, self.rounding
+        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}").heads(cfg.n_heads) for c in "QKV")
+        if cfg.positional_embedding_type == "rotary":
+            angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
+            cos, sin = (angle[tree.position] for angle in angles)
+            q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
+        keys, values, written = Keys.of(k), rounding.values(v, len(tree.above)), []
+        for above in tree.above:
+            if wanted is not None and not bool(wanted[above[0, -1]]):
+                continue
+            scores = rounding.scores(q[above[:, -1]], keys.at(above), cfg.attn_scores)
+            pattern = rounding.softmax(rounding.scaled(scores, cfg.score_scale), cfg.attn_top_k)
+            written.append(rounding.mixed(pattern, values.at(above)))
+        mid, rad = (torch.cat([getattr(z, name) for z in written]).flatten(1) for name in ("mid", "rad"))
+        return Enclosure.of(mid, rad, torch.cat([z.norm for z in written]).norm(dim=1) * (1 + 1e-12))
+
+    def margins(self, x: Enclosure, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Bounds of the lead of ``tokens`` over the best other token, from what the unembedding reads.
+
+        Both logits are linear in x, so that what x is off by goes through the difference of their columns.
+        """
+        w, bias = self.matrices["unembed.W_U"], self.weights.get("unembed.b_U")
+        d, tokens_out = w.values.shape
+        logits, size = x.mid @ w.values, x.size @ w.sizes
+        if bias is not None:
+            logits, size = logits + bias, size + bias.abs()
+        own = self.rounding.growth(d + 1) * size * 1.001 + (d + 1) * self.rounding.tiny
+        low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
+        high = torch.full_like(low, torch.inf)
+        for token in tokens.unique().tolist():
+            rows = (tokens == token).nonzero()[:, 0]
+            others = [other for other in range(tokens_out) if other != token]
+            away = w.values[:, [token]] - w.values[:, others]
+            off = torch.minimum(x.rad[rows] @ away.abs(), x.norm[rows, None] * away.norm(dim=0))
+            off = (off + own[rows][:, [token]] + own[rows][:, others]) * (1 + 1e-12)
+            lead = logits[rows][:, [token]] - logits[rows][:, others]
+            off = off + 4 * 2.0**-53 * logits[rows].abs().amax(1, keepdim=True)
+            low[rows], high[rows] = (lead - off).amin(1), (lead + off).amin(1)
+        return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)

@@ -1,0 +1,157 @@
+"""Decoders that end in a sum over positions, as brian-naughton/verified-circuits publishes them (JSON, hex floats).
+
+    z = tok[x] + pos;  z += attn(z);  z += mlp(z), layer by layer, causal, ReLU, without norms
+    logits = h2 relu(h1 sum_t z_t)
+
+The sum over positions is attention too: scores of zero give every one of n keys the weight 1/n, and the value times n
+is the sum. So the readout is one more layer, of which only the last position is read: its heads copy n z / n into
+coordinates of their own, its MLP is h1, ReLU and h2, and the head reads what that writes. Over the reals the function
+is the same, and so it is in floats where n is a power of two, up to the order of sums.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.checkpoint import parse_json, read_bytes
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.parts.weights import Weights
+from models.tasks.brackets import BalancedBrackets
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.base import WeightMap, normal_
+
+OUTPUTS = 2
+_SIZES = ("n", "d", "heads", "ff", "layers")
+
+
+class PooledDecoder(WeightMap):
+    """The weights of such a decoder as those of one with a layer more; its parameters have the published names."""
+
+    def __init__(self, n: int, d: int, heads: int, ff: int, layers: int):
+        if min(n, d, heads, ff, layers) < 1 or d % heads:
+            raise UserError(f"A width of {d} cannot be split among {heads} heads.")
+        self.n, self.d, self.ff = n, d, ff
+        super().__init__(
+            TransformerConfig(
+                n_layers=layers + 1, d_model=2 * d + OUTPUTS, n_heads=heads, d_head=d // heads, d_mlp=max(ff, d),
+                d_vocab=2, d_vocab_out=OUTPUTS, n_ctx=n, act_fn="relu", normalization_type=None,
+            )
+        )  # fmt: skip
+        shapes = {"tok.weight": (2, d), "pos": (n, d), "h1.weight": (d, d), "h1.bias": (d,)}
+        shapes |= {"h2.weight": (OUTPUTS, d), "h2.bias": (OUTPUTS,)}
+        for layer in range(layers):
+            block = f"blocks.{layer}"
+            shapes |= {f"{block}.W{x}.weight": (d, d) for x in "qkvo"}
+            shapes |= {f"{block}.mlp1.weight": (ff, d), f"{block}.mlp1.bias": (ff,)}
+            shapes |= {f"{block}.mlp2.weight": (d, ff), f"{block}.mlp2.bias": (d,)}
+        self.shapes = shapes
+        for name, shape in shapes.items():
+            self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+
+    def forward(self) -> Weights:
+        own: Weights = {name.replace("/", "."): value for name, value in self.named_parameters()}
+        cfg, d = self.config, self.d
+        like = own["pos"]
+        found = {
+            "embed.W_E": _wide(own["tok.weight"], cfg.d_model),
+            "pos_embed.W_pos": _wide(own["pos"], cfg.d_model),
+            "unembed.W_U": _placed(
+                torch.eye(OUTPUTS, dtype=like.dtype, device=like.device), cfg.d_model, OUTPUTS, 2 * d
+            ),
+        }
+        for layer in range(cfg.n_layers - 1):
+            block = f"blocks.{layer}"
+            for x in "QKV":
+                heads = own[f"{block}.W{x.lower()}.weight"].T.unflatten(1, (cfg.n_heads, cfg.d_head))
+                found[f"{block}.attn.W_{x}"] = F.pad(heads.transpose(0, 1), (0, 0, 0, cfg.d_model - d))
+            written = own[f"{block}.Wo.weight"].T.unflatten(0, (cfg.n_heads, cfg.d_head))
+            found[f"{block}.attn.W_O"] = _wide(written, cfg.d_model)
+            found |= self._mlp(block, own, f"{block}.mlp1", f"{block}.mlp2")
+        return found | self._readout(like) | self._mlp(f"blocks.{cfg.n_layers - 1}", own, "h1", "h2", d, 2 * d)
+
+    def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int = 0, writes: int = 0) -> Weights:
+        """An MLP of two matrices that reads and writes at these coordinates."""
+        cfg, w_in, w_out = self.config, own[f"{first}.weight"].T, own[f"{second}.weight"].T
+        return {
+            f"{block}.mlp.W_in": _placed(w_in, cfg.d_model, cfg.d_mlp, reads),
+            f"{block}.mlp.b_in": _wide(own[f"{first}.bias"], cfg.d_mlp),
+            f"{block}.mlp.W_out": _placed(w_out.T, cfg.d_model, cfg.d_mlp, writes).T,
+            f"{block}.mlp.b_out": _placed(own[f"{second}.bias"][:, None], cfg.d_model, 1, writes)[:, 0],
+        }
+
+    def _readout(self, like: Tensor) -> Weights:
+        """Uniform attention that writes n times the mean over positions next to the stream."""
+        cfg, d = self.config, self.d
+        one = torch.eye(d, dtype=like.dtype, device=like.device)
+        block, zeros = f"blocks.{cfg.n_layers - 1}.attn", one.new_zeros(cfg.n_heads, cfg.d_model, cfg.d_head)
+        copied = F.pad(one.unflatten(1, (cfg.n_heads, cfg.d_head)).transpose(0, 1), (0, 0, 0, cfg.d_model - d))
+        written = F.pad(self.n * one.unflatten(0, (cfg.n_heads, cfg.d_head)), (d, cfg.d_model - 2 * d))
+        return {f"{block}.W_Q": zeros, f"{block}.W_K": zeros, f"{block}.W_V": copied, f"{block}.W_O": written}
+
+    def initialise(self, generator: torch.Generator) -> None:
+        for parameter in self.parameters():
+            normal_(parameter, 0.02, generator)
+
+
+def _wide(x: Tensor, width: int) -> Tensor:
+    """With zeros after the last axis."""
+    return F.pad(x, (0, width - x.shape[-1]))
+
+
+def _placed(x: Tensor, rows: int, columns: int, first_row: int) -> Tensor:
+    """A matrix within zeros, from a row on."""
+    return F.pad(x, (0, columns - x.shape[1], first_row, rows - first_row - x.shape[0]))
+
+
+def recognises(content: dict[str, Any]) -> bool:
+    return {"cfg", "state_dict_hex"} <= set(content)
+
+
+def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
+    """The model in such a JSON file, with the task of balanced brackets.
+
+    Raises:
+        UserError: no such file, another kind of JSON, another architecture, or weights that do not fit it.
+    """
+    content = parse_json(read_bytes(path), path)
+    if not recognises(content):
+        raise UserError(f"{path} is no JSON file of a model that can be imported.")
+    cfg, weights = content["cfg"], content["state_dict_hex"]
+    if not isinstance(cfg, dict) or not isinstance(weights, dict) or not _whole(cfg):
+        raise UserError(f"{path} does not say its sizes as whole numbers from 1 to 4096.")
+    if cfg.get("causal") is not True or cfg.get("pool") != "sum":
+        raise UserError(f"{path} is no causal decoder that ends in a sum over positions.")
+    maps = PooledDecoder(*(cfg[name] for name in _SIZES))
+    if set(weights) != set(maps.shapes):
+        raise UserError(f"{path} has other weights than its sizes say.")
+    with torch.no_grad():
+        for name, parameter in maps.named_parameters():
+            value = _numbers(weights[name.replace("/", ".")], path)
+            if value.shape != parameter.shape or not torch.equal(value.float().double(), value):
+                raise UserError(f"{path} has {name.replace('/', '.')} in another shape, or not in float32.")
+            parameter.copy_(value)
+    return ArithmeticTransformer(maps, BalancedBrackets(cfg["n"]), name=path.stem.split(".")[0])
+
+
+def _whole(cfg: dict[str, Any]) -> bool:
+    sizes = [cfg.get(name) for name in _SIZES]
+    return all(isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= 4096 for size in sizes)
+
+
+def _numbers(value: Any, path: Path) -> Tensor:
+    def read(entry: Any) -> Any:
+        return [read(one) for one in entry] if isinstance(entry, list) else float.fromhex(entry)
+
+    try:
+        found = torch.tensor(read(value), dtype=torch.float64)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise UserError(f"{path} has weights that are not written as float.hex() writes them.") from None
+    if not found.isfinite().all():
+        raise UserError(f"{path} has weights that are not finite.")
+    return found

@@ -1,0 +1,205 @@
+"""Many balls at once: each operation's result lies in its ball, over the reals and as torch computes it in float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp.proofs.balls import TINY, UNIT
+from interp.proofs.enclosures import (
+    ACTIVATION_ROUNDINGS,
+    FLOAT32,
+    LIBRARY_ULPS,
+    REAL,
+    SHAPES,
+    Enclosure,
+    Keys,
+    Matrix,
+    Rounding,
+    _activation,
+    stretch_of,
+)
+from models.config import TransformerConfig
+from models.parts.mlp import ACTIVATIONS
+from models.parts.norms import Norm
+from models.parts.positions import rotate
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+BITS = 200
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def floats(*shape: int, seed: int, scale: float = 1.0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator(seed)) * scale
+
+
+def around(point: torch.Tensor, seed: int, radius: float = 1e-3) -> Enclosure:
+    """A ball with the point in it, not at its middle."""
+    off = floats(*point.shape, seed=seed, scale=radius).double()
+    return Enclosure.of(point.double() + off, off.abs() * 1.0001)
+
+
+def holds(found: Enclosure, values: torch.Tensor) -> bool:
+    off = (values.double() - found.mid).abs()
+    return bool((off <= found.rad).all() and (off.norm(dim=-1) <= found.norm).all())
+
+
+# ---- one operation at a time, in float32
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 40), scale=st.sampled_from([1e-3, 1.0, 30.0]))
+@settings(max_examples=30, deadline=None)
+def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, scale: float):
+    x, w, b = floats(3, n, seed=seed, scale=scale), floats(n, 7, seed=seed + 1), floats(7, seed=seed + 2)
+    ball, order = around(x, seed + 3), torch.randperm(n, generator=generator(seed))
+    for product in (x @ w, x[:, order] @ w[order], (x[:, :, None] * w).sum(1)):
+        assert holds(FLOAT32.linear(ball, Matrix.of(w), b), product + b)
+    assert holds(FLOAT32.add(ball, Enclosure.exact(w.T[:3])), x + w.T[:3])
+    for name, function in ACTIVATIONS.items():
+        assert holds(FLOAT32.activation(name, ball), function(x))
+    norms: tuple[tuple[Any, bool, bool], ...] = (("LN", True, False), ("RMS", False, True))
+    for kind, centred, outside in norms:
+        config = TransformerConfig(1, n, 1, n, 1, 10, 4, normalization_type=kind, norm_eps_outside=outside)
+        norm = Norm(config)
+        norm.name = "n"
+        gain, bias = floats(n, seed=seed + 4), floats(n, seed=seed + 5)
+        found = FLOAT32.norm(ball, gain, bias.double(), config.eps, outside, centred)
+        assert holds(found, norm(x, {"n.w": gain, "n.b": bias}))
+
+
+@given(seed=st.integers(0, 10**6), keys=st.integers(1, 9), spread=st.sampled_from([0.1, 3.0, 40.0]))
+@settings(max_examples=30, deadline=None)
+def test_attention_in_float32_lies_in_its_balls(seed: int, keys: int, spread: float):
+    q, k, v = (
+        floats(4, 5, seed=seed, scale=spread),
+        floats(4, keys, 5, seed=seed + 1),
+        floats(4, keys, 6, seed=seed + 2),
+    )
+    balls = [around(x, seed + 3 + i, 1e-4) for i, x in enumerate((q, k, v))]
+    exact = {
+        "dot": (k @ q[..., None])[..., 0],
+        "neg_l1": -torch.cdist(q[:, None], k, p=1.0)[:, 0],
+        "max_plus": (q[:, None] + k).amax(-1),
+    }
+    for kind, scores in exact.items():
+        enclosed = FLOAT32.scores(balls[0], Keys.of(balls[1]), kind)
+        assert ((scores.double() - enclosed.mid).abs() <= enclosed.rad).all()
+        for top_k in (None, 1, 3):
+            chosen = scores / 2.0
+            if top_k is not None and top_k < keys:
+                chosen = chosen.masked_fill(chosen < chosen.topk(top_k, -1).values[:, -1:], -torch.inf)
+            pattern = chosen.softmax(-1)
+            found = FLOAT32.softmax(FLOAT32.scaled(enclosed, 2.0), top_k)
+            assert ((pattern.double() - found.mid).abs() <= found.rad).all()
+            written = FLOAT32.mixed(found, FLOAT32.values(balls[2], keys))
+            assert holds(written, torch.einsum("bk,bkd->bd", pattern, v))
+
+
+@pytest.mark.parametrize("adjacent", [True, False])
+def test_rotation_in_float32_lies_in_its_balls(adjacent: bool):
+    x = floats(30, 2, 8, seed=0)
+    cos, sin = FLOAT32.angles(30, 10_000.0, 4)
+    found = FLOAT32.rotated(around(x, 1), cos, sin, adjacent)
+    assert holds(found, rotate(x[None], 10_000.0, adjacent)[0]) and float(found.rad.max()) < 0.02
+
+
+def test_a_ball_without_float32s_rounding_does_not_hold_what_float32_computes():
+    """The containments above can fail."""
+    x, w = floats(200, 64, seed=0), floats(64, 32, seed=1)
+    assert holds(FLOAT32.linear(Enclosure.exact(x), Matrix.of(w)), x @ w)
+    for careless in (REAL, Rounding(UNIT / 64)):
+        assert not holds(careless.linear(Enclosure.exact(x), Matrix.of(w)), x @ w)
+
+
+# ---- against exact arithmetic, over the reals
+
+
+def off_by(found: Enclosure, exact: list[arb]) -> float:
+    """The largest distance from the middle, in radii; at most 1."""
+    pairs = zip(found.mid.flatten().tolist(), found.rad.flatten().tolist(), exact, strict=True)
+    return max(float((abs(arb(mid) - value)).upper()) / rad for mid, rad, value in pairs)
+
+
+def test_radii_over_the_reals_hold_exact_values():
+    """Known numbers in, 200 bits: what float64 rounds is enclosed."""
+    ctx.prec = BITS
+    try:
+        n = 24
+        x, w = floats(1, n, seed=0), floats(n, 5, seed=1)
+        numbers = [arb(value) for value in x[0].tolist()]
+        exact = [sum((a * arb(c) for a, c in zip(numbers, column, strict=True)), arb(0)) for column in w.T.tolist()]
+        assert 0 < off_by(REAL.linear(Enclosure.exact(x), Matrix.of(w)), exact) <= 1
+        mean = sum(numbers, arb(0)) / n
+        centred = [value - mean for value in numbers]
+        scale = (sum((value**2 for value in centred), arb(0)) / n + arb(1e-5)).sqrt()
+        found = REAL.norm(Enclosure.exact(x), torch.ones(n), None, 1e-5, False, True)
+        assert 0 < off_by(found, [value / scale for value in centred]) <= 1
+        top = max(numbers, key=lambda value: float(value.mid()))
+        powers = [(value - top).exp() for value in numbers]
+        total = sum(powers, arb(0))
+        assert 0 < off_by(REAL.softmax(Enclosure.exact(x)), [power / total for power in powers]) <= 1
+        phi = lambda value: (1 + (value / arb(2).sqrt()).erf()) / 2  # noqa: E731
+        tanh = lambda value: 1 / (1 + (-2 * (2 / arb.pi()).sqrt() * (value + arb("0.044715") * value**3)).exp())  # noqa: E731
+        for name, share in (("gelu", phi), ("gelu_new", tanh), ("silu", lambda value: 1 / (1 + (-value).exp()))):
+            assert off_by(REAL.activation(name, Enclosure.exact(x)), [value * share(value) for value in numbers]) <= 1
+    finally:
+        ctx.prec = 53
+
+
+def test_the_library_is_as_exact_as_assumed():
+    ctx.prec = BITS
+    try:
+        x = torch.cat(
+            (torch.linspace(-30, 0, 700), torch.logspace(-8, 1.4, 300), -torch.logspace(-8, 1.4, 300))
+        ).double()
+        functions = {"exp": torch.exp, "sigmoid": torch.sigmoid, "erfc": torch.special.erfc, "cos": torch.cos}
+        for name, function in functions.items():
+            found = function(x).tolist()
+            for value, at in zip(found, x.tolist(), strict=True):
+                exact = 1 / (1 + (-arb(at)).exp()) if name == "sigmoid" else getattr(arb(at), name)()
+                size = max(abs(value), 1.0) if name == "cos" else abs(value)
+                assert abs(arb(value) - exact) <= LIBRARY_ULPS * 2.0**-52 * size, (name, at)
+    finally:
+        ctx.prec = 53
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_activations_in_float32_take_half_of_their_allowance_at_most(name: str):
+    even, steps = torch.linspace(-30, 30, 200_000), torch.logspace(-30, math.log10(30), 50_000)
+    x = torch.cat((even, steps, -steps))
+    exact = _activation(name, x.double())
+    allowed = ACTIVATION_ROUNDINGS[name] * UNIT * x.double().abs() + TINY
+    for values in (x, x[:7], x[: len(x) // 33 * 33].view(-1, 33)):
+        found = ACTIVATIONS[name](values).double().flatten()
+        assert ((found - exact[: len(found)]).abs() <= allowed[: len(found)] / 2).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_activations_turn_where_they_are_said_to(name: str):
+    left, right, least, steepest = SHAPES[name]
+    x = torch.linspace(-12, 12, 400_001, dtype=torch.float64, requires_grad=True)
+    value = _activation(name, x)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    assert (slope[(x < left) & (x > -8)] < 0).all() and (slope[x > right] > 0).all()
+    assert least < float(value.detach().min()) < least + 1e-2 and float(slope.abs().max()) < steepest
+
+
+# ---- spectral norms
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 40), (64, 16), (128, 128)])
+def test_a_spectral_norm_is_bounded_closely(shape: tuple[int, int]):
+    for w in (floats(*shape, seed=3), floats(*shape, seed=4)[:, :1] @ floats(1, shape[1], seed=5)):
+        true = float(np.linalg.norm(w.double().numpy(), 2))
+        assert true <= stretch_of(w) <= 1.02 * true
+    assert stretch_of(torch.zeros(shape)) == 0.0

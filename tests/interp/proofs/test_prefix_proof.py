@@ -1,0 +1,370 @@
+"""Prefix trees: every problem once, no wrong verdict, and bounds that hold what the model computes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import interp
+import models
+from interp.cli import main
+from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
+from interp.proofs.exhaustive import certify_exhaustively
+from interp.proofs.prefix_proof import certify_prefixes, obstacle
+from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from models.config import TransformerConfig
+from models.errors import UserError
+from models.evaluation import margins, predict
+from models.importers.pooled_decoder import PooledDecoder
+from models.tasks import BalancedBrackets, Parity, TenDigitAddition
+from models.tasks.problem_space import ProblemSpace
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
+from tests.interp.proofs.conftest import dense, in_shape, zoo
+from tests.other_tasks import ColumnAddition, exact_adder, modular_addition
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+PLAIN = TransformerConfig(2, 8, 2, 4, 12, 3, 6, act_fn="relu", normalization_type=None)
+#: One model a switch that the forward pass has.
+CONFIGS = {
+    "no norms": PLAIN,
+    "LN pre": replace(PLAIN, normalization_type="LN", act_fn="gelu_new"),
+    "RMS post, eps outside": replace(PLAIN, normalization_type="RMS", norm_placement="post", norm_eps_outside=True),
+    "both": replace(PLAIN, normalization_type="LN", norm_placement="both", act_fn="gelu"),
+    "final norm alone": replace(PLAIN, normalization_type="RMS", norm_placement="none"),
+    "no final norm": replace(PLAIN, normalization_type="LN", final_norm=False, act_fn="silu"),
+    "rotary": replace(PLAIN, positional_embedding_type="rotary"),
+    "rotary halves": replace(PLAIN, positional_embedding_type="rotary", rotary_adjacent_pairs=False),
+    "no positions": replace(PLAIN, positional_embedding_type="none"),
+    "gated": replace(PLAIN, gated_mlp=True, act_fn="gelu_new"),
+    "no MLP": replace(PLAIN, d_mlp=0),
+    "L1, two best keys": replace(PLAIN, attn_scores="neg_l1", attn_top_k=2, attn_scale=1.0),
+    "max plus": replace(PLAIN, attn_scores="max_plus"),
+}
+
+
+def drawn(config: TransformerConfig, task: Any, seed: int = 0, scale: float = 0.5) -> ArithmeticTransformer:
+    model = ArithmeticTransformer(DenseWeights(config), task, name="drawn")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.weight_map.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale + (name.endswith("/w")))
+    return model
+
+
+def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 7):
+    """(margins by torch, lower, upper) of all problems and targets, in the rows' order."""
+    rows = Rows.of(task, ProblemSpace.of(task))
+    weights = model.effective_weights()
+    low, high = [], []
+    for part in rows.parts(rows_at_once):
+        proof = object.__new__(prefix_proof._Proof)
+        proof.forward = EnclosedForward(model.config, weights, rounding)
+        found = proof._leads(part)
+        low.append(found[0])
+        high.append(found[1])
+    problems = ProblemSpace.of(task).problems(rows.index)
+    if rounding is REAL:
+        weights = {name: value.double() for name, value in weights.items()}
+    logits = model(task.encode(problems), weights=weights)[:, list(task.query_positions)]
+    return margins(logits, task.targets(problems)), torch.cat(low), torch.cat(high)
+
+
+# ---- the tree
+
+
+@pytest.mark.parametrize("task", [ColumnAddition(3), ColumnAddition(2), Parity(5), BalancedBrackets(6)])
+def test_each_prefix_is_one_node(task: Any):
+    rows = Rows.of(task, ProblemSpace.of(task))
+    tokens = task.encode(ProblemSpace.of(task).problems(rows.index)).tolist()
+    ids = task.position_ids(torch.tensor(tokens)).tolist()
+    last = max(task.query_positions) + 1
+    steps = [[(token, *at) for token, at in zip(t, i, strict=True)] for t, i in zip(tokens, ids, strict=True)]
+    prefixes = {(p, tuple(row[: p + 1])) for row in steps for p in range(last)}
+    assert rows.n_nodes == len(prefixes) and sorted(rows.index.tolist()) == list(range(len(rows)))
+    for part in rows.parts(5):
+        tree = Tree.of(part)
+        for row, numbers in zip(part.tokens.tolist(), tree.number.tolist(), strict=True):
+            assert [int(tree.tokens[node]) for node in numbers] == row
+            for position, node in enumerate(numbers):
+                (at,) = (tree.above[position][:, -1] == node).nonzero()[:, 0].tolist()
+                assert tree.above[position][at].tolist() == numbers[: position + 1]
+
+
+# ---- bounds
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_margins_of_all_problems_lie_within_their_bounds(name: str):
+    task = ColumnAddition(3)
+    model = drawn(CONFIGS[name], task)
+    with torch.no_grad():
+        for rounding, slack in ((REAL, 1e-10), (FLOAT32, 0.0)):
+            found, low, high = bounds(model, task, rounding)
+            assert (low - slack <= found).all() and (found <= high + slack).all()
+            assert float((high - low).max()) < (1e-6 if rounding is REAL else torch.inf)
+
+
+def test_coupled_positions_are_part_of_a_prefix():
+    model = zoo("parity-coupling-1l4h-small")
+    task = in_shape(model, 4)
+    with torch.no_grad():
+        found, low, high = bounds(model, task, REAL)
+    assert (low - 1e-9 <= found).all() and (found <= high + 1e-9).all() and float((high - low).max()) < 1e-6
+
+
+def test_bounds_without_float32s_rounding_do_not_hold_what_float32_computes():
+    task = ColumnAddition(3)
+    model = drawn(CONFIGS["no norms"], task)
+    with torch.no_grad():
+        _, low, high = bounds(model, task, REAL)
+        logits = bounds(model, task, FLOAT32)[0]
+    assert ((logits < low) | (logits > high)).any()
+
+
+# ---- verdicts
+
+
+@cache
+def adder() -> ArithmeticTransformer:
+    return exact_adder(ColumnAddition(3, 1))
+
+
+def right_on_all(model: Any) -> tuple[int, int]:
+    space = ProblemSpace.of(model.task)
+    problems = space.problems(torch.arange(space.size))
+    said = predict(model, problems, "greedy", 1)
+    return int((said == model.task.targets(problems)).all(1).sum()), space.size
+
+
+def test_no_perturbed_model_gets_a_wrong_verdict():
+    """Small changes keep an adder right and large ones do not; between, some are open."""
+    task, met = ColumnAddition(3, 1), {"certified": 0, "refuted": 0, "undecided": 0}
+    for seed in range(100):
+        model = exact_adder(task)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 10 ** (-3.5 + 3 * (seed % 10) / 10))
+        arithmetic = ("interval", "float32")[seed // 10 % 2]
+        found = certify_prefixes(model, arithmetic)  # pyright: ignore[reportArgumentType]
+        right, n = right_on_all(model)
+        met[found.status] += 1
+        assert found.right <= right and found.wrong <= n - right
+        if found.status != "undecided":
+            assert (found.status == "certified") == (right == n)
+    assert met["certified"] >= 20 and met["refuted"] >= 20
+
+
+@pytest.mark.parametrize("arithmetic", ["interval", "float32"])
+def test_one_planted_error_is_found(arithmetic: Any):
+    task = modular_addition(12)
+    model = exact_adder(task)
+    assert certify_prefixes(model, arithmetic).status == "certified"
+    with torch.no_grad():
+        dict(model.weight_map.named_parameters())["embed/W_E"][11, 13] += 1  # 11 counts as 12
+    found = certify_prefixes(model, arithmetic)
+    right, n = right_on_all(model)
+    assert found.status == "refuted" and 0 < found.wrong <= n - right
+    assert found.counterexample is not None
+    a, b = map(int, found.counterexample.problem.split("+"))
+    assert 11 in (a, b) and int(found.counterexample.predicted) != (a + b) % 12
+
+
+def test_two_layers_trained_are_proved_over_the_reals():
+    found = interp.certify(zoo("addlm-adder-two-digit"))
+    assert (found.status, found.arithmetic, found.n, found.prefixes) == ("certified", "interval", 10_000, 31_110)
+    run = certify_exhaustively(zoo("addlm-adder-two-digit"))
+    assert run.smallest_margin - 1e-2 < found.smallest_margin < run.smallest_margin + 1e-5
+    assert found.witness == run.witness and found.provenance.rung == "certified in intervals"
+
+
+def test_what_is_asked_for_is_what_is_done():
+    model = adder()
+    assert interp.certify(model).arithmetic == "float32"
+    assert interp.certify(model, arithmetic="interval").arithmetic == "interval"
+    assert interp.certify(model, arithmetic="float").method == "exhaustive"
+    broken = exact_adder(ColumnAddition(3, 1))
+    with torch.no_grad():
+        dict(broken.weight_map.named_parameters())["unembed/W_U"].zero_()
+    assert interp.certify(broken).method == "exhaustive"  # which counts the wrong ones
+    assert interp.certify(broken, arithmetic="float32").status == "refuted"
+
+
+@pytest.mark.parametrize("change", ["hook", "training", "double", "fire", "large"])
+def test_what_it_cannot_judge_is_refused(change: str):
+    model: Any = exact_adder(ColumnAddition(3, 1))
+    if change == "hook":
+        model.add_hook("blocks.0.hook_mlp_out", lambda value, hook: value)
+    elif change == "training":
+        model.train()
+    elif change == "double":
+        model = model.double()
+    elif change == "fire":
+        model = zoo("parity-coupling-1l4h-fire-small")
+    task = TenDigitAddition() if change == "large" else in_shape(model, 4) if change == "fire" else model.task
+    assert (obstacle(model, task) is None) == (change in ("hook", "training"))
+    with pytest.raises(UserError):
+        certify_prefixes(model, "float32", task)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, prefix_proof.TimeUp])
+def test_what_was_decided_before_the_end_is_said(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
+    def stops(parts: Any, *args: Any):
+        yield parts[0]
+        raise error
+
+    monkeypatch.setattr(prefix_proof, "watched", stops)
+    monkeypatch.setattr(prefix_tree, "ROWS", 4)
+    found = interp.certify(adder())
+    assert (found.status, found.right, found.wrong, found.n) == ("undecided", 4, 0, 9)
+    assert found.obstacle and int(found.smallest.n.sel(target="s0").sum()) == 4
+    with pytest.raises(UserError):
+        check_certificate(found, adder())
+
+
+def test_a_time_limit_leaves_it_undecided():
+    found = interp.certify(zoo("addlm-adder-two-digit"), minutes=1e-9)
+    assert found.status == "undecided" and found.right == 0 and found.obstacle
+
+
+# ---- files, the command line, the picture
+
+
+def test_a_certificate_survives_its_file_and_is_proved_again(tmp_path: Path):
+    path, model = tmp_path / "certificate.json.gz", adder()
+    found = certify_prefixes(model)
+    found.save(path)
+    again = load_certificate(path)
+    assert again.sentence() == found.sentence() and again.smallest.identical(found.smallest)
+    assert check_certificate(again, model).smallest_margin == found.smallest_margin
+    other = drawn(model.config, model.task)
+    with pytest.raises(UserError):
+        check_certificate(again, other)
+
+
+@pytest.mark.parametrize("change", ["margin", "n", "prefixes", "status", "arithmetic", "fingerprint"])
+def test_a_tampered_certificate_does_not_hold(tmp_path: Path, change: str):
+    path, model = tmp_path / "certificate.json", adder()
+    certify_prefixes(model, "float32").save(path)
+    value = json.loads(path.read_text())
+    if change == "margin":
+        value["smallest"]["rows"][0]["margin"] += 0.01
+    elif change == "status":
+        wrong = {"problem": "1 + 1", "predicted": "3", "expected": "2", "target": "s0", "shape": []}
+        value |= {"status": "refuted", "counterexample": wrong}
+    else:
+        value |= {"n": value["n"] - 1, "right": value["n"] - 1} if change == "n" else {}
+        value |= {"prefixes": 1} if change == "prefixes" else {}
+        value |= {"arithmetic": "interval", "fingerprint": "0" * 64} if change == "fingerprint" else {}
+        value |= {"arithmetic": "float"} if change == "arithmetic" else {}
+    path.write_text(json.dumps(value))
+    with pytest.raises(UserError):
+        check_certificate(load_certificate(path), model)
+
+
+def test_the_picture_and_the_table_have_every_target():
+    found = certify_prefixes(adder(), "interval")
+    assert list(found.figure().data[0].x) == ["s0", "s1"]
+    table = found.to_dataframe()
+    assert table.groupby("target").n.sum().tolist() == [9, 9] and (table.margin > 0).all()
+    assert found.smallest_margin == table.margin.min()
+
+
+# ---- the published decoder of balanced brackets
+
+
+def file_of(tmp_path: Path, **changes: Any) -> Path:
+    sizes = {"n": 4, "d": 8, "heads": 2, "ff": 6, "layers": 2, "causal": True, "pool": "sum"} | changes.pop("cfg", {})
+    maps = PooledDecoder(4, 8, 2, 6, 2)
+    generator, weights = torch.Generator().manual_seed(0), {}
+    for name, shape in maps.shapes.items():
+        value = torch.randn(shape, generator=generator) * 0.5
+        hexes = [float(x).hex() for x in value.flatten().tolist()]
+        weights[name] = hexes if value.ndim == 1 else [hexes[i : i + shape[1]] for i in range(0, len(hexes), shape[1])]
+    path = tmp_path / "drawn.weights.json"
+    path.write_text(json.dumps({"cfg": sizes, "state_dict_hex": weights | changes}))
+    return path
+
+
+def published_forward(weights: dict[str, torch.Tensor], tokens: torch.Tensor, heads: int, layers: int) -> torch.Tensor:
+    """The published definition, step by step."""
+    z = weights["tok.weight"][tokens] + weights["pos"]
+    n, d = z.shape[1:]
+    for layer in range(layers):
+        w = {name.removeprefix(f"blocks.{layer}."): value for name, value in weights.items()}
+        q, k, v = (((z @ w[f"W{x}.weight"].T).view(-1, n, heads, d // heads).transpose(1, 2)) for x in "qkv")
+        scores = q @ k.transpose(-1, -2) / (d // heads) ** 0.5
+        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, n, d)
+        z = z + mixed @ w["Wo.weight"].T
+        z = z + torch.relu(z @ w["mlp1.weight"].T + w["mlp1.bias"]) @ w["mlp2.weight"].T + w["mlp2.bias"]
+    hidden = torch.relu(z.sum(1) @ weights["h1.weight"].T + weights["h1.bias"])
+    return hidden @ weights["h2.weight"].T + weights["h2.bias"]
+
+
+def test_the_imported_decoder_computes_what_the_published_one_does(tmp_path: Path):
+    path = file_of(tmp_path)
+    model = models.load(path)
+    read = lambda value: [read(one) for one in value] if isinstance(value, list) else float.fromhex(value)  # noqa: E731
+    weights = {
+        name: torch.tensor(read(value)) for name, value in json.loads(path.read_text())["state_dict_hex"].items()
+    }
+    tokens = ProblemSpace.of(model.task).problems(torch.arange(16))[:, 0]
+    with torch.no_grad():
+        found = model(tokens)[:, -1]
+    assert torch.allclose(found, published_forward(weights, tokens, 2, 2), atol=1e-4)
+    assert sum(p.numel() for p in model.parameters()) == sum(value.numel() for value in weights.values())
+    verdict = certify_prefixes(model, "interval")
+    right = (found.argmax(1) == model.task.targets(tokens[:, None])[:, 0]).sum()
+    assert (verdict.right, verdict.wrong, verdict.prefixes) == (int(right), 16 - int(right), 30)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cfg": {"pool": "mean"}}, {"cfg": {"causal": False}}, {"cfg": {"n": True}}, {"cfg": {"n": "4"}},
+        {"pos": [["0x1p0"] * 8] * 3}, {"pos": [["1,0"] * 8] * 4}, {"pos": [["inf"] * 8] * 4}, {"other": ["0x1p0"]},
+        {"pos": [["0x1.000000001p0"] * 8] * 4},
+    ],
+)  # fmt: skip
+def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any]):
+    with pytest.raises(UserError):
+        models.load(file_of(tmp_path, **changes))
+
+
+def test_brackets_are_balanced_where_a_stack_says_so():
+    task = BalancedBrackets(8)
+    space = ProblemSpace.of(task)
+    problems = space.problems(torch.arange(256))
+    right = task.targets(problems)[:, 0].tolist()
+    assert sum(right) == 14 and space.what == "strings of 8 bits"
+    for row, balanced in zip(task.numbers(problems), right, strict=True):
+        text = "".join("()"[bracket] for bracket in row)
+        while "()" in text:
+            text = text.replace("()", "")
+        assert bool(balanced) == (text == "")
+    assert torch.equal(space.find(space.text(problems[77:78])), problems[77:78])
+    for wrong in ("0101", "01010102", 3, [[0] * 8], torch.zeros(2, 8), "0x010101"):
+        with pytest.raises(UserError):
+            task.as_problems(wrong if not isinstance(wrong, list) else torch.tensor(wrong))
+
+
+def test_the_command_line_says_the_verdict_and_exits_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path, verdict = file_of(tmp_path), tmp_path / "verdict.json"
+    assert main(["certify", str(path), "--arithmetic", "interval", "--json", str(verdict)]) == 1
+    assert capsys.readouterr().out.startswith("refuted: ")
+    assert main(["certify", str(path), "--check", str(verdict)]) == 1
+    name = "parity-coupling-1l4h-small"
+    assert main(["certify", name, "--shape", "4", "--arithmetic", "interval", "--json", str(verdict)]) == 0
+    assert "certified in interval arithmetic: all 16 strings of 4 bits" in capsys.readouterr().out
+    assert main(["certify", name, "--check", str(verdict)]) == 0
+    assert dense("addlm-adder-two-digit").task.name == "two-digit-addition"
