@@ -53,8 +53,8 @@ def drawings(result: type[Result]) -> dict[str, Drawing]:
 def registered() -> list[type]:
     """The types of all results that have a picture here or in a paper."""
     import_module("interp.figures").import_all()
-    for paper in iter_modules(import_module("interp.papers").__path__):
-        _import_beside(f"interp.papers.{paper.name}")
+    for folder in filter(lambda found: found.ispkg, iter_modules(import_module("interp.papers").__path__)):
+        _import_beside(f"interp.papers.{folder.name}")
     return list(_DRAWINGS)
 
 

@@ -116,7 +116,6 @@ def test_the_zoo_s_curves_are_a_sweep() -> None:
 
 
 def test_a_trained_arm_is_read_back(tmp_path: Path) -> None:
-
     recipe = Recipe(steps=20, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=2)
     arm = sweeps.Arm("tiny", "microadder-57", recipe, "some/arm")
     found = sweeps.train_arms(Settings(out=tmp_path, progress=False, say=lambda _: None), [arm], 2)
@@ -134,11 +133,11 @@ def test_pictures_show_every_seed_twice() -> None:
 
 
 def test_rows_of_one_label_are_told_apart_and_no_number_is_said_twice() -> None:
-    parameters = sweep("100 parameters", [0.5]).parameters
+    parameters = row("any", [0.5])["parameters"]
     named = f"{parameters} parameters"
-    twice = [sweep(named, [0.5]), replace(sweep(named, [0.5]), steps=7_000), sweep("tied", [0.5])]
-    labels = list(seeds_by_variant(twice, "t").layout.yaxis.ticktext)
-    assert labels == [f"{named} ({twice[0].steps:,} steps)", f"{named} (7,000 steps)", f"tied ({parameters})"]
+    twice = [row(named, [0.5]), row(named, [0.5]) | {"steps": 7_000}, row("tied", [0.5])]
+    labels = list(seeds_by_variant(sweep_curves(twice), "t").layout.yaxis.ticktext)
+    assert labels == [f"{named} ({twice[0]['steps']:,} steps)", f"{named} (7,000 steps)", f"tied ({parameters})"]
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
