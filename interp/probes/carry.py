@@ -103,7 +103,7 @@ class CarryUnits(Result):
         values = {name: over[name].values for name in (*names, "gap", "flat", "band", "squashed")}
         strongest = np.nan_to_num(values["auroc_apart"], nan=0.5).argmax(-1)
         causal = np.nan_to_num(values["effect_apart"], nan=0.0).argmax(-1)
-        ablated: np.ndarray = ~np.isnan(values["effect_apart"]).all(-1)
+        ablated = np.atleast_1d(~np.isnan(values["effect_apart"]).all(-1))
         found = {}
         for i, layer in enumerate(over.layer.values.tolist()):
             for u, unit in enumerate(over.unit.values.tolist()):
