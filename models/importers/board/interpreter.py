@@ -7,6 +7,7 @@ imports, files, attributes of Python's own objects, ``exec`` or pickles. Steps, 
 limited.
 """
 
+from __future__ import annotations
 
 import ast
 import operator
@@ -444,13 +445,13 @@ class Interpreter:
             raise UserError("it writes text in a way that is not known")
         return format(value, spec) if isinstance(value, (int, float, str)) else str(value)
 
-    def _of_ListComp(self, node: ast.ListComp, scope: Scope) -> list[Any]:
+    def _of_ListComp(self, node: Any, scope: Scope) -> list[Any]:
         return [self.value(node.elt, inner) for inner in self._loops(node.generators, Scope(scope))]
 
     _of_GeneratorExp = _of_ListComp
 
-    def _of_SetComp(self, node: ast.SetComp, scope: Scope) -> set[Any]:
-        return set(self._of_ListComp(node, scope))  # pyright: ignore[reportArgumentType]
+    def _of_SetComp(self, node: Any, scope: Scope) -> set[Any]:
+        return set(self._of_ListComp(node, scope))
 
     def _of_DictComp(self, node: ast.DictComp, scope: Scope) -> dict[Any, Any]:
         inners = self._loops(node.generators, Scope(scope))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +94,7 @@ class Submission:
     # ---- its own answers
 
     @cached_property
-    def _run(self) -> tuple[Callable[..., Any], list[Any], int, Frame, torch.dtype]:
+    def _run(self) -> tuple[Any, list[Any], int, Frame, torch.dtype]:
         """(its forward pass, arguments of one call, which of them are the tokens, the frame of its prompts)."""
         adder = next((self.names[name] for name in ADDERS if isinstance(self.names.get(name), Function)), None)
         if adder is None:
