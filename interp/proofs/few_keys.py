@@ -1,18 +1,19 @@
 """One-layer adders whose heads weigh all but a few keys with exactly zero: all classes of inputs are run.
 
 Constructions with sharp scores attend, at each query, to the digits of two columns and to nothing else, and not
-"nearly": an exponential of less than -110 is zero in float32 (the smallest positive number is 2^-149 = exp(-103.3)),
-and a zero weight adds an exact zero, whatever stands at its key. What the model answers at a target then depends on the two
+"nearly": an exponential of less than -110 is zero in float32 (whose smallest number is 2^-149 = exp(-103.3)), and a
+zero weight adds an exact zero, whatever stands at its key. What the model answers at a target then depends on the two
 columns' digits and on the carry into the lower one alone: 2 x 10^4 classes a target. All of them are run through the
 model itself, in its own arithmetic, so that rounding is not bounded but done.
 
 Lemma: let the alive positions of target i be operand digits of the columns i - 1 and i, the answer's digit i - 1,
-and delimiters. The problems with digits R, P, Q, R, P, Q, ... by column (R one of 0 + 0 and 9 + 9, which make the carry out
-of a column 0 and 1 whatever comes in; P and Q all pairs of digits; all three phases) hold every class of every target.
+and delimiters. The problems with digits R, P, Q, R, P, Q, ... by column (R one of 0 + 0 and 9 + 9, which make the carry
+out of a column 0 and 1 whatever comes in; P and Q all pairs of digits; all three phases) hold every class of every
+target.
 
 What is assumed: products of an exact zero weight with finite values are zero and adding them changes nothing (IEEE); a
-score differs from run to run by less than ``SLACK`` times the product of the largest norms of queries and keys, which is
-some hundred times what its roundings can do. As for other verdicts on what is run, the order of summation may depend on
+score differs from run to run by less than ``SLACK`` times the product of the largest norms of queries and keys, some
+hundred times what its roundings can do. As for other verdicts on what is run, the order of summation may depend on
 the batch: the smallest margins are run again alone, and no margin may be within ten times what that changes.
 """
 
@@ -58,7 +59,7 @@ SLACK = 2.0**-14
 BATCH, ALONE = 1024, 48
 _PAIRS = [(x, y) for x in range(10) for y in range(10)]
 ALL = 10**20
-#: Classes: no column below the first target, no carry into the second's, two carries for eight more, and the last carry.
+#: Classes: no column below the first target, no carry into the second's, two for eight more, and the last carry.
 CLASSES = 100 + 100**2 + 8 * 2 * 100**2 + 2 * 100
 
 

@@ -17,13 +17,13 @@ from models.checkpoint import read_json, sha256, write_json_atomic
 from models.errors import UserError
 
 FORMAT = 1
-_TEXT = """Each file was read as text and never run. Its numbers, as the weights of this project's transformer, give the
-logits of the file's own forward pass (compared in float64 before anything else is done).
+_TEXT = """Each file was read as text and never run. Its numbers, as the weights of this project's transformer, give
+the logits of the file's own forward pass (compared in float64 before anything else is done).
 
-"Stated" is the author's count, "free" the numbers that the model holds as parameters. The score is on the board's 10,010
-problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run in every
-class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong; "undecided" is neither.
-Seconds are of one processor, for the verdict."""
+"Stated" is the author's count, "free" the numbers that the model holds as parameters. The score is on the board's
+10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run
+in every class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong; "undecided"
+is neither. Seconds are of one processor, for the verdict."""
 
 
 def board(
@@ -31,8 +31,8 @@ def board(
 ) -> list[BoardRow]:
     """Judge every submission of a folder, and write ``out`` (HTML) and its data next to it (JSON).
 
-    Rows that were made of the same text with the same options are taken from the data of an earlier run; each new one is
-    stored as soon as it is there.
+    Rows that were made of the same text with the same options are taken from the data of an earlier run; each new one
+    is stored as soon as it is there.
     """
     if out.suffix != ".html":
         raise UserError(f"The page is an .html file, not {out}.")

