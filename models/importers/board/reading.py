@@ -189,15 +189,29 @@ def _frame_of(a: int, b: int, calls: list[Any], answer: Any) -> Frame:
             else:
                 continue
             before, between, after = prompt[:i], prompt[i + DIGITS : j], prompt[j + DIGITS :]
-            right = [int(c) for c in f"{a + b:011d}"]
-            answer_down = said == right[:DIGITS]
-            if not answer_down and said != right[::-1][:DIGITS]:
-                raise UserError(f"it says {answer} for {a} + {b}, so that the order of its digits is not known")
+            answer_down = _starts_at_the_top(said, a + b, answer)
             if not between or not after:
                 raise UserError("its operands stand next to each other, or next to the answer")
             tokens = max((9, *before, *between, *after)) + 1
             return Frame(tuple(before), tuple(between), tuple(after), down, answer_down, _vocabulary(tokens))
     raise UserError("the ten digits of its operands do not stand in its prompts one after another")
+
+
+def _starts_at_the_top(said: list[int], right: int, answer: Any) -> bool:
+    """Whether the first ten tokens of an answer are its highest digits: told by the sum, or by what number it says.
+
+    A model may be wrong; what it says is then read in either order, and has to be the number that its file makes of it.
+    """
+    answer = answer[1] if isinstance(answer, tuple) and len(answer) == 2 else answer
+    numbers = [right] if not isinstance(answer, int) or isinstance(answer, bool) else [right, answer]
+    up, down = sum(d * 10**i for i, d in enumerate(said)), int("".join(map(str, said)))
+    for number in numbers:
+        fits = number % 10**DIGITS == up, number // 10 == down
+        if any(fits):
+            return fits[1] and not fits[0]
+    if isinstance(answer, str):
+        return False  # written as it was generated: units first, as all such files have it
+    raise UserError(f"it says {answer} with the digits {said} and one more, so that their order is not known")
 
 
 def _vocabulary(n: int) -> str:

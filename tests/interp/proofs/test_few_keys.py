@@ -65,7 +65,7 @@ def test_right_pairs_are_counted_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [("SHARP = 1000.0, 0.01, 64.0", "SHARP = 1000.0, 0.01, 0.5"), ("22.0, 10.0)", "21.0, 10.0)")]
+    "change", [("SHARP = 1000.0, 0.01, 64.0", "SHARP = 1000.0, 0.01, 0.005"), ("22.0, 10.0)", "21.0, 10.0)")]
 )
 def test_other_attention_is_not_judged(change: tuple[str, str], tmp_path: Path) -> None:
     """Scores that are not sharp, and a head that looks at another column."""
