@@ -211,7 +211,7 @@ def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
     for target in range(DIGITS + 1):
         below = pair[:, target - 1] if target else np.zeros(len(pair), dtype=int)
         into = carry[:, target - 1] if target else np.zeros(len(pair), dtype=int)
-        where = (target, into, below, pair[:, target])
+        where: Any = (target, into, below, pair[:, target])
         ran[where] = True
         np.logical_and.at(right, where, lead[:, target] > 0)
     assert int(ran.sum()) == CLASSES  # the lemma

@@ -20,10 +20,11 @@ from tests.models.submissions import HARD, TEXTS, TIED_VALUES
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
-#: Files with sinusoids in float32 whatever they compute in; with scores of 7,000 one rounding is 5e-4 of a weight.
+#: Files with sinusoids in float32 whatever they compute in; with scores of up to 10^6 roundings are some of a
+#: weight's percents (the choices are the same).
 LOOSE = {
-    "cosminscn_130p.py": {"float32": 2e-2, "float64": 2e-2},
-    "lichengliu03_50p.py": {"float64": 1e-4},
+    "cosminscn_130p.py": {"float32": 0.2, "float64": 2e-2},
+    "lichengliu03_50p.py": {"float64": 1e-3},
     "Lokimorty_39p.py": {"float64": 1e-4},
 }
 

@@ -152,7 +152,7 @@ def _require_equal(model: ArithmeticTransformer, submission: Submission) -> None
                 if not _agrees(ours, theirs):
                     raise UserError(
                         "its forward pass computes something else than what is known of its architecture "
-                        f"({model.weight_map.family.name})"
+                        f"({family_of(submission).name})"
                     )
     finally:
         model.to(dtype)

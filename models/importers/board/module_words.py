@@ -234,6 +234,7 @@ def _update(instance: Any, tree: Any) -> None:
         if isinstance(value, (dict, list)):
             _update(holder, value)
         elif isinstance(holder, Tensor):
+            assert isinstance(instance, Instance)
             instance.values[name] = torch.nn.Parameter(value.detach().clone(), requires_grad=False)
         else:
             raise UserError(f"it sets {name}, which its model does not have")

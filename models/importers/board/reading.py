@@ -58,7 +58,7 @@ class Submission:
 
     def get(self, path: str) -> Any:
         """A part of the model, such as "layers.0.attn.q_proj". Raises UserError where there is none."""
-        found = self.model
+        found: Any = self.model
         for name in path.split("."):
             found = found[int(name)] if name.isdigit() else self.interpreter.attribute(found, name)
             if isinstance(found, Instance) and "items_" in found.values:

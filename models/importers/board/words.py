@@ -446,8 +446,8 @@ def builtins(interpreter: Interpreter) -> dict[str, Any]:
         "frozenset": lambda value=(): frozenset(listed(value)),
         "next": lambda value: listed(value)[0],
         "sum": lambda value, start=0: sum(listed(value), start),
-        "min": lambda *values: min(*values) if len(values) > 1 else min(listed(values[0])),
-        "max": lambda *values: max(*values) if len(values) > 1 else max(listed(values[0])),
+        "min": lambda first, *rest: min(first, *rest) if rest else min(listed(first)),
+        "max": lambda first, *rest: max(first, *rest) if rest else max(listed(first)),
         "abs": abs,
         "round": lambda value, n=None: round(value, n),
         "any": lambda value: any(listed(value)),
@@ -493,7 +493,7 @@ def attribute(interpreter: Interpreter, holder: Any, name: str) -> Any:
             if name in ("ljust", "rjust", "zfill"):
                 return lambda width, *fill: getattr(holder, name)(min(int(width), 1000), *fill)
             if name == "join":
-                return lambda parts: holder.join(_listed(interpreter, parts))
+                return lambda parts: str(holder).join(_listed(interpreter, parts))
             return getattr(holder, name)
     if isinstance(holder, Function) and name == "name":
         return holder.name
