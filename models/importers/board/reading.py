@@ -60,7 +60,8 @@ class Submission:
         """A part of the model, such as "layers.0.attn.q_proj". Raises UserError where there is none."""
         found: Any = self.model
         for name in path.split("."):
-            found = found[int(name)] if name.isdigit() else self.interpreter.attribute(found, name)
+            part: Any = found
+            found = part[int(name)] if name.isdigit() else self.interpreter.attribute(part, name)
             if isinstance(found, Instance) and "items_" in found.values:
                 found = found.values["items_"]
         return found
