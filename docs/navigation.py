@@ -30,6 +30,7 @@ def on_config(config: Any) -> Any:
         ("Reference", ["glossary.md", "hooks.md", "reference.md"]),
         ("The zoo", "zoo.md"),
         ("Proofs", "proofs.md"),
+        ("Public models", "board.md"),
     ]
     config.nav = [{title: pages} for title, pages in order if pages]
     return config

@@ -10,6 +10,8 @@ Position Coupling     RMS before *and* after each sublayer with eps outside the 
                       FIRE / no positions, unscaled scores, gated tanh-GELU MLP
 AddLM                 negative-L1 scores, softmax over the top 16 keys, ReLU
 ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
+public AdderBoard     rotary angles of any period, query-key norms, fixed biases on scores, "softmax1", a gain in place
+                      of the last norm, a layer that counts by a share (docs/board.md)
 ====================  ==============================================================================
 """
 
@@ -30,6 +32,18 @@ Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 PositionKind = Literal["standard", "coupled", "rotary", "fire", "none"]
 ScoreKind = Literal["dot", "neg_l1", "max_plus"]
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
+
+
+#: Switches that came later, as they are off: they are left out of what is stored of a model that does not use them.
+LATER: dict[str, Any] = {
+    "d_vocab_out": None,
+    "rotary_scaling_factor": 1.0,
+    "use_qk_norm": False,
+    "attn_bias": False,
+    "attn_softmax": "softmax",
+    "final_gain": False,
+    "layer_mix": False,
+}
 
 
 @cache
@@ -83,6 +97,12 @@ class TransformerConfig:
     fire_c: float = 0.1
     fire_L0: float = 256.0
     fire_normaliser: Literal["max", "min"] = "max"  # FIRE's definition has max; the public code has min
+    rotary_scaling_factor: float = 1.0  # positions are divided by it before they are turned into angles
+    use_qk_norm: bool = False  # queries and keys of each head through RMS norms of their own, before rotation
+    attn_bias: bool = False  # each layer adds fixed numbers ``attn.bias`` to its scores, -inf where a key is hidden
+    attn_softmax: Literal["softmax", "softmax1"] = "softmax"  # softmax1: exp(s) / (1 + sum exp(s))
+    final_gain: bool = False  # without norms: the last stream times ``ln_final.w``, entry by entry
+    layer_mix: bool = False  # a layer gives x + mix (layer(x) - x), with a number ``mix`` of its own
     attn_scores: ScoreKind = "dot"
     attn_scale: float | None = None  # scores are divided by this; None means sqrt(d_head), 1.0 means unscaled
     attn_top_k: int | None = None  # softmax over the k best keys only (ties keep more)
@@ -104,8 +124,17 @@ class TransformerConfig:
             raise UserError(f"attn_scale must be positive, not {self.attn_scale}.")
         if self.positional_embedding_type == "rotary" and self.d_head % 2:
             raise UserError(f"Rotary positions need an even d_head, not {self.d_head}.")
+        if not self.rotary_scaling_factor > 0:
+            raise UserError(f"rotary_scaling_factor must be positive, not {self.rotary_scaling_factor}.")
+        if self.final_gain and self.normalization_type is not None:
+            raise UserError("final_gain is for models without norms; with norms, the last one has a gain.")
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"dropout must be in [0, 1), not {self.dropout}.")
+
+    @property
+    def later_switches(self) -> tuple[str, ...]:
+        """The switches that are on of those that only public AdderBoard models have; fast paths do not know them."""
+        return tuple(k for k, off in LATER.items() if k != "d_vocab_out" and getattr(self, k) != off)
 
     @property
     def score_scale(self) -> float:
@@ -127,12 +156,13 @@ class TransformerConfig:
 
     @property
     def has_final_norm(self) -> bool:
-        return self.final_norm and self.normalization_type is not None
+        """Whether there is a last norm, or a gain in its place."""
+        return self.final_gain or (self.final_norm and self.normalization_type is not None)
 
     @property
     def residual_stream_adds_up(self) -> bool:
-        """Whether embeddings and sublayer outputs sum to the last residual stream (false with post-norm)."""
-        return not self.has_post_norm
+        """Whether embeddings and sublayer outputs sum to the last residual stream (false with post-norm or a mix)."""
+        return not self.has_post_norm and not self.layer_mix
 
     @property
     def n_logits(self) -> int:
@@ -140,8 +170,8 @@ class TransformerConfig:
         return self.d_vocab if self.d_vocab_out is None else self.d_vocab_out
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; ``d_vocab_out`` only where it is set, so that what was said of other models stays true of them."""
-        return {name: value for name, value in asdict(self).items() if name != "d_vocab_out" or value is not None}
+        """As JSON; later switches only where they are set, so that what was said of other models stays true of them."""
+        return {name: value for name, value in asdict(self).items() if name not in LATER or value != LATER[name]}
 
     def replace(self, **changes: Any) -> TransformerConfig:
         return replace(self, **changes)
@@ -164,11 +194,10 @@ class RuntimeConfig:
     init_weights = False
     init_mode = "gpt2"
     initializer_range = -1.0  # TransformerLens' "not set"
-    rotary_scaling_factor = 1.0
     attn_scores_soft_cap = output_logits_soft_cap = -1.0  # TransformerLens' "off"
     # what it does not have
     parallel_attn_mlp = use_normalization_before_and_after = final_rms = post_embedding_ln = layer_norm_folding = False
-    use_local_attn = scale_attn_by_inverse_layer_idx = use_qk_norm = use_logn_attn = use_attention_sinks = False
+    use_local_attn = scale_attn_by_inverse_layer_idx = use_logn_attn = use_attention_sinks = False
     use_NTK_by_parts_rope = use_dynamic_ntk_rope = use_yarn_rope = norm_topk_prob = use_hook_tokens = False
     tie_word_embeddings = trust_remote_code = load_in_4bit = ungroup_grouped_query_attention = from_checkpoint = False
     n_key_value_heads = seed = original_architecture = tokenizer_name = window_size = attn_types = clip_qkv = None

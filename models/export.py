@@ -42,6 +42,7 @@ def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
             attn_scale=cfg.score_scale,
             rotary_adjacent_pairs=cfg.rotary_adjacent_pairs,
             rotary_base=cfg.rotary_base,
+            use_qk_norm=cfg.use_qk_norm,
             default_prepend_bos=False,
             device=str(model.device),
             dtype=model.dtype,
@@ -64,6 +65,8 @@ def to_transformer_bridge(model: ArithmeticTransformer) -> Any:
     """
     cfg, weights = model.config, _stock_weights(model)
     _refuse_unless_stock(cfg, "the native TransformerBridge")
+    if cfg.use_qk_norm:
+        raise UserError("The native TransformerBridge cannot express use_qk_norm=True.")
     _refuse_biases_without_a_place(cfg, weights)
     if cfg.rotary_base != int(cfg.rotary_base):
         raise UserError(
@@ -103,6 +106,11 @@ def _refuse_unless_stock(cfg: TransformerConfig, target: str) -> None:
         "attn_top_k": (cfg.attn_top_k is not None, "its softmax runs over all keys"),
         "norm_placement": (normed and cfg.norm_placement != "pre", "it normalises before each sublayer"),
         "final_norm": (normed and not cfg.final_norm, "it has a final norm whenever its blocks have norms"),
+        "attn_bias": (cfg.attn_bias, "it adds nothing to its scores"),
+        "attn_softmax": (cfg.attn_softmax != "softmax", "its attention adds up to one"),
+        "final_gain": (cfg.final_gain, "without norms it has no gain"),
+        "layer_mix": (cfg.layer_mix, "its layers count in full"),
+        "rotary_scaling_factor": (cfg.rotary_scaling_factor != 1.0, "its rotary positions are not scaled"),
         "norm_eps_outside": (normed and cfg.norm_eps_outside, "its norms have eps inside the root"),
     }
     for switch, (prevents, because) in reasons.items():

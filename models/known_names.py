@@ -54,10 +54,11 @@ def stored(zoo: Path = ZOO) -> list[str]:
 
 
 def is_path(name_or_path: str | Path) -> bool:
-    """Whether a model is meant by where it lies: a ``Path``, or a text with a separator or a weight file's suffix."""
+    """Whether a model is meant by where it lies: a ``Path``, or a text with a separator, or with the suffix of a weight
+    file or of a submission."""
     text = os.fspath(name_or_path)
     apart = isinstance(name_or_path, Path) or "/" in text or os.sep in text
-    return apart or text.endswith((".pt", ".pth", ".safetensors"))
+    return apart or text.endswith((".pt", ".pth", ".safetensors", ".py"))
 
 
 def not_stored(name: str, registered: Iterable[str], allowed: Iterable[str]) -> UserError:

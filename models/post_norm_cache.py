@@ -25,9 +25,15 @@ class PostNormCache(ActivationCache):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise UserError(
-            "This model normalises the residual stream after each sublayer (norm_placement is "
-            f"{self.model.cfg.norm_placement!r}), so its stream is not a sum of component outputs and cannot be "
+            f"This model {self._why()}, so its stream is not a sum of component outputs and cannot be "
             "decomposed or attributed; read single activations, or patch and ablate components instead."
+        )
+
+    def _why(self) -> str:
+        if self.model.cfg.layer_mix:
+            return "takes a share of what each layer makes of the residual stream (layer_mix)"
+        return (
+            f"normalises the residual stream after each sublayer (norm_placement is {self.model.cfg.norm_placement!r})"
         )
 
     decompose_resid = accumulated_resid = stack_head_results = stack_neuron_results = _refuse

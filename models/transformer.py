@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -127,13 +128,21 @@ class Block(WeightView):
         if cfg.has_post_norm:
             resid_mid = self.ln1_post(resid_mid, weights)
         if not cfg.d_mlp:
-            return self.hook_resid_post(resid_mid)
+            return self.hook_resid_post(self._mixed(resid_pre, resid_mid, weights))
         resid_mid = self.hook_resid_mid(resid_mid)
         mlp_in = self.hook_mlp_in(resid_mid.clone()) if runtime.use_hook_mlp_in else resid_mid
         normalized = self.ln2(mlp_in, weights) if cfg.has_pre_norm else mlp_in
         mlp_out = self.hook_mlp_out(self._dropout(self.mlp(normalized, weights)))
         resid_post = resid_mid + mlp_out
-        return self.hook_resid_post(self.ln2_post(resid_post, weights) if cfg.has_post_norm else resid_post)
+        resid_post = self.ln2_post(resid_post, weights) if cfg.has_post_norm else resid_post
+        return self.hook_resid_post(self._mixed(resid_pre, resid_post, weights))
+
+    def _mixed(self, before: Tensor, after: Tensor, weights: Weights) -> Tensor:
+        """``before + mix (after - before)`` where the config has ``layer_mix``."""
+        if not self.config.layer_mix:
+            return after
+        mix = self.get(weights, "mix")
+        return torch.where(mix == 1, after, before + (after - before) * mix)
 
     def _dropout(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout) if self.config.dropout and self.training else x
@@ -163,7 +172,7 @@ class ArithmeticTransformer(LensContract):
             self.fire = FireBias(cfg)
         self.blocks = nn.ModuleList(Block(cfg, (self.cfg,)) for _ in range(cfg.n_layers))
         if cfg.has_final_norm:
-            self.ln_final = Norm(cfg)
+            self.ln_final = Norm(cfg, "gain" if cfg.final_gain else None)
         self.unembed = Unembed(cfg)
         for module in self.modules():
             if isinstance(module, WeightView):

@@ -30,6 +30,7 @@ COMMANDS = {
     "certify": "certify:Certify",
     "ask": "ask:Ask",
     "attack": "attack:AttackModel",
+    "board": "board:Board",
     "compare": "compare:Compare",
     "report": "report:Report",
     "explore": "explore:Explore",

@@ -1,6 +1,7 @@
 """``interp.certify``: the methods that a model can be judged by, and which of them a model is for.
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
+    few keys                       one-layer ten-digit adders that look at few keys and no others: all classes are run
     branch and bound over columns  one-layer ten-digit adders, by their effective weights: a proof over all 10^20 pairs
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems: all are run through the model
@@ -20,7 +21,7 @@ from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
-from interp.proofs import certificate, class_proofs, exhaustive, hand_built, prefix_proof
+from interp.proofs import certificate, class_proofs, exhaustive, few_keys, hand_built, prefix_proof
 from interp.proofs.accuracy_bounds import WIDTH
 from interp.proofs.certify import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import certify_exhaustively, check_exhaustive, problem_space
@@ -124,6 +125,14 @@ def _one_layer(model: HookedModel, task: Task, asked: Asked) -> Verdict:
     return certify_one_layer(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
 
 
+def _few_keys(model: HookedModel, task: Task, asked: Asked) -> Verdict:
+    if asked.arithmetic not in (None, "float32"):
+        raise UserError(
+            f"All classes of {task.name} are run in the model's own floating point, not in {asked.arithmetic}."
+        )
+    return few_keys.certify_few_keys(model, task)
+
+
 def _not_built(model: HookedModel, task: Task) -> str | None:
     return None if is_hand_built(model) else f"{model_name(model)} is not hand-built"
 
@@ -133,6 +142,7 @@ def _not_built(model: HookedModel, task: Task) -> str | None:
 _ADDERS = Method(class_proofs.METHOD, _no_ten_digits, _one_layer, check_one_layer, certificate.of_fields)
 METHODS = (
     Method(hand_built.METHOD, _not_built, _hand_built, check_hand_built, hand_built.of_fields),
+    Method(few_keys.METHOD, few_keys.obstacle, _few_keys, few_keys.check_few_keys, few_keys.of_fields),
     _ADDERS,
     Method(prefix_proof.METHOD, prefix_proof.obstacle, _by_prefixes, check_prefixes, prefix_proof.of_fields),
     Method(exhaustive.METHOD, _too_many, _run_all, check_exhaustive, exhaustive.of_fields),

@@ -35,8 +35,11 @@ def stands_for(model: object) -> TypeGuard[ArithmeticTransformer]:
 
 
 def supports(model: ArithmeticTransformer) -> bool:
-    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE or dropout."""
+    """Whether :func:`logits_from` computes this config: AddLM's scores and top-k not with FIRE or dropout, and nothing
+    of what only public AdderBoard models have."""
     cfg = model.config
+    if cfg.later_switches:
+        return False
     return not _tropical(cfg) or (cfg.positional_embedding_type != "fire" and not cfg.dropout)
 
 

@@ -86,8 +86,9 @@ def logits_at(
     """
     require_unaltered(model, "A block of queries")
     cfg = model.config
-    if cfg.n_layers > 1 or cfg.normalization_type is not None or cfg.positional_embedding_type == "fire":
-        raise UserError("Only one-layer models without norms and without FIRE can be read so.")
+    whole = cfg.positional_embedding_type == "fire" or cfg.layer_mix or cfg.final_gain
+    if cfg.n_layers > 1 or cfg.normalization_type is not None or whole:
+        raise UserError("Only one-layer models without norms, without FIRE, gain and mix can be read so.")
     weights = model.effective_weights()
     block: Any = model.blocks[0]
     residual = model.embed_tokens(tokens, weights, position_ids)

@@ -10,6 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
 from models.parts.circuits import HeadCircuits
+from models.parts.norms import Norm
 from models.parts.positions import rotate
 from models.parts.tropical import pair_scores
 from models.parts.weights import Weights, WeightView, weight_view
@@ -33,6 +34,8 @@ class Attention(HeadCircuits, WeightView):
         self.hook_q = HookPoint()  # [batch, pos, head, d_head]
         self.hook_k = HookPoint()
         self.hook_v = HookPoint()
+        if cfg.use_qk_norm:
+            self.q_norm, self.k_norm = Norm(cfg, "RMS"), Norm(cfg, "RMS")
         if cfg.positional_embedding_type == "rotary":
             self.hook_rot_q = HookPoint()
             self.hook_rot_k = HookPoint()
@@ -67,7 +70,7 @@ class Attention(HeadCircuits, WeightView):
         position_bias: Float[Tensor, "head query key"] | None = None,
         query_positions: Int[Tensor, " query"] | None = None,
     ) -> Float[Tensor, "batch head query key"]:
-        """Scores of (rotated) queries and keys with FIRE's bias, -inf at keys after the query."""
+        """Scores of (rotated) queries and keys with a bias (FIRE's, the layer's own), -inf at keys after the query."""
         scores = self.raw_scores(q, k)
         if position_bias is not None:
             scores = scores + position_bias
@@ -76,12 +79,19 @@ class Attention(HeadCircuits, WeightView):
         return scores.masked_fill(future, float("-inf"))
 
     def pattern_of(self, scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
-        """The softmax over the keys that take part; zero where a row of scores is -inf throughout."""
+        """The softmax over the keys that take part; zero where a row of scores is -inf throughout.
+
+        "softmax1" is the softmax with one more key of score 0 and value 0.
+        """
         if self.config.attn_top_k is not None:
             threshold = scores.topk(min(self.config.attn_top_k, scores.shape[-1]), dim=-1).values[..., -1:]
             takes_part = self.hook_top_k_mask((scores >= threshold) & (scores > float("-inf")))
             scores = scores.masked_fill(~takes_part, float("-inf"))
-        pattern = F.softmax(scores, dim=-1)
+        if self.config.attn_softmax == "softmax1":
+            scores = torch.cat((scores, torch.zeros_like(scores[..., :1])), -1)
+            pattern = F.softmax(scores, dim=-1)[..., :-1]
+        else:
+            pattern = F.softmax(scores, dim=-1)
         # A patched row of scores can be all -inf; TransformerLens attends to nothing there.
         return torch.where(pattern.isnan(), torch.zeros_like(pattern), pattern)
 
@@ -99,7 +109,7 @@ class Attention(HeadCircuits, WeightView):
         q = self._project(query_input, weights, "Q")
         k = self._project(key_input, weights, "K")
         v = self._project(value_input, weights, "V")
-        z = self.mix(q, k, v, position_bias, query_positions)
+        z = self.mix(q, k, v, position_bias, query_positions, weights)
         w_o = self.get(weights, "W_O")
         if self._runtime[0].use_attn_result:
             out = self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2)
@@ -114,13 +124,21 @@ class Attention(HeadCircuits, WeightView):
         v: Float[Tensor, "batch key head d_head"],
         position_bias: Float[Tensor, "head query key"] | None = None,
         query_positions: Int[Tensor, " query"] | None = None,
+        weights: Weights | None = None,
     ) -> Float[Tensor, "batch query head d_head"]:
         """``z = softmax(score(q, k) + bias) v``, from projected inputs on; every hook up to ``hook_z`` fires."""
         cfg = self.config
         q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        if cfg.use_qk_norm:
+            q, k = self.q_norm(q, weights), self.k_norm(k, weights)
         if cfg.positional_embedding_type == "rotary":
-            q = self.hook_rot_q(rotate(q, cfg.rotary_base, cfg.rotary_adjacent_pairs, query_positions))
-            k = self.hook_rot_k(rotate(k, cfg.rotary_base, cfg.rotary_adjacent_pairs))
+            turn = cfg.rotary_base, cfg.rotary_adjacent_pairs
+            q = self.hook_rot_q(rotate(q, *turn, query_positions, cfg.rotary_scaling_factor))
+            k = self.hook_rot_k(rotate(k, *turn, factor=cfg.rotary_scaling_factor))
+        if cfg.attn_bias:
+            own = self.get(self.weights_or_own(weights), "bias")[:, :, : k.shape[1]]
+            own = own[:, : q.shape[1]] if query_positions is None else own[:, query_positions]
+            position_bias = own if position_bias is None else own + position_bias
         scores = self.hook_attn_scores(self.masked_scores(q, k, position_bias, query_positions))
         pattern = self.hook_pattern(self.pattern_of(scores))
         if cfg.dropout and self.training:

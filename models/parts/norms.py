@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,15 +18,17 @@ class Norm(WeightView):
 
     * RMS: ``scale = sqrt(mean(x^2) + eps)``, or ``sqrt(mean(x^2)) + eps`` with ``norm_eps_outside``.
     * LN: the same after subtracting the mean over the last axis.
+    * gain: ``scale`` is 1 (``final_gain``).
 
     Half-precision streams are normalised in float32, as in TransformerLens.
     """
 
     w, b = weight_view("w"), weight_view("b")  # [d_model]
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, cfg: TransformerConfig, kind: Literal["LN", "RMS", "gain"] | None = None):
+        """``kind`` is the config's, unless given."""
         super().__init__(cfg)
-        self.eps = cfg.eps
+        self.kind, self.eps = kind or cfg.normalization_type, cfg.eps
         self.hook_scale = HookPoint()  # [batch, pos, 1]
         self.hook_normalized = HookPoint()  # [batch, pos, d_model]
 
@@ -32,8 +36,11 @@ class Norm(WeightView):
         self, x: Float[Tensor, "*batch d_model"], weights: Weights | None = None
     ) -> Float[Tensor, "*batch d_model"]:
         weights, dtype = self.weights_or_own(weights), x.dtype
+        if self.kind == "gain":
+            x = self.hook_normalized(x / self.hook_scale(torch.ones_like(x[..., :1])))
+            return x * self.get(weights, "w")
         x = x.to(torch.promote_types(dtype, torch.float32))
-        if self.config.normalization_type == "LN":
+        if self.kind == "LN":
             x = x - x.mean(-1, keepdim=True)
         square = x.pow(2).mean(-1, keepdim=True)
         outside = self.config.norm_eps_outside

@@ -58,15 +58,16 @@ def rotate(
     base: float,
     adjacent_pairs: bool,
     positions: Int[Tensor, " pos"] | None = None,
+    factor: float = 1.0,
 ) -> Float[Tensor, "batch pos head d_head"]:
-    """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t * base^(-2i / d_head)``.
+    """Rotary embedding (RoFormer): pair ``i`` of position ``t`` is turned by ``t / factor * base^(-2i / d_head)``.
 
     ``positions`` says where the rows of ``x`` stand, if not at 0, 1, 2, ...
     """
     n_pos, d_head = x.shape[1], x.shape[-1]
     half = d_head // 2
     precision = torch.float64 if x.dtype == torch.float64 else torch.float32  # never half: angles reach n_pos
-    frequency = base ** (-torch.arange(half, device=x.device, dtype=precision) * 2 / d_head)
+    frequency = base ** (-torch.arange(half, device=x.device, dtype=precision) * 2 / d_head) / factor
     positions = torch.arange(n_pos, device=x.device) if positions is None else positions
     angle = positions.to(precision)[:, None] * frequency  # [pos, half]
     cos, sin = angle.cos().to(x.dtype)[None, :, None], angle.sin().to(x.dtype)[None, :, None]

@@ -39,13 +39,20 @@ def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
             shapes |= {f"{block}.{name}.{key}": shape for key, shape in norm.items()}
         shapes |= {f"{block}.attn.W_{x}": (H, D, d) for x in "QKV"} | {f"{block}.attn.W_O": (H, d, D)}
         shapes |= {f"{block}.attn.b_{x}": (H, d) for x in "QKV"} | {f"{block}.attn.b_O": (D,)}
+        if cfg.use_qk_norm:
+            shapes |= {f"{block}.attn.{x}_norm.w": (d,) for x in "qk"}
+        if cfg.attn_bias:
+            shapes[f"{block}.attn.bias"] = (H, cfg.n_ctx, cfg.n_ctx)
+        if cfg.layer_mix:
+            shapes[f"{block}.mix"] = ()
         if cfg.d_mlp:
             if cfg.gated_mlp:
                 shapes[f"{block}.mlp.W_gate"] = (D, M)
             shapes |= {f"{block}.mlp.W_in": (D, M), f"{block}.mlp.b_in": (M,)}
             shapes |= {f"{block}.mlp.W_out": (M, D), f"{block}.mlp.b_out": (D,)}
     if cfg.has_final_norm:
-        shapes |= {f"ln_final.{key}": shape for key, shape in norm.items()}
+        final = {"w": (D,)} if cfg.final_gain else norm
+        shapes |= {f"ln_final.{key}": shape for key, shape in final.items()}
     return shapes | {"unembed.W_U": (D, cfg.n_logits), "unembed.b_U": (cfg.n_logits,)}
 
 

@@ -63,8 +63,9 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
         name_or_path: a name of the zoo ("microadder-57"), the name of a constructed model ("microadder-57-by-hand";
             :func:`models.build` takes its options), or a path (recognised by a separator, a suffix or by being a
             ``Path``): an entry's folder, a run's ("runs/microadder-57": its best parameters so far), a weight file of
-            ours (``.safetensors``: an entry's, a run's checkpoint or snapshot) or a published checkpoint (``.pt``, or
-            ``.json`` of :mod:`models.importers.pooled_decoder`).
+            ours (``.safetensors``: an entry's, a run's checkpoint or snapshot), a published checkpoint (``.pt``, or
+            ``.json`` of :mod:`models.importers.pooled_decoder`), or a public AdderBoard submission (``.py``; its text
+            is read and never run).
         seed: which seed of a run; the one that is best on its validation problems unless given.
 
     Raises:
@@ -74,6 +75,10 @@ def load(name_or_path: str | Path, seed: int | None = None) -> ArithmeticTransfo
     if isinstance(name_or_path, str) and name_or_path in registry.constructed() and seed is None:
         return registry.build(name_or_path)
     path = resolve(name_or_path, registry.constructed())
+    if path.suffix == ".py" and seed is None:
+        from models.importers.board import load_submission
+
+        return load_submission(path)
     from models.training.load_run import load_run  # which needs the registry and the transformer
 
     if (of_a_run := load_run(path, seed)) is not None:

@@ -344,7 +344,7 @@ def _sweep(
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
     """The model for the fast path; None where it has hooks or the like, or parts that only it knows."""
     if isinstance(model, ArithmeticTransformer):
-        return None if alterations(model) else model
+        return None if alterations(model) or model.config.later_switches else model
     if task is None or alterations(model):
         return None
     try:

@@ -23,6 +23,7 @@ from models.importers.stock import from_transformer_lens
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.domain import base_of
+from models.tasks.framed_addition import FramedAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.parity import Parity
@@ -114,6 +115,8 @@ class Subject:
     def to_dict(self, problems: Sequence[str] = ()) -> dict[str, Any]:
         """For JSON; ``problems`` are those that a page must be able to read, whatever the task."""
         cfg = self.model.config
+        if cfg.later_switches:
+            raise UserError(f"The explorer does not compute {', '.join(cfg.later_switches)}, which {self.name} has.")
         packs = [*self._snapshots(), ("trained", self.model)]
         weights = [_weights(model) for _, model in packs]
         derived = ("score_scale", "has_pre_norm", "has_post_norm", "has_final_norm", "residual_stream_adds_up")
@@ -167,7 +170,7 @@ class Subject:
 def task_data(task: Task) -> dict[str, Any]:
     """What ``tasks.js`` must know of a task; kind "table" is one that it cannot write by itself."""
     common = {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
-    if isinstance(task, FixedWidthAddition):
+    if isinstance(task, FixedWidthAddition) and not isinstance(task, FramedAddition):
         ended = task.target_roles[-1].kind == "eos"
         ends = [task.plus_token, task.equals_token, task.eos_token if ended else None]
         return common | {"kind": "pair", "width": 10, "down": task.most_significant_first, "ends": ends}

@@ -1,0 +1,40 @@
+"""The command ``interp board``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from interp.cli.arguments import one_thread
+
+
+@dataclass(frozen=True)
+class Board:
+    """Judge a folder of public AdderBoard submissions: parameters, score, and a verdict on all 10^20 pairs of each.
+
+    Files are read as text and never run. The command can be stopped at any time and goes on from there.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The folder with the submissions (*.py), in folders of its own or not."""
+    out: Path = Path("board.html")
+    """The page; its data are written next to it, as JSON."""
+    checkpoints: Path | None = None
+    """A folder with checkpoints that submissions name and that do not lie next to them."""
+    minutes: float | None = None
+    """How many minutes to try each proof; what is not proved by then is searched for failures."""
+    fresh: bool = False
+    """Judge every file again."""
+
+    def run(self) -> int:
+        one_thread()
+        from interp.site.board import board, to_dataframe
+
+        rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh)
+        table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
+        print(table.to_string(index=False))
+        print(f"written to {self.out}")
+        return 0

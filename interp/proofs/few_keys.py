@@ -1,0 +1,300 @@
+"""One-layer adders whose heads weigh all but a few keys with exactly zero: all classes of inputs are run.
+
+Constructions with sharp scores attend, at each query, to the digits of two columns and to nothing else, and not
+"nearly": an exponential of less than -110 is zero in float32 (whose smallest number is 2^-149 = exp(-103.3)), and a
+zero weight adds an exact zero, whatever stands at its key. What the model answers at a target then depends on the two
+columns' digits and on the carry into the lower one alone: 2 x 10^4 classes a target. All of them are run through the
+model itself, in its own arithmetic, so that rounding is not bounded but done.
+
+Lemma: let the alive positions of target i be operand digits of the columns i - 1 and i, the answer's digit i - 1,
+and delimiters. The problems with digits R, P, Q, R, P, Q, ... by column (R one of 0 + 0 and 9 + 9, which make the carry
+out of a column 0 and 1 whatever comes in; P and Q all pairs of digits; all three phases) hold every class of every
+target.
+
+What is assumed: products of an exact zero weight with finite values are zero and adding them changes nothing (IEEE); a
+score differs from run to run by less than ``SLACK`` times the product of the largest norms of queries and keys, some
+hundred times what its roundings can do. As for other verdicts on what is run, the order of summation may depend on
+the batch: the smallest margins are run again alone, and no margin may be within ten times what that changes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.core.results import Provenance
+from interp.core.sites import model_name
+from interp.proofs.verdict import (
+    FORMAT,
+    Status,
+    Verdict,
+    WrongAnswer,
+    identify,
+    is_count,
+    is_number,
+    require_claim,
+    versions,
+    wrong_answer,
+)
+from interp.proofs.watch import check_time, watched
+from models.errors import UserError
+from models.evaluation import margins
+from models.numerals import shown
+from models.tasks.addition import DIGITS
+from models.tasks.base import Task
+from models.tasks.framed_addition import FramedAddition
+from models.transformer import ArithmeticTransformer
+
+METHOD = "few keys"
+#: Scores further apart than this leave a weight of zero, by the model's kind of number.
+FAR = {torch.float32: 110.0, torch.float64: 760.0}
+SLACK = 2.0**-14
+BATCH, ALONE = 1024, 48
+_PAIRS = [(x, y) for x in range(10) for y in range(10)]
+ALL = 10**20
+#: Classes: no column below the first target, no carry into the second's, two for eight more, and the last carry.
+CLASSES = 100 + 100**2 + 8 * 2 * 100**2 + 2 * 100
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FewKeysCertificate(Verdict):
+    """What a model answers in every class of ten-digit problems.
+
+    Attributes:
+        keys: the largest number of keys that one head weighs with more than zero.
+        classes: (target, carry, digits of two columns) that were run; wrong_classes of them are answered wrongly.
+        wrong: how many of the 10^20 pairs are answered wrongly, exactly.
+        smallest_margin: in logits. noise: the largest change of a margin when problems were run alone.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    status: Status
+    keys: int
+    classes: int
+    wrong_classes: int
+    wrong: int
+    smallest_margin: float
+    noise: float
+    seconds: float
+    versions: dict[str, str]
+    counterexample: WrongAnswer | None = None
+    method: str = METHOD
+
+    @property
+    def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Provenance(self.classes, None, "classes of all 10^20 pairs", "exhaustive")
+
+    def sentence(self) -> str:
+        ran = f"all {self.classes:,} classes of the 10^20 pairs were run through the model ({self.seconds:.1f} s)"
+        margin = (
+            f"smallest margin {self.smallest_margin:.3g}, which changes by up to {shown(self.noise, 1, up=True)} alone"
+        )
+        if self.status == "certified":
+            return f"certified: {ran}; each head weighs at most {self.keys} keys with more than zero; {margin}"
+        if self.status == "refuted":
+            assert self.counterexample is not None
+            one = self.counterexample
+            return (
+                f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {self.wrong:,} of "
+                f"10^20 pairs; {ran}"
+            )
+        return f"undecided: {ran}; {margin}"
+
+    def to_dataframe(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame([{"classes": self.classes, "wrong_classes": self.wrong_classes, "wrong": self.wrong}])
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("method", "model", "fingerprint", "task", "status", "keys", "classes", "wrong_classes")
+        own = {name: getattr(self, name) for name in (*names, "smallest_margin", "noise", "seconds", "versions")}
+        found = None if self.counterexample is None else asdict(self.counterexample)
+        return {"format": FORMAT} | own | {"wrong": str(self.wrong), "counterexample": found}
+
+
+def obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why a model is not judged by this method; None if it is."""
+    if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
+        return "its task has no frame"
+    if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
+        return "it has several layers, or another attention than the softmax"
+    if model.config.attn_scores != "dot" or model.dtype not in FAR or task.frame.answer_down:
+        return "its scores are no dot products, or its answer starts with the most significant digit"
+    return _alive(model, task)[1]
+
+
+@torch.no_grad()
+def _alive(model: ArithmeticTransformer, task: FramedAddition) -> tuple[int, str | None]:
+    """(the largest number of keys that a head looks at, why the columns are not those of the lemma).
+
+    A score depends on the tokens at its query and its key alone. Sequences with one token everywhere and another at the
+    query show all of them.
+    """
+    most = 0
+    for target, query in enumerate(task.query_positions):
+        fixed = task.encode_prompt([(0, 0)])[0]
+        delimiters = [i for i, role in enumerate(task.roles[: len(fixed)]) if role.kind == "delimiter"]
+        own = [int(fixed[query])] if query < len(fixed) else list(range(10))
+        rows = torch.tensor([[t] * (query + 1) for _ in own for t in range(10)])
+        rows[:, delimiters] = fixed[delimiters]
+        rows[:, query] = torch.tensor([z for z in own for _ in range(10)])
+        _, cache = model.run_with_cache(rows, names_filter=lambda name: "attn.hook_" in name)
+        rotary = model.config.positional_embedding_type == "rotary"
+        q, k = (cache[f"blocks.0.attn.hook_{'rot_' if rotary else ''}{x}"] for x in "qk")
+        scores = cache["blocks.0.attn.hook_attn_scores"][:, :, query].double().unflatten(0, (len(own), 10))
+        if not torch.isfinite(scores).all():
+            return 0, "its scores are no numbers"
+        size = q.double().norm(dim=-1).amax() * k.double().norm(dim=-1).amax() / model.config.score_scale
+        if not model.config.use_qk_norm:  # whatever the products are before they cancel
+            size = size.clamp_min(scores.abs().amax())
+        slack = float(size) * SLACK
+        reached = scores.amin(1).amax(-1) - slack  # some key has at least this, whatever stands at it
+        alive = scores.amax(1) + slack >= reached[..., None] - FAR[model.dtype]
+        most = max(most, int(alive.sum(-1).max()))
+        for place in alive.any(0).any(0).nonzero().flatten().tolist():
+            role = task.roles[place]
+            near = role.column is not None and target - 1 <= role.column <= target
+            if role.kind != "delimiter" and not near:
+                return most, f"target s{target} attends to {role.label} as well"
+    return most, None
+
+
+def _problems() -> Int[Tensor, "n 2"]:
+    """The problems of the lemma."""
+    pairs = np.array(_PAIRS)
+    p, q = (x.reshape(-1) for x in np.meshgrid(range(100), range(100), indexing="ij"))
+    found = []
+    for r in (0, 99):
+        for phase in range(3):
+            kinds = (np.full(len(p), r), p, q)
+            digits = np.stack([pairs[kinds[(column - phase) % 3]] for column in range(DIGITS)], 1)  # [n, column, 2]
+            found.append((digits * 10 ** np.arange(DIGITS)[:, None]).sum(1))
+    return torch.from_numpy(np.unique(np.concatenate(found), axis=0))
+
+
+def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
+    """Run every class of problems through a model: right in all, or wrong in which.
+
+    Precondition: :func:`obstacle` has none. Postcondition: "certified" if every class is answered rightly, by more than
+    ten times the noise; "refuted" with a problem that the model, decoding it alone, gets wrong; ``wrong`` counts the
+    pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences.
+    """
+    start = time.perf_counter()
+    identity, (keys, _) = identify(model, task), _alive(model, task)
+    problems = _problems()
+    carry = np.stack([_carries(problems, column) for column in range(DIGITS + 1)], 1)
+    digits = np.stack([(problems.numpy()[:, i, None] // 10 ** np.arange(DIGITS + 1)) % 10 for i in (0, 1)], 2)
+    pair = digits[..., 0] * 10 + digits[..., 1]  # [n, column]
+    right = np.ones((DIGITS + 1, 2, 100, 100), dtype=bool)  # [target, carry into i - 1, pair of i - 1, pair of i]
+    ran = np.zeros_like(right)
+    leads = []
+    with torch.inference_mode():
+        for rows in watched(torch.arange(len(problems)).split(BATCH), "running all classes", "batch"):
+            leads.append(_leads(model, task, problems[rows]))
+        lead = torch.cat(leads).numpy()
+        hardest = np.argsort(lead.min(1))[: ALONE // 2]
+        others = np.linspace(0, len(problems) - 1, ALONE // 2).astype(int)
+        noise = 0.0
+        for row in np.unique(np.concatenate((hardest, others))).tolist():
+            check_time()
+            alone = _leads(model, task, problems[row : row + 1]).numpy()[0]
+            noise = max(noise, float(np.nan_to_num(np.abs(alone - lead[row])).max()))
+    for target in range(DIGITS + 1):
+        below = pair[:, target - 1] if target else np.zeros(len(pair), dtype=int)
+        into = carry[:, target - 1] if target else np.zeros(len(pair), dtype=int)
+        where: Any = (target, into, below, pair[:, target])
+        ran[where] = True
+        np.logical_and.at(right, where, lead[:, target] > 0)
+    assert int(ran.sum()) == CLASSES  # the lemma
+    wrong_classes = int((~right).sum())
+    wrong = None
+    for row in np.argsort(lead.min(1))[:20].tolist() if wrong_classes else ():
+        wrong = wrong or wrong_answer(model, task, problems[row : row + 1])
+    smallest = float(lead.min())
+    status: Status = "undecided"
+    if wrong is not None:
+        status = "refuted"
+    elif not wrong_classes and smallest > 10 * noise:
+        status = "certified"
+    return FewKeysCertificate(
+        model=model_name(model),
+        fingerprint=identity,
+        task=task.name,
+        status=status,
+        keys=keys,
+        classes=int(ran.sum()),
+        wrong_classes=wrong_classes,
+        wrong=ALL - right_pairs(right),
+        smallest_margin=smallest,
+        noise=noise,
+        seconds=time.perf_counter() - start,
+        versions=versions(),
+        counterexample=wrong,
+    )
+
+
+def _leads(model: Any, task: Task, problems: Int[Tensor, "n 2"]) -> Tensor:
+    logits = model(task.encode(problems).to(model.device))[:, list(task.query_positions)].cpu()
+    return margins(logits, task.targets(problems))
+
+
+def _carries(problems: Int[Tensor, "n 2"], column: int) -> Int[np.ndarray, " n"]:
+    """The carry into a column."""
+    low = problems.numpy() % 10**column
+    return (low.sum(1) >= 10**column).astype(int) if column else np.zeros(len(low), dtype=int)
+
+
+def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
+    """How many pairs are answered rightly at every target, exactly: by the pair and the carry of the column below."""
+    # counts[carry into the column, pair of the column], of the columns up to it; Python's integers
+    counts = np.zeros((2, 100), dtype=object)
+    counts[0] = [int(ok) for ok in right[0, 0, 0]]
+    total = np.array([x + y for x, y in _PAIRS])
+    for target in range(1, DIGITS):
+        out = [(total + c >= 10).astype(int) for c in (0, 1)]
+        new = np.zeros((2, 100), dtype=object)
+        for c in (0, 1):
+            for below in range(100):
+                if counts[c, below]:
+                    new[out[c][below]] += counts[c, below] * right[target, c, below].astype(int).astype(object)
+        counts = new
+    return int(sum(counts[c, below] * int(right[DIGITS, c, below, 0]) for c in (0, 1) for below in range(100)))
+
+
+def check_few_keys(certificate: Any, model: Any, task: Any) -> FewKeysCertificate:
+    """Judge the model again. Raises UserError for another model's certificate, or one that says something else."""
+    require_claim(certificate, identify(model, task), model_name(model))
+    if (reason := obstacle(model, task)) is not None:
+        raise UserError(f"The certificate does not hold: {reason}.")
+    found = certify_few_keys(model, task)
+    same = ("status", "keys", "classes", "wrong_classes", "wrong")
+    if any(getattr(found, name) != getattr(certificate, name) for name in same):
+        raise UserError("The certificate does not hold: run again, the classes come out differently.")
+    if certificate.smallest_margin > found.smallest_margin + 10 * found.noise + 1e-6 * abs(found.smallest_margin):
+        raise UserError(
+            "The certificate does not hold: some pair has a smaller margin than the smallest that it names."
+        )
+    return found
+
+
+def of_fields(value: dict[str, Any]) -> FewKeysCertificate:
+    """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
+    counts = ("keys", "classes", "wrong_classes")
+    if not all(is_count(value[name]) for name in counts) or not is_number(value["noise"]):
+        raise ValueError("numbers that are none")
+    found = value["counterexample"]
+    names = ("model", "fingerprint", "task", "status", *counts, "smallest_margin", "noise", "seconds", "versions")
+    return FewKeysCertificate(
+        **{name: value[name] for name in names},
+        wrong=int(value["wrong"]),
+        counterexample=None if found is None else WrongAnswer.from_dict(found),
+    )

@@ -1,0 +1,109 @@
+"""The page of ``interp board``: what :mod:`interp.compare.board` found of each submission of a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+from tqdm import tqdm
+
+from interp.compare.board import BoardRow, judge, submissions
+from interp.core.sections import Page, Section
+from interp.proofs.verdict import versions
+from interp.site.pages.write import write_page
+from models.checkpoint import read_json, sha256, write_json_atomic
+from models.errors import UserError
+
+FORMAT = 1
+_TEXT = """Each file was read as text and never run. Its numbers, as the weights of this project's transformer, give
+the logits of the file's own forward pass (compared in float64 before anything else is done).
+
+"Stated" is the author's count, "free" the numbers that the model holds as parameters. The score is on the board's
+10,010 problems, decoded greedily. A verdict is on all 10^20 pairs of ten-digit numbers: "certified" is proved, or run
+in every class of inputs that there is; "refuted" has a pair that the model, decoding greedily, gets wrong; "undecided"
+is neither. Seconds are of one processor, for the verdict."""
+
+
+def board(
+    folder: Path, out: Path, checkpoints: Path | None = None, minutes: float | None = None, fresh: bool = False
+) -> list[BoardRow]:
+    """Judge every submission of a folder, and write ``out`` (HTML) and its data next to it (JSON).
+
+    Rows that were made of the same text with the same options are taken from the data of an earlier run; each new one
+    is stored as soon as it is there.
+    """
+    if out.suffix != ".html":
+        raise UserError(f"The page is an .html file, not {out}.")
+    data = out.with_suffix(".json")
+    options = {"checkpoints": None if checkpoints is None else str(checkpoints), "minutes": minutes}
+    kept = {} if fresh else _kept(data, options)
+    rows: list[BoardRow] = []
+    files = submissions(folder)
+    for path in (bar := tqdm(files, unit="file", disable=not sys.stderr.isatty())):
+        name = path.relative_to(folder).as_posix()
+        bar.set_description(name)
+        row = kept.get(name)
+        if row is None or row.sha256 != sha256(path.read_bytes()):
+            row = judge(path, name, checkpoints, minutes)
+        rows.append(row)
+        _store(data, rows, options)
+        if not sys.stderr.isatty():
+            print(f"{name}: {row.status} ({row.seconds:.1f} s)", file=sys.stderr, flush=True)
+    write_page(out, _page(rows, options), f"interp board {folder}")
+    return rows
+
+
+def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:
+    """Rows of an earlier run."""
+    if not path.is_file():
+        return {}
+    value = read_json(path)
+    try:
+        if value["format"] != FORMAT or value["options"] != options or value["versions"] != versions():
+            return {}
+        return {row["file"]: BoardRow.from_dict(row) for row in value["rows"]}
+    except (KeyError, TypeError):
+        raise UserError(f"{path} is not the data of a board; choose another --out, or remove it.") from None
+
+
+def _data(rows: list[BoardRow], options: dict[str, object]) -> dict[str, object]:
+    return {"format": FORMAT, "options": options, "versions": versions(), "rows": [row.to_dict() for row in rows]}
+
+
+def _store(path: Path, rows: list[BoardRow], options: dict[str, object]) -> None:
+    write_json_atomic(path, _data(rows, options))
+
+
+def to_dataframe(rows: list[BoardRow]) -> pd.DataFrame:
+    """The rows as a table."""
+    return pd.DataFrame(
+        [
+            {
+                "file": row.file,
+                "family": row.family,
+                "stated": row.stated,
+                "free": row.free,
+                "bits": row.bits,
+                "score": "" if row.n is None else f"{row.correct:,}/{row.n:,}",
+                "verdict": row.status,
+                "wrong of 10^20": row.wrong or "",
+                "margin": None if row.margin is None else float(f"{row.margin:.3g}"),
+                "counterexample": "" if row.counterexample is None else " -> ".join(row.counterexample),
+                "seconds": round(row.seconds, 1),
+            }
+            for row in rows
+        ]
+    )
+
+
+def _page(rows: list[BoardRow], options: dict[str, object]) -> Page:
+    counts = Counter(row.status for row in rows)
+    summary = ", ".join(f"{counts[status]} {status}" for status in sorted(counts))
+    sections = [Section(f"{len(rows)} submissions: {summary}", _TEXT, [to_dataframe(rows)])]
+    notes = pd.DataFrame(
+        [{"file": row.file, "verdict in words": " ".join((row.verdict, *row.remarks))} for row in rows]
+    )
+    sections.append(Section("Verdicts in words", "", [notes]))
+    return Page("Public AdderBoard submissions", sections, _data(rows, options))

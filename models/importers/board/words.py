@@ -1,0 +1,540 @@
+"""What :mod:`models.importers.board.interpreter` knows by name: tensor operations under the names of three libraries.
+
+All tables are torch tensors, whichever library a file names. A file's float32 is ``Kind.float32``, which the reader
+sets to float64 where it evaluates a forward pass over the reals' neighbours: rounding then has no part in a comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.errors import UserError
+from models.importers.board.interpreter import MOST_ENTRIES, Class, Function, Instance, Interpreter, Missing, Words
+
+_DROPPED = ("device", "requires_grad", "persistent", "dtype", "non_blocking", "memory_format", "stream")
+_RENAMED = {"axis": "dim", "keepdims": "keepdim", "axes": "dim"}
+
+
+class Kind:
+    """What a file's float32 is while it is evaluated."""
+
+    float32: torch.dtype = torch.float32
+
+
+def _kind(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | None:
+    """A dtype by a file's word for it."""
+    if dtype is float:
+        dtype = torch.float64
+    if dtype is int:
+        dtype = torch.int64
+    if dtype is bool:
+        dtype = torch.bool
+    if dtype is None:
+        return default
+    if not isinstance(dtype, torch.dtype):
+        raise UserError("it has a kind of number that is not known")
+    return Kind.float32 if dtype is torch.float32 else dtype
+
+
+def _named(named: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by torch's names for them."""
+    found = {_RENAMED.get(name, name): value for name, value in named.items() if name not in _DROPPED}
+    if isinstance(found.get("dim"), list):
+        found["dim"] = tuple(found["dim"])
+    return found
+
+
+def _size(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list, torch.Size)):
+        shape = tuple(shape[0])
+    size = tuple(int(n) for n in shape)
+    if math.prod(max(n, 0) for n in size) > MOST_ENTRIES:
+        raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
+    return size
+
+
+def _made(function: Callable[..., Tensor], default: str = "float32") -> Callable[..., Tensor]:
+    """``zeros`` and the like: a shape, and a kind of number."""
+
+    def make(*shape: Any, **named: Any) -> Tensor:
+        dtype = named.get("dtype")
+        if shape and isinstance(shape[-1], torch.dtype):
+            *shape, dtype = shape  # pyright: ignore[reportAssignmentType]
+        return function(_size(tuple(shape)), dtype=_kind(dtype, _kind(getattr(torch, default))))
+
+    return make
+
+
+def _full(shape: Any, value: Any, **named: Any) -> Tensor:
+    return torch.full(_size((shape,)), value, dtype=_kind(named.get("dtype"), Kind.float32))
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.tolist()
+    return [_numbers(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _array(value: Any, dtype: Any = None, default: torch.dtype | None = None, **named: Any) -> Tensor:
+    """A table of literals; whole numbers stay such."""
+    numbers = (
+        torch.tensor(_numbers(value), dtype=torch.float64) if _has_floats(value) else torch.tensor(_numbers(value))
+    )
+    if dtype is None and not numbers.is_floating_point():
+        return numbers
+    if _kind(dtype, default or Kind.float32) is torch.float64 and dtype in (None, torch.float32) and default is None:
+        numbers = numbers.float()  # a literal is stored as float32 whatever is calculated with it
+    return numbers.to(_kind(dtype, default or Kind.float32))
+
+
+def _has_floats(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    return any(map(_has_floats, value)) if isinstance(value, (list, tuple)) else isinstance(value, float)
+
+
+def _arange(*ends: Any, dtype: Any = None, **named: Any) -> Tensor:
+    found = torch.arange(*ends, dtype=_kind(dtype, Kind.float32 if any(isinstance(e, float) for e in ends) else None))
+    _size((len(found),))
+    return found
+
+
+def _stack(parts: Any, dim: int = 0, **named: Any) -> Tensor:
+    return torch.stack([torch.as_tensor(part) for part in parts], _named(named).get("dim", dim))
+
+
+def _cat(parts: Any, dim: int = 0, **named: Any) -> Tensor:
+    return torch.cat(list(parts), _named(named).get("dim", dim))
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A torch function, with the other libraries' names of its arguments."""
+
+    def call(*values: Any, **named: Any) -> Any:
+        return function(*values, **_named(named))
+
+    call.__name__ = getattr(function, "__name__", "a word")
+    return call
+
+
+def _of_number(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same for what may be a Python number."""
+
+    def call(value: Any, *more: Any, **named: Any) -> Any:
+        tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        return function(tensor, *more, **_named(named))
+
+    call.__name__ = getattr(function, "__name__", "a word")
+    return call
+
+
+def _where(test: Tensor, one: Any, other: Any) -> Tensor:
+    found = torch.where(test, one, other)
+    return found.to(Kind.float32) if not isinstance(one, Tensor) and not isinstance(other, Tensor) else found
+
+
+def _clip(x: Tensor, low: Any, high: Any) -> Tensor:
+    return x.clamp(low, high)
+
+
+def _maximum(a: Tensor, b: Any) -> Tensor:
+    return torch.maximum(a, b if isinstance(b, Tensor) else torch.tensor(b, dtype=a.dtype))
+
+
+def _transpose(x: Tensor, *order: Any) -> Tensor:
+    order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], (list, tuple)) else order
+    if not order:
+        return x.permute(*reversed(range(x.ndim)))
+    return x.transpose(*order) if len(order) == 2 and x.ndim != 2 else x.permute(*order)
+
+
+def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+    return x if weight is None else x * weight
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
+    """Causal attention [batch, head, pos, d]; fewer key heads serve several query heads each."""
+    heads, n = q.shape[1], q.shape[2]
+    k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
+    scale = named.get("scale") or q.shape[-1] ** -0.5
+    causal = named.get("is_causal") or named.get("mask") is not None
+    scores = q @ k.transpose(-2, -1) * scale
+    if causal:
+        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def _rotary(x: Tensor, dims: int, base: float, scale: float) -> Tensor:
+    """MLX's rotary positions for [batch, head, pos, d], in pairs of halves."""
+    from models.parts.positions import rotate
+
+    return rotate(x.transpose(1, 2), base, False, factor=1 / scale).transpose(1, 2)
+
+
+def _svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    u, s, vt = np.linalg.svd(x.float().numpy() if Kind.float32 is torch.float32 else x.numpy(), full_matrices)
+    return torch.from_numpy(u.copy()), torch.from_numpy(s.copy()), torch.from_numpy(vt.copy())
+
+
+def _tree_map(interpreter: Interpreter, function: Any, tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _tree_map(interpreter, function, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_tree_map(interpreter, function, value) for value in tree]
+    return interpreter.call(function, [tree])
+
+
+def _parameter(value: Any = None, **named: Any) -> Tensor:
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    return torch.nn.Parameter(tensor.detach().clone(), requires_grad=False)
+
+
+_SAME_TEXT = (
+    "matmul einsum outer cos sin exp sqrt rsqrt abs log tril stack_ squeeze unsqueeze flip sum mean argmax "
+    "argmin softmax relu gelu silu masked_fill polar view_as_complex view_as_real broadcast_to take_along_dim "
+    "pow bmm allclose"
+)
+_SAME = _SAME_TEXT.split()
+
+
+def _torch() -> dict[str, Any]:
+    found: dict[str, Any] = {name: _plain(getattr(torch, name)) for name in _SAME if hasattr(torch, name)}
+    found |= {name: _of_number(getattr(torch, name)) for name in ("cos", "sin", "exp", "sqrt", "rsqrt", "abs", "log")}
+    found |= {name: getattr(torch, name) for name in ("float32", "float64", "int64", "int32", "bool", "float16")}
+    found |= {"float": torch.float32, "long": torch.int64, "double": torch.float64, "int": torch.int32}
+    found |= {
+        "triu": lambda x, diagonal=0, **named: torch.triu(x, named.get("k", diagonal)),
+        "tensor": _array,
+        "as_tensor": _array,
+        "zeros": _made(torch.zeros),
+        "ones": _made(torch.ones),
+        "empty": _made(torch.zeros),
+        "full": _full,
+        "arange": _arange,
+        "eye": lambda n, **named: torch.eye(_size((n,))[0], dtype=_kind(named.get("dtype"), Kind.float32)),
+        "zeros_like": lambda x, **named: torch.zeros_like(x),
+        "ones_like": lambda x, **named: torch.ones_like(x),
+        "empty_like": lambda x, **named: torch.zeros_like(x),
+        "stack": _stack,
+        "cat": _cat,
+        "concat": _cat,
+        "where": _where,
+        "maximum": _maximum,
+        "clamp": _plain(torch.clamp),
+        "device": lambda *named: "cpu",
+        "set_num_threads": lambda n: None,
+        "manual_seed": lambda n: None,
+        "from_numpy": lambda x: x,
+        "Tensor": Tensor,
+        "Size": tuple,
+        "cuda": Words("torch.cuda", {"is_available": lambda: False}),
+        "sparse_coo_tensor": _sparse,
+        "inf": math.inf,
+        "pi": math.pi,
+    }
+    return found
+
+
+def _sparse(where: Tensor, values: Tensor, size: Any) -> Tensor:
+    found = torch.zeros(_size((size,)), dtype=values.dtype)
+    found[tuple(where)] = values
+    return found
+
+
+FUNCTIONAL = {
+    name: _plain(getattr(F, name)) for name in ("softmax", "relu", "gelu", "silu", "linear", "rms_norm", "layer_norm")
+} | {
+    "embedding": lambda tokens, table: table[tokens],
+    "scaled_dot_product_attention": _attend,
+}
+
+
+def _numpy() -> dict[str, Any]:
+    double = torch.float64
+    found = {
+        name: word
+        for name, word in _torch().items()
+        if name
+        in [
+            "cos",
+            "sin",
+            "exp",
+            "sqrt",
+            "abs",
+            "log",
+            "where",
+            "stack",
+            "einsum",
+            "outer",
+            "matmul",
+            "triu",
+            "tril",
+            "float32",
+            "float64",
+            "int64",
+            "int32",
+            "zeros_like",
+            "ones_like",
+            "inf",
+            "pi",
+            "maximum",
+            "allclose",
+            "sum",
+            "mean",
+        ]
+    }
+    found |= {
+        "array": lambda value, dtype=None, **named: _array(value, dtype, double),
+        "asarray": lambda value, dtype=None, **named: _array(value, dtype, double),
+        "arange": lambda *ends, dtype=None: _arange(*ends, dtype=dtype),
+        "zeros": _made(torch.zeros, "float64"),
+        "ones": _made(torch.ones, "float64"),
+        "concatenate": _cat,
+        "newaxis": None,
+        "clip": _clip,
+        "max": lambda x, axis=None, keepdims=False: x.max() if axis is None else x.amax(axis, keepdims),
+        "argmax": lambda x, axis=None: x.argmax(axis),
+        "ndarray": Tensor,
+        "linalg": Words("np.linalg", {"svd": _svd}),
+    }
+    return found
+
+
+def _mlx() -> dict[str, Any]:
+    found = {name: word for name, word in _torch().items() if name not in ("tensor", "cuda", "sparse_coo_tensor")}
+    return found | {
+        "array": _array,
+        "concatenate": _cat,
+        "square": _plain(torch.square),
+        "transpose": _transpose,
+        "eval": lambda *values: None,
+        "max": lambda x, axis=None, keepdims=False: x.max() if axis is None else x.amax(axis, keepdims),
+        "fast": Words("mx.fast", {"rms_norm": _rms_norm}),
+    }
+
+
+def modules(interpreter: Interpreter, prelude: dict[str, Any]) -> dict[str, Any]:
+    """What can be imported, by module."""
+    math_words = Words(
+        "math",
+        {name: getattr(math, name) for name in dir(math) if not name.startswith("_")}
+        | {"factorial": None, "comb": None, "perm": None},
+    )
+    functional = Words("F", FUNCTIONAL)
+    torch_nn = Words(
+        "torch.nn",
+        prelude["torch"]
+        | {
+            "Parameter": _parameter,
+            "functional": functional,
+            "init": Words(
+                "nn.init",
+                {name: lambda *given, **named: None for name in ("kaiming_uniform_", "normal_", "zeros_", "ones_")},
+            ),
+        },
+    )
+    torch_words = Words("torch", _torch() | {"nn": torch_nn})
+    numpy_words, mlx = Words("np", _numpy()), Words("mx", _mlx())
+    typing = Words("typing", {name: list for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union", "Callable")})
+    return {
+        "math": math_words,
+        "torch": torch_words,
+        "torch.nn": torch_nn,
+        "torch.nn.functional": functional,
+        "numpy": numpy_words,
+        "mlx.core": mlx,
+        "mlx.nn": Words("mlx.nn", prelude["mlx"]),
+        "mlx.utils": Words("mlx.utils", {"tree_map": partial(_tree_map, interpreter)}),
+        "mlx_lm.models.activations": Words("activations", {"swiglu": lambda gate, up: F.silu(gate) * up}),
+        "mlx_lm.models.base": Words(
+            "base",
+            {
+                "BaseModelArgs": Class("BaseModelArgs", []),
+                "create_attention_mask": lambda h, cache=None, **named: "causal",
+                "scaled_dot_product_attention": _attend,
+            },
+        ),
+        "mlx_lm.models.rope_utils": Words("rope_utils", prelude["rope"]),
+        "mlx_lm.models.qwen3": Words("qwen3", prelude["qwen3"]),
+        "typing": typing,
+        "dataclasses": Words("dataclasses", {"dataclass": None, "field": None}),
+    }
+
+
+def _isinstance(value: Any, types: Any) -> bool:
+    types = types if isinstance(types, tuple) else (types,)
+    return any(
+        isinstance(value, Instance) and value.cls.is_a(one.name)
+        if isinstance(one, Class)
+        else isinstance(one, type) and isinstance(value, one)
+        for one in types
+    )
+
+
+def _listed(interpreter: Interpreter, value: Any = ()) -> list[Any]:
+    found = list(interpreter._items(value))
+    if len(found) > MOST_ENTRIES:
+        raise UserError("it has a list that is too long")
+    return found
+
+
+def _range(*ends: int) -> range:
+    found = range(*(int(end) for end in ends))
+    if len(found) > MOST_ENTRIES:
+        raise UserError("it has a loop that is too long")
+    return found
+
+
+def _number(kind: type) -> Callable[..., Any]:
+    def number(value: Any = 0) -> Any:
+        if isinstance(value, str) and len(value) > 400:
+            raise UserError("it reads a number that is too long")
+        return kind(value)
+
+    return number
+
+
+def builtins(interpreter: Interpreter) -> dict[str, Any]:
+    """Names that are always there."""
+    listed = partial(_listed, interpreter)
+
+    def has(value: Any, name: str) -> bool:
+        try:
+            interpreter.attribute(value, name)
+        except UserError:
+            return False
+        return True
+
+    def get(value: Any, name: str, *default: Any) -> Any:
+        try:
+            return interpreter.attribute(value, name)
+        except UserError:
+            if default:
+                return default[0]
+            raise
+
+    return {
+        "__name__": "submission",
+        "__file__": "submission.py",
+        "True": True,
+        "False": False,
+        "None": None,
+        "int": int,
+        "float": float,
+        "str": str,
+        "bool": bool,
+        "list": list,
+        "tuple": tuple,
+        "dict": dict,
+        "object": Class("object", []),
+        "range": _range,
+        "len": lambda value: len(interpreter._items(value)),
+        "enumerate": lambda value, start=0: enumerate(listed(value), start),
+        "zip": lambda *values, **named: zip(*map(listed, values), strict=False),
+        "reversed": lambda value: list(reversed(listed(value))),
+        "sorted": lambda value, **named: sorted(listed(value)),
+        "set": lambda value=(): set(listed(value)),
+        "frozenset": lambda value=(): frozenset(listed(value)),
+        "next": lambda value: listed(value)[0],
+        "sum": lambda value, start=0: sum(listed(value), start),
+        "min": lambda first, *rest: min(first, *rest) if rest else min(listed(first)),
+        "max": lambda first, *rest: max(first, *rest) if rest else max(listed(first)),
+        "abs": abs,
+        "round": lambda value, n=None: round(value, n),
+        "any": lambda value: any(listed(value)),
+        "all": lambda value: all(listed(value)),
+        "map": lambda function, value: [interpreter.call(function, [one]) for one in listed(value)],
+        "isinstance": _isinstance,
+        "hasattr": has,
+        "getattr": get,
+        "id": id,
+        "print": lambda *values, **named: None,
+        "ValueError": Missing("ValueError"),
+        "AssertionError": Missing("AssertionError"),
+        "SystemExit": Missing("SystemExit"),
+    }
+
+
+_TENSOR_TEXT = (
+    "reshape view permute expand unsqueeze squeeze sum mean pow rsqrt sqrt cos sin exp abs argmax argmin item "
+    "tolist clone contiguous copy_ fill_ zero_ numel size dim repeat repeat_interleave flatten masked_fill "
+    "split chunk t any all long max min add mul softmax log expand_as view_as data_ptr masked_fill_ flip triu "
+    "tril detach unbind clamp add_ mul_ div_ new_zeros new_ones square round int bool outer mv dot matmul bmm "
+    "roll gather"
+)
+_TENSOR = _TENSOR_TEXT.split()
+_SELF = ("cpu", "numpy", "cuda", "requires_grad_", "eval", "to_dense", "contiguous")
+_TEXT = ("isdigit", "join", "ljust", "rjust", "lstrip", "rstrip", "strip", "zfill", "split", "replace", "startswith",
+         "endswith", "index", "lower", "upper")  # fmt: skip
+_LIST = ("append", "extend", "index", "count", "insert", "pop", "copy", "reverse")
+_DICT = ("items", "keys", "values", "get", "update", "pop", "copy")
+_SET = ("add", "update", "issubset", "union")
+
+
+def attribute(interpreter: Interpreter, holder: Any, name: str) -> Any:
+    """An attribute of a plain value, or of a module's object; raises UserError for what is no word."""
+    if isinstance(holder, Tensor):
+        return _of_tensor(holder, name)
+    if isinstance(holder, Instance) and holder.cls.is_a("Module"):
+        from models.importers.board.module_words import method
+
+        return method(interpreter, holder, name)
+    for kind, names in ((str, _TEXT), (list, _LIST), (dict, _DICT), (set, _SET), (tuple, ("index", "count"))):
+        if isinstance(holder, kind) and name in names:
+            if name in ("ljust", "rjust", "zfill"):
+                return lambda width, *fill: getattr(holder, name)(min(int(width), 1000), *fill)
+            if name == "join":
+                return lambda parts: str(holder).join(_listed(interpreter, parts))
+            return getattr(holder, name)
+    if isinstance(holder, Function) and name == "name":
+        return holder.name
+    from models.importers.board.interpreter import _what
+
+    raise UserError(f"it asks for {name} of {_what(holder)}")
+
+
+def _of_tensor(x: Tensor, name: str) -> Any:
+    if name in ("T", "mT"):
+        return x.permute(*reversed(range(x.ndim))) if name == "T" else x.mT
+    if name == "shape":
+        return tuple(x.shape)
+    if name in ("data", "is_floating_point", "requires_grad", "ndim"):
+        return getattr(x, name)
+    if name == "device":
+        return "cpu"
+    if name == "dtype":
+        return x.dtype
+    if name in _SELF:
+        return lambda *given, **named: x
+    if name in ("float", "double"):
+        kind = torch.float64 if name == "double" else Kind.float32
+        return lambda: x.to(kind)
+    if name in ("to", "astype", "type_as", "type"):
+        return lambda *given, **named: _converted(x, *given, **named)
+    if name == "transpose":
+        return lambda *order: x.transpose(*order) if len(order) == 2 else _transpose(x, *order)
+    if name == "new_tensor":
+        return lambda value: torch.tensor(_numbers(value), dtype=x.dtype)
+    name = "reshape" if name == "view" else name  # a copy where the entries do not lie one after another
+    if name in _TENSOR:
+        function = getattr(x.data if name.endswith("_") else x, name)
+        return _plain(function)
+    raise UserError(f"it uses {name} of a table, which is no word of the reader")
+
+
+def _converted(x: Tensor, *given: Any, **named: Any) -> Tensor:
+    for kind in (*given, named.get("dtype")):
+        if isinstance(kind, Tensor):
+            return x.to(kind.dtype)
+        if isinstance(kind, torch.dtype) or kind in (int, float, bool):
+            return x.to(_kind(kind))
+    return x

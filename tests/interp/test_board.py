@@ -1,0 +1,54 @@
+"""``interp board`` on a folder of submissions of our own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.cli.commands import main
+from interp.compare import board as rows
+from interp.compare.board import near_nines
+from models.tasks.addition import DIGITS
+from tests.models.submissions import HARD, TIED_VALUES
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+def test_a_folder_is_judged_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = tmp_path / "board", tmp_path / "page.html"
+    (folder / "ours").mkdir(parents=True)
+    (folder / "ours" / "hard_92p.py").write_text(HARD)
+    (folder / "soft.py").write_text(TIED_VALUES)
+    (folder / "broken_7p.py").write_text("def (")
+    monkeypatch.setattr(rows, "STRESS", 10)
+    monkeypatch.setattr(rows, "NINES", 10)
+    assert main(["board", str(folder), "--out", str(out)]) == 0
+    data = json.loads(out.with_suffix(".json").read_text())
+    found = {row["file"]: row for row in data["rows"]}
+    hard, soft, broken = (found[name] for name in ("ours/hard_92p.py", "soft.py", "broken_7p.py"))
+    assert (hard["status"], hard["wrong"], hard["correct"], hard["n"]) == ("certified", "0", 10_010, 10_010)
+    assert (hard["stated"], hard["free"], hard["bits"]) == (92, 92, 92 * 32)
+    assert soft["status"] == "refuted" and soft["correct"] < 10 and soft["method"] == "search"
+    problem, said = soft["counterexample"]
+    assert sum(map(int, problem.split("+"))) != int(said)
+    assert (broken["status"], broken["stated"], broken["free"]) == ("unreadable", 7, None)
+    assert "hard_92p" in out.read_text()
+    monkeypatch.setattr("interp.site.board.judge", lambda *given: pytest.fail("judged again"))
+    assert main(["board", str(folder), "--out", str(out)]) == 0
+    (folder / "broken_7p.py").write_text("def ((")
+    with pytest.raises(pytest.fail.Exception):
+        main(["board", str(folder), "--out", str(out)])
+
+
+def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:
+    assert main(["board", str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
+    assert main(["board", str(tmp_path / "none"), "--out", str(tmp_path / "x.html")]) == 2
+
+
+def test_runs_of_nines_stand_in_each_problem() -> None:
+    problems = near_nines(500, 0)
+    digits = problems[..., None] // 10 ** torch.arange(DIGITS) % 10
+    assert ((digits.sum(1) == 9).any(1)).all() and len(problems.unique(dim=0)) > 490
