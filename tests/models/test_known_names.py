@@ -31,7 +31,7 @@ def test_a_file_about_other_modules_is_not_believed(monkeypatch, tmp_path: Path)
     assert "nothing" not in known_names.known.__wrapped__().registered
 
 
-@pytest.mark.parametrize("wrong", ["microader-57", "microadder-242", "", "57+48"])
+@pytest.mark.parametrize("wrong", ["microader-57", "microadder-170-frozen-spiral", "", "57+48"])
 def test_a_name_is_refused_in_the_words_of_load(wrong):
     with pytest.raises(UserError) as at_once:
         known_names.check_loadable(wrong)

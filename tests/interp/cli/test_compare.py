@@ -43,7 +43,7 @@ def test_models_of_two_formats_are_asked_the_same_questions(
     ("arguments", "message"),
     [
         (["microadder-57"], "at least two models"),
-        (["microadder-57", "microadder-242"], "interp train microadder-242"),
+        (["microadder-57", "microadder-170-frozen-spiral"], "interp train microadder-170-frozen-spiral"),
         (["microadder-57", "adder-456", "--out", "FOLDER"], "is a folder"),
         (["microadder-57", "adder-456", "--out", "FOLDER/x.html", "--problems", "3"], "at least 20 problems"),
     ],
