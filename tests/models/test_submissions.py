@@ -175,6 +175,14 @@ def test_another_forward_pass_is_refused(old: str, new: str, tmp_path: Path) -> 
         "class A:\n    pass\n",
         "import numpy as np\nX = np.fromfile('/etc/passwd')\n",
         "import torch\nX = torch.ones(2).storage()\n",
+        "X = [1]\nfor i in range(64):\n    X = X + X\n",
+        "X = 'ab'\nfor i in range(64):\n    X += X\n",
+        "X = [1]\nfor i in range(64):\n    X.extend(X)\n",
+        "X = 'a' * 10**6\nX = X.replace('a', X)\n",
+        "X = 'a' * 10**6\nX = ''.join([X for i in range(10**5)])\n",
+        "X = [[0] * 10**6 for i in range(3000)]\n",
+        "import torch\nX = torch.ones(1000).repeat(2 * 10**6)\n",
+        "import torch\nX = torch.ones(10**6)\nX = torch.cat([X for i in range(20000)])\n",
     ],
 )
 def test_what_is_no_model_is_refused_and_nothing_runs(text: str, tmp_path: Path) -> None:

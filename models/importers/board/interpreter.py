@@ -409,6 +409,10 @@ class Interpreter:
             raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
         if isinstance(value, int) and value.bit_length() > MOST_BITS:
             raise UserError("it makes a number that is too large")
+        if isinstance(value, (str, list, tuple)):
+            self.steps += len(value)  # long lists are many steps: a thousand of them would fill the memory
+            if len(value) > MOST_ENTRIES:
+                raise UserError("it has a list that is too long")
         return value
 
     def _of_BoolOp(self, node: ast.BoolOp, scope: Scope) -> Any:

@@ -108,11 +108,18 @@ def _arange(*ends: Any, dtype: Any = None, **named: Any) -> Tensor:
 
 
 def _stack(parts: Any, dim: int = 0, **named: Any) -> Tensor:
-    return torch.stack([torch.as_tensor(part) for part in parts], _named(named).get("dim", dim))
+    return torch.stack(_few([torch.as_tensor(part) for part in parts]), _named(named).get("dim", dim))
 
 
 def _cat(parts: Any, dim: int = 0, **named: Any) -> Tensor:
-    return torch.cat(list(parts), _named(named).get("dim", dim))
+    return torch.cat(_few(list(parts)), _named(named).get("dim", dim))
+
+
+def _few(parts: list[Tensor]) -> list[Tensor]:
+    """The parts of a table, which are not too many numbers together."""
+    if sum(part.numel() for part in parts) > MOST_ENTRIES:
+        raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
+    return parts
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -492,14 +499,43 @@ def attribute(interpreter: Interpreter, holder: Any, name: str) -> Any:
         if isinstance(holder, kind) and name in names:
             if name in ("ljust", "rjust", "zfill"):
                 return lambda width, *fill: getattr(holder, name)(min(int(width), 1000), *fill)
-            if name == "join":
-                return lambda parts: str(holder).join(_listed(interpreter, parts))
+            if name in ("join", "replace", "extend"):
+                return _growing(interpreter, holder, name)
             return getattr(holder, name)
     if isinstance(holder, Function) and name == "name":
         return holder.name
     from models.importers.board.interpreter import _what
 
     raise UserError(f"it asks for {name} of {_what(holder)}")
+
+
+def _growing(interpreter: Interpreter, holder: Any, name: str) -> Any:
+    """Methods of texts and lists that can make much of little: their size is known before they are called."""
+
+    def called(*given: Any) -> Any:
+        if name == "replace":
+            size = len(holder) * max(1, len(given[1]))
+        else:
+            given = (_listed(interpreter, given[0]),)
+            size = len(holder) + sum(1 if name == "extend" else len(part) + len(holder) for part in given[0])
+        if size > MOST_ENTRIES:
+            raise UserError("it has a list that is too long")
+        return getattr(holder, name)(*given)
+
+    return called
+
+
+def _repeating(x: Tensor, name: str) -> Any:
+    """``repeat`` and ``repeat_interleave``, whose size is known before they are called."""
+
+    def called(*times: Any, **named: Any) -> Any:
+        known = [*(times[:1] if name == "repeat_interleave" else times), *named.values()]
+        sizes = [each for many in known for each in (many if isinstance(many, (list, tuple)) else [many])]
+        if x.numel() * math.prod(max(int(each), 1) for each in sizes if isinstance(each, int)) > MOST_ENTRIES:
+            raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
+        return _plain(getattr(x, name))(*times, **named)
+
+    return called
 
 
 def _of_tensor(x: Tensor, name: str) -> Any:
@@ -525,6 +561,8 @@ def _of_tensor(x: Tensor, name: str) -> Any:
     if name == "new_tensor":
         return lambda value: torch.tensor(_numbers(value), dtype=x.dtype)
     name = "reshape" if name == "view" else name  # a copy where the entries do not lie one after another
+    if name in ("repeat", "repeat_interleave"):
+        return _repeating(x, name)
     if name in _TENSOR:
         function = getattr(x.data if name.endswith("_") else x, name)
         return _plain(function)
