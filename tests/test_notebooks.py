@@ -20,15 +20,8 @@ from tests.conftest import SHARED
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
-#: Those of twenty seconds and more.
-SLOW = (
-    "03_position_coupling",
-    "05_which_algorithm",
-    "06_grokking",
-    "07_addlm",
-    "08_bring_your_own_model",
-    "09_certify",
-)
+#: Those that take less than twenty seconds run in `make test`; all of them in `make test-all`.
+SHORT = ("01_quick_start", "02_how_microadder_adds", "04_patching_carries")
 NOTEBOOKS = [
     pytest.param(path, id=path.stem, marks=[] if path.stem in SHORT else [pytest.mark.slow])
     for path in sorted((ROOT / "notebooks").glob("*.py"))

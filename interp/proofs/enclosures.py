@@ -182,7 +182,7 @@ class Rounding:
         """Of the operation that is enclosed and of the midpoint's own, together."""
         return self.unit32 + 2 * _DOUBLE
 
-    def growth(self, roundings: float) -> float:
+    def growth(self, roundings: float | int) -> float:
         """n u / (1 - n u), rounded up: a relative bound for n roundings one after the other."""
         return roundings * self.unit / (1 - roundings * self.unit) * (1 + 1e-12)
 
@@ -191,7 +191,7 @@ class Rounding:
         """What underflow adds to one term."""
         return TINY if self.unit32 else _LEAST
 
-    def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float = 1) -> Enclosure:
+    def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float | int = 1) -> Enclosure:
         """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its roundings."""
         size = mid.abs() + rad
         own = _up(self.growth(roundings) * size + self.tiny)

@@ -491,7 +491,8 @@ def test_a_name_that_is_registered_and_not_trained_says_how_to_train_it(capsys):
         (("adder-456", "--arithmetic", "float"), "running"),
         (("parity-hand-built", "--shape", "3"), "proving"),
         (("position-coupling-hand-built", "--shape", "2", "2"), "proving"),
-        (("parity-coupling-1l4h-small", "--shape", "3"), "running"),
+        (("parity-coupling-1l4h-small", "--shape", "3"), "proving"),
+        (("parity-coupling-1l4h-small", "--shape", "3", "--arithmetic", "float"), "running"),
     ],
 )
 def test_every_way_shows_how_far_it_is(arguments, doing, monkeypatch, capsys):

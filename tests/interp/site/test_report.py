@@ -54,10 +54,10 @@ def test_a_first_screen_says_what_is_known_of_all_inputs(page: Path, open_page):
 
 def test_another_model_changes_the_title_and_leaves_the_explorer_its_controls(page: Path, open_page):
     opened = open_page(page, 1400)
-    opened.locator("select.which").select_option("toygpt-learned-pre")
-    assert opened.locator("h1").inner_text() == "How toygpt-learned-pre adds"
-    view = opened.locator("[data-model='toygpt-learned-pre'] .cx")
-    assert view.locator(".cx-head:visible").count() == 16 and view.locator(".cx-unit:visible").count() > 0
+    opened.locator("select.which").select_option(NAMES[1])
+    assert opened.locator("h1").inner_text() == f"How {NAMES[1]} adds"
+    view = opened.locator(f"[data-model='{NAMES[1]}'] .cx")
+    assert view.locator(".cx-head:visible").count() == 2 * 4 and view.locator(".cx-unit:visible").count() > 0
 
 
 def test_chapters_that_do_not_apply_say_so(page: Path):
