@@ -277,7 +277,7 @@ class RuntimeConfig:
             name for name in vars(type(self)) if not name.startswith("_") and not callable(getattr(type(self), name))
         ]
         switches = [name for name in vars(self) if not name.startswith("_")]
-        return self._config.to_dict() | {name: getattr(self, name) for name in (*own, *switches)}
+        return asdict(self._config) | {name: getattr(self, name) for name in (*own, *switches)}
 
     def __repr__(self) -> str:
         return repr(self._config)
