@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.importers.board.families import FAMILIES, Family
+from models.importers.board.families import FAMILIES
+from models.importers.board.families.parts import Family
 from models.importers.board.reading import PAIRS, Submission, read, reading_as
 from models.parts.weights import Weights
 from models.tasks.framed_addition import FramedAddition

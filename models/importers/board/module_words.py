@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.interpreter import Class, Instance, Interpreter, Scope
+from models.importers.board import words
+from models.importers.board.interpreter import Interpreter
+from models.importers.board.objects import Class, Instance, Scope, Words
 
 _COMMON = """
 class Module:
@@ -166,14 +168,13 @@ class Model(Module):
 
 def prelude(interpreter: Interpreter) -> dict[str, dict[str, Any]]:
     """The classes, by library."""
-    from models.importers.board import words
 
     def set_value(instance: Instance, name: str, value: Any) -> None:
         instance.values[name] = value
 
     shared = {
-        "torch": words.Words("torch", words._torch()),
-        "F": words.Words("F", words.FUNCTIONAL),
+        "torch": Words("torch", words.torch_words()),
+        "F": Words("F", words.FUNCTIONAL),
         "Parameter": words._parameter,
         "rotary": words._rotary,
         "set_value": set_value,

@@ -15,9 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board import words
-from models.importers.board.interpreter import Bound, Class, Function, Instance, Interpreter
+from models.importers.board import plain_words, words
+from models.importers.board.interpreter import Interpreter
 from models.importers.board.module_words import is_module, named_parameters, prelude
+from models.importers.board.objects import Bound, Class, Function, Instance
 from models.tasks.addition import DIGITS
 from models.tasks.framed_addition import Frame
 
@@ -261,8 +262,8 @@ def _parsed(text: str) -> tuple[ast.Module, list[str]]:
 
 def interpreter_for_files() -> Interpreter:
     """An interpreter with all words."""
-    found = Interpreter({}, {}, words.attribute)
-    found.builtins.names.update(words.builtins(found))
+    found = Interpreter({}, {}, plain_words.attribute)
+    found.builtins.names.update(plain_words.builtins(found))
     found.words = words.modules(found, prelude(found))
     return found
 

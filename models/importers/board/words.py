@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.importers.board.interpreter import MOST_ENTRIES, Class, Function, Instance, Interpreter, Missing, Words
+from models.importers.board.interpreter import Interpreter
+from models.importers.board.objects import MOST_ENTRIES, Class, Words
 
 _DROPPED = ("device", "requires_grad", "persistent", "dtype", "non_blocking", "memory_format", "stream")
 _RENAMED = {"axis": "dim", "keepdims": "keepdim", "axes": "dim"}
@@ -29,7 +30,7 @@ class Kind:
     float32: torch.dtype = torch.float32
 
 
-def _kind(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | None:
+def kind_of(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | None:
     """A dtype by a file's word for it."""
     if dtype is float:
         dtype = torch.float64
@@ -68,31 +69,31 @@ def _made(function: Callable[..., Tensor], default: str = "float32") -> Callable
         dtype = named.get("dtype")
         if shape and isinstance(shape[-1], torch.dtype):
             *shape, dtype = shape  # pyright: ignore[reportAssignmentType]
-        return function(_size(tuple(shape)), dtype=_kind(dtype, _kind(getattr(torch, default))))
+        return function(_size(tuple(shape)), dtype=kind_of(dtype, kind_of(getattr(torch, default))))
 
     return make
 
 
 def _full(shape: Any, value: Any, **named: Any) -> Tensor:
-    return torch.full(_size((shape,)), value, dtype=_kind(named.get("dtype"), Kind.float32))
+    return torch.full(_size((shape,)), value, dtype=kind_of(named.get("dtype"), Kind.float32))
 
 
-def _numbers(value: Any) -> Any:
+def numbers_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.tolist()
-    return [_numbers(part) for part in value] if isinstance(value, (list, tuple)) else value
+    return [numbers_of(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _array(value: Any, dtype: Any = None, default: torch.dtype | None = None, **named: Any) -> Tensor:
     """A table of literals; whole numbers stay such."""
     numbers = (
-        torch.tensor(_numbers(value), dtype=torch.float64) if _has_floats(value) else torch.tensor(_numbers(value))
+        torch.tensor(numbers_of(value), dtype=torch.float64) if _has_floats(value) else torch.tensor(numbers_of(value))
     )
     if dtype is None and not numbers.is_floating_point():
         return numbers
-    if _kind(dtype, default or Kind.float32) is torch.float64 and dtype in (None, torch.float32) and default is None:
+    if kind_of(dtype, default or Kind.float32) is torch.float64 and dtype in (None, torch.float32) and default is None:
         numbers = numbers.float()  # a literal is stored as float32 whatever is calculated with it
-    return numbers.to(_kind(dtype, default or Kind.float32))
+    return numbers.to(kind_of(dtype, default or Kind.float32))
 
 
 def _has_floats(value: Any) -> bool:
@@ -102,7 +103,7 @@ def _has_floats(value: Any) -> bool:
 
 
 def _arange(*ends: Any, dtype: Any = None, **named: Any) -> Tensor:
-    found = torch.arange(*ends, dtype=_kind(dtype, Kind.float32 if any(isinstance(e, float) for e in ends) else None))
+    found = torch.arange(*ends, dtype=kind_of(dtype, Kind.float32 if any(isinstance(e, float) for e in ends) else None))
     _size((len(found),))
     return found
 
@@ -122,7 +123,7 @@ def _few(parts: list[Tensor]) -> list[Tensor]:
     return parts
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+def renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A torch function, with the other libraries' names of its arguments."""
 
     def call(*values: Any, **named: Any) -> Any:
@@ -156,7 +157,7 @@ def _maximum(a: Tensor, b: Any) -> Tensor:
     return torch.maximum(a, b if isinstance(b, Tensor) else torch.tensor(b, dtype=a.dtype))
 
 
-def _transpose(x: Tensor, *order: Any) -> Tensor:
+def transposed(x: Tensor, *order: Any) -> Tensor:
     order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], (list, tuple)) else order
     if not order:
         return x.permute(*reversed(range(x.ndim)))
@@ -213,8 +214,8 @@ _SAME_TEXT = (
 _SAME = _SAME_TEXT.split()
 
 
-def _torch() -> dict[str, Any]:
-    found: dict[str, Any] = {name: _plain(getattr(torch, name)) for name in _SAME if hasattr(torch, name)}
+def torch_words() -> dict[str, Any]:
+    found: dict[str, Any] = {name: renamed(getattr(torch, name)) for name in _SAME if hasattr(torch, name)}
     found |= {name: _of_number(getattr(torch, name)) for name in ("cos", "sin", "exp", "sqrt", "rsqrt", "abs", "log")}
     found |= {name: getattr(torch, name) for name in ("float32", "float64", "int64", "int32", "bool", "float16")}
     found |= {"float": torch.float32, "long": torch.int64, "double": torch.float64, "int": torch.int32}
@@ -227,7 +228,7 @@ def _torch() -> dict[str, Any]:
         "empty": _made(torch.zeros),
         "full": _full,
         "arange": _arange,
-        "eye": lambda n, **named: torch.eye(_size((n,))[0], dtype=_kind(named.get("dtype"), Kind.float32)),
+        "eye": lambda n, **named: torch.eye(_size((n,))[0], dtype=kind_of(named.get("dtype"), Kind.float32)),
         "zeros_like": lambda x, **named: torch.zeros_like(x),
         "ones_like": lambda x, **named: torch.ones_like(x),
         "empty_like": lambda x, **named: torch.zeros_like(x),
@@ -236,7 +237,7 @@ def _torch() -> dict[str, Any]:
         "concat": _cat,
         "where": _where,
         "maximum": _maximum,
-        "clamp": _plain(torch.clamp),
+        "clamp": renamed(torch.clamp),
         "device": lambda *named: "cpu",
         "set_num_threads": lambda n: None,
         "manual_seed": lambda n: None,
@@ -258,7 +259,7 @@ def _sparse(where: Tensor, values: Tensor, size: Any) -> Tensor:
 
 
 FUNCTIONAL = {
-    name: _plain(getattr(F, name)) for name in ("softmax", "relu", "gelu", "silu", "linear", "rms_norm", "layer_norm")
+    name: renamed(getattr(F, name)) for name in ("softmax", "relu", "gelu", "silu", "linear", "rms_norm", "layer_norm")
 } | {
     "embedding": lambda tokens, table: table[tokens],
     "scaled_dot_product_attention": _attend,
@@ -269,7 +270,7 @@ def _numpy() -> dict[str, Any]:
     double = torch.float64
     found = {
         name: word
-        for name, word in _torch().items()
+        for name, word in torch_words().items()
         if name
         in [
             "cos",
@@ -317,12 +318,12 @@ def _numpy() -> dict[str, Any]:
 
 
 def _mlx() -> dict[str, Any]:
-    found = {name: word for name, word in _torch().items() if name not in ("tensor", "cuda", "sparse_coo_tensor")}
+    found = {name: word for name, word in torch_words().items() if name not in ("tensor", "cuda", "sparse_coo_tensor")}
     return found | {
         "array": _array,
         "concatenate": _cat,
-        "square": _plain(torch.square),
-        "transpose": _transpose,
+        "square": renamed(torch.square),
+        "transpose": transposed,
         "eval": lambda *values: None,
         "max": lambda x, axis=None, keepdims=False: x.max() if axis is None else x.amax(axis, keepdims),
         "fast": Words("mx.fast", {"rms_norm": _rms_norm}),
@@ -349,12 +350,12 @@ def modules(interpreter: Interpreter, prelude: dict[str, Any]) -> dict[str, Any]
             ),
         },
     )
-    torch_words = Words("torch", _torch() | {"nn": torch_nn})
+    torch_word = Words("torch", torch_words() | {"nn": torch_nn})
     numpy_words, mlx = Words("np", _numpy()), Words("mx", _mlx())
     typing = Words("typing", {name: list for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union", "Callable")})
     return {
         "math": math_words,
-        "torch": torch_words,
+        "torch": torch_word,
         "torch.nn": torch_nn,
         "torch.nn.functional": functional,
         "numpy": numpy_words,
@@ -375,204 +376,3 @@ def modules(interpreter: Interpreter, prelude: dict[str, Any]) -> dict[str, Any]
         "typing": typing,
         "dataclasses": Words("dataclasses", {"dataclass": None, "field": None}),
     }
-
-
-def _isinstance(value: Any, types: Any) -> bool:
-    types = types if isinstance(types, tuple) else (types,)
-    return any(
-        isinstance(value, Instance) and value.cls.is_a(one.name)
-        if isinstance(one, Class)
-        else isinstance(one, type) and isinstance(value, one)
-        for one in types
-    )
-
-
-def _listed(interpreter: Interpreter, value: Any = ()) -> list[Any]:
-    found = list(interpreter._items(value))
-    if len(found) > MOST_ENTRIES:
-        raise UserError("it has a list that is too long")
-    return found
-
-
-def _range(*ends: int) -> range:
-    found = range(*(int(end) for end in ends))
-    if len(found) > MOST_ENTRIES:
-        raise UserError("it has a loop that is too long")
-    return found
-
-
-def _number(kind: type) -> Callable[..., Any]:
-    def number(value: Any = 0) -> Any:
-        if isinstance(value, str) and len(value) > 400:
-            raise UserError("it reads a number that is too long")
-        return kind(value)
-
-    return number
-
-
-def builtins(interpreter: Interpreter) -> dict[str, Any]:
-    """Names that are always there."""
-    listed = partial(_listed, interpreter)
-
-    def has(value: Any, name: str) -> bool:
-        try:
-            interpreter.attribute(value, name)
-        except UserError:
-            return False
-        return True
-
-    def get(value: Any, name: str, *default: Any) -> Any:
-        try:
-            return interpreter.attribute(value, name)
-        except UserError:
-            if default:
-                return default[0]
-            raise
-
-    return {
-        "__name__": "submission",
-        "__file__": "submission.py",
-        "True": True,
-        "False": False,
-        "None": None,
-        "int": int,
-        "float": float,
-        "str": str,
-        "bool": bool,
-        "list": list,
-        "tuple": tuple,
-        "dict": dict,
-        "object": Class("object", []),
-        "range": _range,
-        "len": lambda value: len(interpreter._items(value)),
-        "enumerate": lambda value, start=0: enumerate(listed(value), start),
-        "zip": lambda *values, **named: zip(*map(listed, values), strict=False),
-        "reversed": lambda value: list(reversed(listed(value))),
-        "sorted": lambda value, **named: sorted(listed(value)),
-        "set": lambda value=(): set(listed(value)),
-        "frozenset": lambda value=(): frozenset(listed(value)),
-        "next": lambda value: listed(value)[0],
-        "sum": lambda value, start=0: sum(listed(value), start),
-        "min": lambda first, *rest: min(first, *rest) if rest else min(listed(first)),
-        "max": lambda first, *rest: max(first, *rest) if rest else max(listed(first)),
-        "abs": abs,
-        "round": lambda value, n=None: round(value, n),
-        "any": lambda value: any(listed(value)),
-        "all": lambda value: all(listed(value)),
-        "map": lambda function, value: [interpreter.call(function, [one]) for one in listed(value)],
-        "isinstance": _isinstance,
-        "hasattr": has,
-        "getattr": get,
-        "id": id,
-        "print": lambda *values, **named: None,
-        "ValueError": Missing("ValueError"),
-        "AssertionError": Missing("AssertionError"),
-        "SystemExit": Missing("SystemExit"),
-    }
-
-
-_TENSOR_TEXT = (
-    "reshape view permute expand unsqueeze squeeze sum mean pow rsqrt sqrt cos sin exp abs argmax argmin item "
-    "tolist clone contiguous copy_ fill_ zero_ numel size dim repeat repeat_interleave flatten masked_fill "
-    "split chunk t any all long max min add mul softmax log expand_as view_as data_ptr masked_fill_ flip triu "
-    "tril detach unbind clamp add_ mul_ div_ new_zeros new_ones square round int bool outer mv dot matmul bmm "
-    "roll gather"
-)
-_TENSOR = _TENSOR_TEXT.split()
-_SELF = ("cpu", "numpy", "cuda", "requires_grad_", "eval", "to_dense", "contiguous")
-_TEXT = ("isdigit", "join", "ljust", "rjust", "lstrip", "rstrip", "strip", "zfill", "split", "replace", "startswith",
-         "endswith", "index", "lower", "upper")  # fmt: skip
-_LIST = ("append", "extend", "index", "count", "insert", "pop", "copy", "reverse")
-_DICT = ("items", "keys", "values", "get", "update", "pop", "copy")
-_SET = ("add", "update", "issubset", "union")
-
-
-def attribute(interpreter: Interpreter, holder: Any, name: str) -> Any:
-    """An attribute of a plain value, or of a module's object; raises UserError for what is no word."""
-    if isinstance(holder, Tensor):
-        return _of_tensor(holder, name)
-    if isinstance(holder, Instance) and holder.cls.is_a("Module"):
-        from models.importers.board.module_words import method
-
-        return method(interpreter, holder, name)
-    for kind, names in ((str, _TEXT), (list, _LIST), (dict, _DICT), (set, _SET), (tuple, ("index", "count"))):
-        if isinstance(holder, kind) and name in names:
-            if name in ("ljust", "rjust", "zfill"):
-                return lambda width, *fill: getattr(holder, name)(min(int(width), 1000), *fill)
-            if name in ("join", "replace", "extend"):
-                return _growing(interpreter, holder, name)
-            return getattr(holder, name)
-    if isinstance(holder, Function) and name == "name":
-        return holder.name
-    from models.importers.board.interpreter import _what
-
-    raise UserError(f"it asks for {name} of {_what(holder)}")
-
-
-def _growing(interpreter: Interpreter, holder: Any, name: str) -> Any:
-    """Methods of texts and lists that can make much of little: their size is known before they are called."""
-
-    def called(*given: Any) -> Any:
-        if name == "replace":
-            size = len(holder) * max(1, len(given[1]))
-        else:
-            given = (_listed(interpreter, given[0]),)
-            size = len(holder) + sum(1 if name == "extend" else len(part) + len(holder) for part in given[0])
-        if size > MOST_ENTRIES:
-            raise UserError("it has a list that is too long")
-        return getattr(holder, name)(*given)
-
-    return called
-
-
-def _repeating(x: Tensor, name: str) -> Any:
-    """``repeat`` and ``repeat_interleave``, whose size is known before they are called."""
-
-    def called(*times: Any, **named: Any) -> Any:
-        known = [*(times[:1] if name == "repeat_interleave" else times), *named.values()]
-        sizes = [each for many in known for each in (many if isinstance(many, (list, tuple)) else [many])]
-        if x.numel() * math.prod(max(int(each), 1) for each in sizes if isinstance(each, int)) > MOST_ENTRIES:
-            raise UserError(f"it makes a table of more than {MOST_ENTRIES:,} numbers")
-        return _plain(getattr(x, name))(*times, **named)
-
-    return called
-
-
-def _of_tensor(x: Tensor, name: str) -> Any:
-    if name in ("T", "mT"):
-        return x.permute(*reversed(range(x.ndim))) if name == "T" else x.mT
-    if name == "shape":
-        return tuple(x.shape)
-    if name in ("data", "is_floating_point", "requires_grad", "ndim"):
-        return getattr(x, name)
-    if name == "device":
-        return "cpu"
-    if name == "dtype":
-        return x.dtype
-    if name in _SELF:
-        return lambda *given, **named: x
-    if name in ("float", "double"):
-        kind = torch.float64 if name == "double" else Kind.float32
-        return lambda: x.to(kind)
-    if name in ("to", "astype", "type_as", "type"):
-        return lambda *given, **named: _converted(x, *given, **named)
-    if name == "transpose":
-        return lambda *order: x.transpose(*order) if len(order) == 2 else _transpose(x, *order)
-    if name == "new_tensor":
-        return lambda value: torch.tensor(_numbers(value), dtype=x.dtype)
-    name = "reshape" if name == "view" else name  # a copy where the entries do not lie one after another
-    if name in ("repeat", "repeat_interleave"):
-        return _repeating(x, name)
-    if name in _TENSOR:
-        function = getattr(x.data if name.endswith("_") else x, name)
-        return _plain(function)
-    raise UserError(f"it uses {name} of a table, which is no word of the reader")
-
-
-def _converted(x: Tensor, *given: Any, **named: Any) -> Tensor:
-    for kind in (*given, named.get("dtype")):
-        if isinstance(kind, Tensor):
-            return x.to(kind.dtype)
-        if isinstance(kind, torch.dtype) or kind in (int, float, bool):
-            return x.to(_kind(kind))
-    return x

@@ -1,0 +1,73 @@
+"""Five heads with scores so far apart that each looks at one key; no norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.importers.board.families.parts import Family, per_head
+from models.importers.board.reading import Submission
+from models.parts.weights import Weights
+
+
+def _is_five_heads(s: Submission) -> bool:
+    return s.has("config.rope_offsets") and (s.has("o_w") or s.has("o_proj"))
+
+
+def _five_config(s: Submission) -> dict[str, Any]:
+    c = s.get("config").values
+    return {
+        "n_layers": 1,
+        "d_model": c["hidden_size"],
+        "n_heads": c["num_attention_heads"],
+        "d_head": c["head_dim"],
+        "d_mlp": c["intermediate_size"],
+        "act_fn": "relu",
+        "normalization_type": None,
+        "final_gain": True,
+        "positional_embedding_type": "rotary",
+    }
+
+
+def _five_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+    c = s.get("config").values
+    heads, zero = c["num_attention_heads"], like.new_zeros(())
+    if s.has("o_proj"):  # dense matrices
+        table, gain = s.get("embed_tokens"), s.get("out_scale")
+        w_q, w_o = per_head(s.get("q_proj").T, heads), s.get("o_proj").T.reshape(heads, 2, 2)
+        w_k, w_v = (per_head(s.get(f"{x}_proj").T, 1, heads) for x in "kv")
+        w_in, b_in, w_out, b_out = s.get("w1").T, s.get("b1"), s.get("w2").T, s.get("b2")
+    else:
+        digits, const, eps, scale = (s.get(x) for x in ("digit_values", "embed_const", "decode_eps", "qk_scale"))
+        table = torch.stack((const - (eps / 2.0) * (digits * digits), digits), -1)
+        gain = torch.stack((1.0 / const, eps))
+        offsets = like.new_tensor(c["rope_offsets"])
+        w_q = torch.stack((torch.stack((offsets.cos(), -offsets.sin()), -1) * scale, like.new_zeros(heads, 2)), 1)
+        w_k = (like.new_tensor([[1.0, 0.0], [0.0, 0.0]]) * scale).expand(heads, 2, 2)
+        w_v = like.new_tensor([[0.0, 0.0], [1.0, 0.0]]).expand(heads, 2, 2)
+        o = s.get("o_w")
+        rows = (o[0], o[3]), (o[1], zero), (o[2], zero), (zero, o[4]), (zero, o[5])
+        w_o = torch.stack([torch.stack((torch.stack(row), like.new_zeros(2))) for row in rows])
+        a, b, d = s.get("w1_a"), s.get("w1_b"), s.get("w1_c")
+        w_in = torch.stack((torch.stack((a, a, b, b)), torch.stack((zero, zero, d, d))))
+        b_in = torch.stack((const - 8.0, const - 9.0, 2 * const - 188.0, 2 * const - 189.0))
+        one, ten = s.get("w2_s1"), s.get("w2_s10")
+        w_out = torch.stack((like.new_zeros(4), torch.stack((one, -one, -ten, ten))), -1)
+        b_out = like.new_zeros(2)
+    found = {"embed.W_E": table, "unembed.W_U": table.T, "ln_final.w": gain}
+    found |= {f"blocks.0.attn.W_{x}": w for x, w in zip("QKVO", (w_q, w_k, w_v, w_o), strict=True)}
+    found |= {"blocks.0.mlp.W_in": w_in, "blocks.0.mlp.b_in": b_in}
+    return found | {"blocks.0.mlp.W_out": w_out, "blocks.0.mlp.b_out": b_out}
+
+
+FAMILIES = (
+    Family(
+        "five hard heads",
+        "five heads that each look at one key, no norms, four ReLU units, a gain before the head",
+        _is_five_heads,
+        _five_config,
+        _five_weights,
+    ),
+)

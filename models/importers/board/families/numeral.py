@@ -1,0 +1,105 @@
+"""Two layers that hold a numeral in one number: ALiBi, softmax1, gated ReLU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.importers.board.families.parts import Family
+from models.importers.board.reading import Submission
+from models.parts.weights import Weights
+
+
+def _is_numeral(s: Submission) -> bool:
+    return all(s.has(part) for part in ("k0_weight", "k0_bias", "v0_w1", "up0_vals")) and "ALIBI_CONSTANT" in s.names
+
+
+def _numeral_config(s: Submission) -> dict[str, Any]:
+    wide = s.constant("LAYER1_D_MODEL")
+    return {
+        "n_layers": 2,
+        "d_model": wide + 1,  # the last one holds a 1 for what reads no stream
+        "n_heads": s.constant("LAYER0_HEADS"),
+        "d_head": 1,
+        "d_mlp": 2 * s.constant("NUM_DIGITS"),
+        "act_fn": "relu",
+        "gated_mlp": True,
+        "normalization_type": None,
+        "positional_embedding_type": "none",
+        "attn_bias": True,
+        "attn_softmax": "softmax1",
+        "attn_scale": 1.0,
+        "d_vocab_out": s.constant("NUM_DIGITS"),
+    }
+
+
+def _numeral_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+    wide, heads, n = s.constant("LAYER1_D_MODEL"), s.constant("LAYER0_HEADS"), s.constant("NUM_DIGITS")
+    d, m, first = wide + 1, 2 * n, s.constant("CANDIDATES_START")
+    adjust, scale = s.constant("ADJUSTMENT_HEAD"), s.constant("SCALE_HEAD")
+    equals, special, digit = s.constant("EQ_DIM"), s.constant("SPECIAL_DIM"), s.constant("DIGIT_DIM")
+
+    def filled(shape: tuple[int, ...], *entries: tuple[tuple[int, ...], Any]) -> Tensor:
+        found = like.new_zeros(shape)
+        for where, value in entries:
+            found = found.index_put(
+                tuple(torch.tensor(i) for i in where), torch.as_tensor(value, dtype=like.dtype).reshape(())
+            )
+        return found
+
+    table = s.get("embedding")
+    rows = len(table)
+    embed = torch.cat((table, like.new_zeros(rows, wide - table.shape[1]), like.new_ones(rows, 1)), 1)
+    place = torch.arange(n_ctx).to(like)
+    alibi = s.constant("ALIBI_CONSTANT") * (place[None] - place[:, None])
+    bias = torch.stack([alibi if h == adjust else torch.zeros_like(alibi) for h in range(heads)])
+    ones = like.new_zeros(heads, 1, d)
+    gain, share = s.constant("V_SCALE"), s.constant("FINAL_SCALE")
+    values = s.get("up0_vals")
+    each = range(n)
+    out = like.new_zeros(heads, 1, d)
+    out[0, 0, :wide] = 1.0
+    zeros = like.new_zeros(heads, d, 1)
+    return {
+        "embed.W_E": embed,
+        "unembed.W_U": filled((d, n), *(((i, i), -1.0) for i in each)),
+        "blocks.0.attn.bias": bias,
+        "blocks.0.attn.W_Q": zeros,
+        "blocks.0.attn.b_Q": like.new_ones(heads, 1),
+        "blocks.0.attn.W_K": filled((heads, d, 1), ((adjust, special, 0), s.get("k0_weight"))),
+        "blocks.0.attn.b_K": filled((heads, 1), ((adjust, 0), s.get("k0_bias"))),
+        "blocks.0.attn.W_V": filled(
+            (heads, d, 1),
+            ((adjust, special, 0), s.get("v0_w1")),
+            ((adjust, equals, 0), s.get("v0_w2")),
+            ((scale, equals, 0), s.get("v0_w3")),
+        ),
+        "blocks.0.attn.W_O": ones + filled((heads, 1, d), *(((h, 0, h), 1.0) for h in range(heads))),
+        "blocks.0.mlp.W_gate": filled((d, m), *(((s.constant("SCALE_DIM"), i), 1.0) for i in each), ((digit, n), 1.0)),
+        "blocks.0.mlp.W_in": filled((d, m), *(((s.constant("COUNT_DIM"), i), values[i]) for i in range(n + 1))),
+        "blocks.0.mlp.W_out": filled((m, d), *(((i, first + i), 1.0) for i in range(n + 1))),
+        "blocks.1.attn.bias": torch.zeros_like(bias),
+        "blocks.1.attn.W_Q": zeros,
+        "blocks.1.attn.W_K": zeros,
+        "blocks.1.attn.W_V": filled((heads, d, 1), ((0, s.constant("DIGIT_POS_DIM"), 0), share)),
+        "blocks.1.attn.b_V": filled((heads, 1), ((0, 0), s.constant("GATE_BIAS_SHIFT"))),
+        "blocks.1.attn.W_O": out,
+        "blocks.1.mlp.W_gate": filled(
+            (d, m), *(((first + i, i), gain) for i in each), *(((first + i, n + i), -gain) for i in each)
+        ),
+        "blocks.1.mlp.W_in": filled((d, m), *(((wide, i), 1.0) for i in range(m))),
+        "blocks.1.mlp.W_out": filled((m, d), *(((i, i % n), share) for i in range(m))),
+    }
+
+
+FAMILIES = (
+    Family(
+        "one numeral",
+        "two layers, ALiBi and softmax1 gather the sum in one number, gated ReLU, most significant digit first",
+        _is_numeral,
+        _numeral_config,
+        _numeral_weights,
+    ),
+)

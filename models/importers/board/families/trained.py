@@ -1,0 +1,112 @@
+"""Trained models: one head, query-key norms, keys that are values, an output that is the transposed queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.importers.board.families.parts import Family, eps_of, one_head
+from models.importers.board.reading import Submission
+from models.parts.weights import Weights
+
+
+def _is_tied_values(s: Submission) -> bool:
+    return all(s.has(part) for part in ("embedding", "W_q", "W_kv", "q_norm", "k_norm", "W_gate", "norm_final"))
+
+
+def _trained(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any]:
+    return {
+        "d_model": d,
+        "n_heads": 1,
+        "d_head": e,
+        "d_mlp": m,
+        "act_fn": "silu",
+        "gated_mlp": True,
+        "use_qk_norm": True,
+        "positional_embedding_type": "rotary",
+        "rotary_base": float(s.constant("ROPE_THETA")),
+        "eps": eps,
+    }
+
+
+def _tied_values_config(s: Submission) -> dict[str, Any]:
+    e, d = s.get("W_q.weight").shape
+    eps = eps_of(s, "norm1", "norm2", "norm_final", "q_norm", "k_norm")
+    return {"n_layers": 1} | _trained(s, d, e, len(s.get("W_gate.weight")), eps)
+
+
+def _tied_values_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+    table, q, kv = s.get("embedding.weight"), s.get("W_q.weight"), s.get("W_kv.weight")
+    return one_head(q.T, kv.T, kv.T, q) | {
+        "embed.W_E": table,
+        "unembed.W_U": table.T,
+        "ln_final.w": s.get("norm_final.weight"),
+        "blocks.0.ln1.w": s.get("norm1.weight"),
+        "blocks.0.ln2.w": s.get("norm2.weight"),
+        "blocks.0.attn.q_norm.w": s.get("q_norm.weight"),
+        "blocks.0.attn.k_norm.w": s.get("k_norm.weight"),
+        "blocks.0.mlp.W_gate": s.get("W_gate.weight").T,
+        "blocks.0.mlp.W_in": s.get("W_up.weight").T,
+        "blocks.0.mlp.W_out": s.get("W_down.weight").T,
+    }
+
+
+def _is_repeated(s: Submission) -> bool:
+    return all(s.has(part) for part in ("block.attn.k_core", "block.mlp.up_proj", "repeat_gain", "embed.table"))
+
+
+def _repeated_config(s: Submission) -> dict[str, Any]:
+    e = len(s.get("block.attn.q_proj"))
+    m, d = s.get("block.mlp.up_proj").shape
+    return {"n_layers": 2, "layer_mix": True} | _trained(s, d, e, m, float(s.constant("RMS_EPS")))
+
+
+def _repeated_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+    attn, mlp = "block.attn", "block.mlp"
+    table, q = s.call("embed.table"), s.get(f"{attn}.q_proj")
+    e = len(q)
+    nothing = q.new_zeros(1, e)
+    w_q, w_k = torch.cat((q.T, nothing)), torch.cat((s.call(f"{attn}.k_weight").T, nothing))
+    w_o = torch.cat((q, s.call(f"{attn}.o_row3")[:, None]), 1)
+    probe = q.new_ones(1, e)
+    eps = float(s.constant("RMS_EPS"))
+    turned = s.call(f"{attn}.qk_norm", probe)[0] * (1 + eps) ** 0.5  # its gains
+    up, gate = s.get(f"{mlp}.up_proj"), s.call(f"{mlp}.gate_weight")
+    shrink = torch.cat((s.get(f"{mlp}.down_scale"), q.new_zeros(1)))
+    w_out = up * shrink
+    w_out = torch.cat((w_out[:-1], w_out[-1:] + gate[-1:]))
+    norm = s.get("norm.weight")
+    found = {"embed.W_E": table, "unembed.W_U": table.T, "ln_final.w": norm}
+    for layer, mix in enumerate((q.new_ones(()), s.get("repeat_gain"))):
+        block = {name.replace("blocks.0", f"blocks.{layer}"): w for name, w in one_head(w_q, w_k, w_k, w_o).items()}
+        found |= block | {
+            f"blocks.{layer}.mix": mix,
+            f"blocks.{layer}.ln1.w": norm,
+            f"blocks.{layer}.ln2.w": norm,
+            f"blocks.{layer}.attn.q_norm.w": turned,
+            f"blocks.{layer}.attn.k_norm.w": turned,
+            f"blocks.{layer}.mlp.W_gate": gate.T,
+            f"blocks.{layer}.mlp.W_in": up.T,
+            f"blocks.{layer}.mlp.W_out": w_out,
+        }
+    return found
+
+
+FAMILIES = (
+    Family(
+        "tied values",
+        "one head, query-key norms, keys that are values, output tied to queries, rotary base 3, gated SiLU",
+        _is_tied_values,
+        _tied_values_config,
+        _tied_values_weights,
+    ),
+    Family(
+        "repeated block",
+        "the same with an arc for digits and one block applied twice, the second time with a small share",
+        _is_repeated,
+        _repeated_config,
+        _repeated_weights,
+    ),
+)
