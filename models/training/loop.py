@@ -6,6 +6,7 @@ initialisation, data stream, gradient clip, weight decay and fate (:mod:`models.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from dataclasses import dataclass
@@ -178,6 +179,8 @@ class Trainer:
             losses, report = group.losses, self.validator.measure(self.objective, self.layout, group.optimiser.theta)
             for place, row in enumerate(group.rows):
                 self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
+        self._keep_best()
+        for group in self.groups:
             group.refresh()
         n_active = sum(state.active for state in self.states)
         if n_active and 2 * n_active <= len(self.groups) * self.group_size and not self.compiled:
@@ -211,6 +214,16 @@ class Trainer:
             self.verdicts.append(self.hearings.hear(state, self.theta[row], self.step_number))
             if state.accepted is not None:
                 self.best_theta[row] = self.theta[row]
+
+    def _keep_best(self) -> None:
+        """Successive halving: end the seeds that are not among the best of the run, where the recipe says so."""
+        last, step = self.step_number - self.recipe.eval_every, self.step_number
+        shares = [share for at, share in self.recipe.keep_best or () if last < at <= step]
+        if shares:
+            best = sorted(self.states, key=lambda state: state.standing, reverse=True)
+            for state in best[math.ceil(min(shares) * len(best)) :]:
+                if state.active:
+                    state.end("hopeless", step)
 
     # ---- saving
 

@@ -73,6 +73,9 @@ class Recipe:
     stop_after_perfect: int | None = 10  # a seed ends after so many perfect validations in a row; None: never
     # (step, token accuracy): a seed that is below it then ends as hopeless; None: every seed goes to the end
     give_up: tuple[tuple[int, float], ...] | None = None
+    # (step, share): this share of the run's seeds, the best by token accuracy (of text, by loss), goes on after that
+    # step, and the others end as hopeless (successive halving); None: every seed goes to the end
+    keep_best: tuple[tuple[int, float], ...] | None = None
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
@@ -93,6 +96,11 @@ class Recipe:
             if step < 0 or not 0 <= token <= 1:
                 raise UserError(
                     f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
+                )
+        for step, share in self.keep_best or ():
+            if step < 0 or not 0 < share <= 1:
+                raise UserError(
+                    f"keep_best is made of steps and shares of the seeds above 0 and at most 1, not ({step}, {share})."
                 )
 
     def lr_at(self, step: int) -> float:

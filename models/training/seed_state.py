@@ -1,12 +1,13 @@
 """Where one seed of a run stands, and what a validation makes of it.
 
 A seed ends when it has been perfect for a while ("perfect"), when the run's judge accepts it ("accepted"), when its
-parameters stop being finite ("failed"), when it falls behind what the recipe asks of it ("hopeless"), or with the last
-step ("finished").
+parameters stop being finite ("failed"), when it falls short of what the recipe asks of it
+("hopeless"), or with the last step ("finished").
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +43,13 @@ class SeedState:
     @property
     def active(self) -> bool:
         return self.status == "training"
+
+    @property
+    def standing(self) -> float:
+        """What the seeds of a run are ranked by: token accuracy, of text the negative loss; a failed one is last."""
+        if self.status == "failed":
+            return -math.inf
+        return self.token if self.validation_loss is None else -self.validation_loss
 
     def end(self, status: Status, step: int) -> None:
         self.status, self.stopped_at = status, step

@@ -216,6 +216,7 @@ RUN_NO_MODEL = {
     "chained_claims",
     "circle_fit",
     "fourier_spectrum",
+    "grokking_forecast",
     "helix_fit",
     "learning_curves",
     "training_dynamics",

@@ -86,7 +86,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "written_number": lambda a, b: interp.written_number(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics"}
+NO_QUESTION = {"patch_sweep", "learning_curves", "grokking_forecast", "training_dynamics"}
 
 
 def test_every_public_question_is_asked_here():

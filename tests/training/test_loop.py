@@ -239,6 +239,29 @@ def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same
     assert whole.complete and some.complete
 
 
+def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_stopped(tmp_path: Path):
+    tiny(tmp_path / "whole", seeds=4)
+    tokens = [line["token"] for line in RunFolder(tmp_path / "whole").metrics()]
+    best = sorted(range(4), key=lambda i: tokens[1][i], reverse=True)[:2]  # at step 20
+    last = max(best, key=lambda i: tokens[3][i])  # at step 40
+    recipe = TINY.replace(keep_best=((20, 0.5), (40, 0.25)))
+    halved = tiny(tmp_path / "halved", seeds=4, recipe=recipe)
+    ends = [60 if i == last else 40 if i in best else 20 for i in range(4)]
+    assert [s.stopped_at for s in halved.seeds] == ends
+    assert [s.status for s in halved.seeds] == ["finished" if end == 60 else "hopeless" for end in ends]
+    tiny(tmp_path / "parts", seeds=4, recipe=recipe, stop_at_step=30)
+    tiny(tmp_path / "parts", seeds=4, recipe=recipe)
+    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("halved", "parts", "whole")]
+    assert torch.equal(thetas[0], thetas[1])
+    torch.testing.assert_close(thetas[0][[last]], thetas[2][[last]], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", [((-1, 0.5),), ((10, 0.0),), ((10, 1.5),)])
+def test_a_share_of_seeds_is_above_zero_and_at_most_one(rule: tuple[tuple[int, float], ...]):
+    with pytest.raises(UserError):
+        Recipe(keep_best=rule)
+
+
 def test_the_metric_fade_survives_a_stop(tmp_path: Path, whole: Path):
     """Shares follow each seed's last validation, which is part of what a checkpoint keeps."""
     recipe = TINY.replace(problems=AdditionProblems(carry_mix=MetricCarryMix(fade_token=0.0, zero_token=0.2)))

@@ -70,7 +70,7 @@ class Expressions:
     """Evaluates expressions. ``words``: what files may import, by module; ``builtins``: names that are always there.
 
     Attributes:
-        methods: (interpreter, value, name) -> what a plain value's attribute is; raises UserError for those that are not words.
+        methods: (interpreter, value, name) -> an attribute of a plain value; raises UserError for one that is no word.
         heard: called with every call of a function of the text: (function, arguments).
     """
 
