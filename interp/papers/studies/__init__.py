@@ -22,7 +22,13 @@ from interp.papers.targets import check_target
 from models.errors import UserError
 
 #: Imported when a study is looked up, so that ``import interp`` stays quick.
-_OWN = ("causal", "comparison", "comparison_seeds", "comparison_swaps")  # on models of several papers
+_OWN = (
+    "causal",
+    "comparison",
+    "comparison_forecast",
+    "comparison_seeds",
+    "comparison_swaps",
+)  # on models of several papers
 
 
 @dataclass(frozen=True)

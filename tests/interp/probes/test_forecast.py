@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import interp
+from interp.papers.studies.comparison_forecast import adders, choose, of_seeds
 from interp.probes.forecast import Forecast
 from models.errors import UserError
 
@@ -113,3 +114,19 @@ def test_stored_seeds_are_told_apart_early():
     assert row.will.item() + row.never.item() <= 64 and row.low.item() > 0.5
     again = Forecast.from_dict(found.to_dict())
     assert again.table.equals(found.table) and again.figure().data
+
+
+def test_the_study_chooses_its_rule_on_even_seeds_and_judges_it_on_odd_ones(tmp_path: Path):
+    token, exact = planted(seeds=40, grok=8, knows_from=1)  # after a fifth of the steps a fifth of the seeds is known
+    found = interp.grokking_forecast(run_folder(tmp_path, "adder", token, exact), shares=(0.5,))
+    assert [of_seeds(found, odd).curves.of("adder").seed.values[0] for odd in (0, 1)] == [0, 1]
+    rule = choose(of_seeds(found, 0))
+    row = of_seeds(found, 1).halved(rule).iloc[-1]
+    assert rule[0][0] >= 0.2 and row["grok with the rule"] == row["grok"] == 4
+    assert row["gain"] == pytest.approx(1 / (0.2 + 0.25 * 0.8))
+
+
+def test_only_adders_with_many_seeds_from_random_starts_are_asked():
+    names = adders()
+    assert {"microadder-57", "adder-456"} <= set(names)
+    assert not {"microadder-11", "addlm-adder-ten-digit", "toygpt-none-none"} & set(names)
