@@ -19,6 +19,8 @@ class Train:
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A registered model, e.g. microadder-57."""
+    recipe_name: Annotated[str, tyro.conf.arg(name="recipe", metavar="NAME")] = ""
+    """Start from this recipe in place of the model's own; the flags below change it."""
     seeds: int = 1
     """How many seeds to train, stacked."""
     first_seed: int = 0
@@ -127,8 +129,19 @@ def train_class(arguments: list[str]) -> type:
         spec = get_spec(name)
         if spec.recipe is None:
             raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(spec.recipe)
+        recipe = get_recipe(_value_of("--recipe", arguments) or spec.recipe)
     annotation = Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
     extended = make_dataclass("Train", [("recipe", annotation, field(default=recipe))], bases=(Train,), frozen=True)
     extended.__doc__ = Train.__doc__
     return extended
+
+
+def _value_of(flag: str, arguments: list[str]) -> str:
+    """The last value that a flag is given, with or without an equals sign; empty if it is not given."""
+    found = ""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+    return found

@@ -15,11 +15,18 @@ PIECE = 2**16
 class StackedAdamW:
     """``torch.optim.AdamW`` for ``theta`` [seed, parameter], with a gradient clip and a weight decay per seed.
 
-    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter].
+    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter]. Parameters that the
+    recipe holds (``held``, for ``recipe.held.steps`` steps) keep their values, while their moments go on.
     """
 
-    def __init__(self, theta: Float[Tensor, "seed parameter"], recipe: Recipe, decays: Float[Tensor, " parameter"]):
-        self.theta, self.recipe, self.decays = theta, recipe, decays
+    def __init__(
+        self,
+        theta: Float[Tensor, "seed parameter"],
+        recipe: Recipe,
+        decays: Float[Tensor, " parameter"],
+        held: Bool[Tensor, " parameter"] | None = None,
+    ):
+        self.theta, self.recipe, self.decays, self.held = theta, recipe, decays, held
         self.m, self.v = torch.zeros_like(theta), torch.zeros_like(theta)
 
     @torch.no_grad()
@@ -36,6 +43,8 @@ class StackedAdamW:
         scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
         rate, correction = lr / (1 - beta1 ** (step + 1)), 1 - beta2 ** (step + 1)
         decay = lr * weight_decay[:, None]
+        hold = self.held is not None and self.recipe.held is not None and step < self.recipe.held.steps
+        held = self.theta[:, self.held] if hold else None
         idle = (~active).nonzero().flatten()
         tables = (self.theta, self.m, self.v)
         kept = [table[idle] for table in tables] if len(idle) else []
@@ -49,3 +58,5 @@ class StackedAdamW:
             theta.mul_(1 - decay * self.decays[piece]).sub_((rate * m).div_(corrected))
         for table, rows in zip(tables, kept, strict=False):  # nothing was kept where every row is active
             table[idle] = rows
+        if held is not None:
+            self.theta[:, self.held] = held

@@ -105,6 +105,7 @@ class Trainer:
         else:
             first = [start.row(self.layout, seed) for seed in seeds]
         self.theta = torch.stack(first).to(device)
+        self.held = self._hold()
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
         self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
@@ -120,6 +121,15 @@ class Trainer:
         here = surroundings(self.model, self.objective, self.compiled, self.share.size)
         self.surroundings = [{"from_step": 0, **here}]
         self._make_groups()
+
+    def _hold(self) -> torch.Tensor | None:
+        """Put the parameters that the recipe holds where it wants them, and say which they are."""
+        if self.recipe.held is None:
+            return None
+        values = dict(self.recipe.held.values)
+        for name, value in values.items():
+            self.theta[:, self.layout.places([name])] = value
+        return self.layout.places(values).to(self.device)
 
     # ---- what fixed-length and many-length problems do differently
 

@@ -6,13 +6,15 @@ Others compute the same function faster where a model allows it; :mod:`models.tr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.func import functional_call, vmap
 
+from models.errors import unknown_name
 from models.parts.weights import Weights
 from models.training.native import LANES
 from models.transformer import ArithmeticTransformer
@@ -30,6 +32,14 @@ class ParameterLayout:
         self.n = sum(self.sizes)
         mask = model.weight_map.decay_mask()
         self.decays = torch.cat([torch.full((p.numel(),), float(mask[name])) for name, p in named.items()])
+
+    def places(self, names: Iterable[str]) -> Bool[Tensor, " parameter"]:
+        """Where the numbers of these parameters stand. Raises UserError for a name that is not a parameter's."""
+        names = set(names)
+        if unknown := sorted(names - set(self.shapes)):
+            raise unknown_name("parameter", unknown[0], self.shapes)
+        sizes = zip(self.shapes, self.sizes, strict=True)
+        return torch.cat([torch.full((size,), name in names) for name, size in sizes])
 
     def flatten(self, model: ArithmeticTransformer) -> Float[Tensor, " parameter"]:
         return torch.cat([p.detach().reshape(-1) for p in model.weight_map.parameters()])

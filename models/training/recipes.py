@@ -35,6 +35,21 @@ class AdaptiveDecay:
             raise UserError(f"factor must be finite and not negative, not {self.factor}.")
 
 
+@dataclass(frozen=True)
+class Held:
+    """Parameters that begin at given values in every seed and stay there for the first ``steps`` steps.
+
+    A parameter is named as in ``named_parameters()`` of the weight map; all its numbers get the one value.
+    """
+
+    steps: int
+    values: tuple[tuple[str, float], ...]
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or not all(math.isfinite(value) for _, value in self.values):
+            raise UserError("Parameters are held for at least 0 steps, at values that are finite.")
+
+
 #: Whole numbers of a recipe, with the least and the most that they can be. The kernels count a batch's tokens, of
 #: which a row has fewer than 128, in 31 bits.
 _WHOLE = (
@@ -76,6 +91,7 @@ class Recipe:
     # (step, share): this share of the run's seeds, the best by token accuracy (of text, by loss), goes on after that
     # step, and the others end as hopeless (successive halving); None: every seed goes to the end
     keep_best: tuple[tuple[int, float], ...] | None = None
+    held: Held | None = None
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.training.adamw import StackedAdamW
-from models.training.recipes import Recipe
+from models.training.recipes import Held, Recipe
 
 RECIPE = Recipe(steps=100, warmup_steps=10, lr=0.02, weight_decay=0.1, grad_clip=1.0)
 
@@ -58,3 +58,15 @@ def test_the_learning_rate_warms_up_linearly_and_falls_to_a_tenth_as_a_cosine():
     assert recipe.lr_at(999) == pytest.approx(0.02) and recipe.lr_at(1000) == pytest.approx(0.02)
     assert recipe.lr_at(30_500) == pytest.approx(0.011)  # half way
     assert recipe.lr_at(60_000) == pytest.approx(0.002)
+
+
+def test_what_a_recipe_holds_keeps_its_bits_until_its_step_and_the_rest_does_not_notice():
+    held = torch.tensor([False, True, False, False, True, False, False])
+    theta = torch.linspace(-1, 1, 21).view(3, 7).clone()
+    optimiser = StackedAdamW(theta, RECIPE.replace(held=Held(4, ())), torch.ones(7), held)
+    decay, active = torch.full((3,), RECIPE.weight_decay), torch.tensor([True] * 3)
+    for step, grad in enumerate(gradients(6)):
+        optimiser.step(grad, step, decay, active)
+        unmoved = torch.linspace(-1, 1, 21).view(3, 7)[:, held]
+        assert torch.equal(theta[:, held], unmoved) == (step < 4)
+    assert torch.equal(theta[:, ~held], run(6, [True] * 3)[:, ~held])
