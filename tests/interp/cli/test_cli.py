@@ -26,6 +26,7 @@ def status(*arguments: str) -> int:
         (["scroe", "microadder-57"], "There is no command 'scroe'"),
         (["train", "microader-57"], "Did you mean 'microadder-57'?"),
         (["train", "microadder-57", "--seeds", "0"], "--seeds must be at least 1"),
+        (["train", "microadder-57", "--recipe", "microadder-held-ark"], "Did you mean 'microadder-held-arc'?"),
         (["train", "microadder-57", "--device", "gpu"], "There is no device 'gpu'"),
         (["train", "microadder-57", "--steps", "0"], "steps must be at least 1"),
         (["score", "nothing-57"], "There is no stored model 'nothing-57'"),
@@ -63,6 +64,8 @@ def test_help_lists_the_commands_and_the_recipe_of_the_model(capsys):
     assert status("train", "microadder-74", "--help") == 0
     shown = capsys.readouterr().out
     assert "--problems.carry-mix.fade-end" in shown and "120000" in shown
+    assert status("train", "microadder-57", "--recipe", "microadder-74", "--help") == 0
+    assert "120000" in capsys.readouterr().out
 
 
 def test_a_run_is_trained_resumed_and_defended_from_the_command_line(tmp_path: Path, capsys):
