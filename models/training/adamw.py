@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.training.recipes import Recipe
@@ -15,8 +15,8 @@ PIECE = 2**16
 class StackedAdamW:
     """``torch.optim.AdamW`` for ``theta`` [seed, parameter], with a gradient clip and a weight decay per seed.
 
-    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter]. Parameters that the
-    recipe holds (``held``, for ``recipe.held.steps`` steps) keep their values, while their moments go on.
+    Rows are independent: a NaN in one stays in that row. Moments are float32, [seed, parameter]. Before the
+    step ``held_until`` of a parameter its values stay, while its moments go on.
     """
 
     def __init__(
@@ -24,9 +24,10 @@ class StackedAdamW:
         theta: Float[Tensor, "seed parameter"],
         recipe: Recipe,
         decays: Float[Tensor, " parameter"],
-        held: Bool[Tensor, " parameter"] | None = None,
+        held_until: Int[Tensor, " parameter"] | None = None,
     ):
-        self.theta, self.recipe, self.decays, self.held = theta, recipe, decays, held
+        self.theta, self.recipe, self.decays = theta, recipe, decays
+        self.held_until, self.last_held = held_until, 0 if held_until is None else int(held_until.max())
         self.m, self.v = torch.zeros_like(theta), torch.zeros_like(theta)
 
     @torch.no_grad()
@@ -43,8 +44,8 @@ class StackedAdamW:
         scale = (self.recipe.grad_clip / (grad.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
         rate, correction = lr / (1 - beta1 ** (step + 1)), 1 - beta2 ** (step + 1)
         decay = lr * weight_decay[:, None]
-        hold = self.held is not None and self.recipe.held is not None and step < self.recipe.held.steps
-        held = self.theta[:, self.held] if hold else None
+        places = self.held_until > step if self.held_until is not None and step < self.last_held else None
+        held = None if places is None else self.theta[:, places]
         idle = (~active).nonzero().flatten()
         tables = (self.theta, self.m, self.v)
         kept = [table[idle] for table in tables] if len(idle) else []
@@ -59,4 +60,4 @@ class StackedAdamW:
         for table, rows in zip(tables, kept, strict=False):  # nothing was kept where every row is active
             table[idle] = rows
         if held is not None:
-            self.theta[:, self.held] = held
+            self.theta[:, places] = held

@@ -105,7 +105,7 @@ class Trainer:
         else:
             first = [start.row(self.layout, seed) for seed in seeds]
         self.theta = torch.stack(first).to(device)
-        self.held = self._hold()
+        self.held_until = self._begin()
         self.moments = (torch.zeros_like(self.theta), torch.zeros_like(self.theta))
         self.best_theta = self.theta.clone()
         self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
@@ -122,14 +122,14 @@ class Trainer:
         self.surroundings = [{"from_step": 0, **here}]
         self._make_groups()
 
-    def _hold(self) -> torch.Tensor | None:
-        """Put the parameters that the recipe holds where it wants them, and say which they are."""
-        if self.recipe.held is None:
-            return None
-        values = dict(self.recipe.held.values)
-        for name, value in values.items():
-            self.theta[:, self.layout.places([name])] = value
-        return self.layout.places(values).to(self.device)
+    def _begin(self) -> torch.Tensor | None:
+        """Put parameters where the recipe lets them begin; until which step each is held, None if none is."""
+        for name, value in self.recipe.begin_at:
+            self.theta[:, self.layout.places(name)] = value
+        until = torch.zeros(self.layout.n, dtype=torch.long)
+        for name, step in self.recipe.hold_until:
+            until[self.layout.places(name)] = step
+        return until.to(self.device) if self.recipe.hold_until else None
 
     # ---- what fixed-length and many-length problems do differently
 

@@ -6,15 +6,14 @@ Others compute the same function faster where a model allows it; :mod:`models.tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from models.errors import unknown_name
+from models.errors import UserError, unknown_name
 from models.parts.weights import Weights
 from models.training.native import LANES
 from models.transformer import ArithmeticTransformer
@@ -33,13 +32,22 @@ class ParameterLayout:
         mask = model.weight_map.decay_mask()
         self.decays = torch.cat([torch.full((p.numel(),), float(mask[name])) for name, p in named.items()])
 
-    def places(self, names: Iterable[str]) -> Bool[Tensor, " parameter"]:
-        """Where the numbers of these parameters stand. Raises UserError for a name that is not a parameter's."""
-        names = set(names)
-        if unknown := sorted(names - set(self.shapes)):
-            raise unknown_name("parameter", unknown[0], self.shapes)
-        sizes = zip(self.shapes, self.sizes, strict=True)
-        return torch.cat([torch.full((size,), name in names) for name, size in sizes])
+    def places(self, name: str) -> slice:
+        """Where the numbers of a parameter stand in a row, "norm_w", or one of them, "norm_w[4]".
+
+        Raises:
+            UserError: there is no such parameter, or no such number of it.
+        """
+        parameter, _, index = name.removesuffix("]").partition("[")
+        if parameter not in self.shapes:
+            raise unknown_name("parameter", parameter, self.shapes)
+        which = list(self.shapes).index(parameter)
+        start, size = sum(self.sizes[:which]), self.sizes[which]
+        if not index:
+            return slice(start, start + size)
+        if not index.isdecimal() or int(index) >= size:
+            raise UserError(f"{parameter} has the numbers 0 to {size - 1}, not {index!r}.")
+        return slice(start + int(index), start + int(index) + 1)
 
     def flatten(self, model: ArithmeticTransformer) -> Float[Tensor, " parameter"]:
         return torch.cat([p.detach().reshape(-1) for p in model.weight_map.parameters()])

@@ -35,21 +35,6 @@ class AdaptiveDecay:
             raise UserError(f"factor must be finite and not negative, not {self.factor}.")
 
 
-@dataclass(frozen=True)
-class Held:
-    """Parameters that begin at given values in every seed and stay there for the first ``steps`` steps.
-
-    A parameter is named as in ``named_parameters()`` of the weight map; all its numbers get the one value.
-    """
-
-    steps: int
-    values: tuple[tuple[str, float], ...]
-
-    def __post_init__(self) -> None:
-        if self.steps < 0 or not all(math.isfinite(value) for _, value in self.values):
-            raise UserError("Parameters are held for at least 0 steps, at values that are finite.")
-
-
 #: Whole numbers of a recipe, with the least and the most that they can be. The kernels count a batch's tokens, of
 #: which a row has fewer than 128, in 31 bits.
 _WHOLE = (
@@ -91,7 +76,10 @@ class Recipe:
     # (step, share): this share of the run's seeds, the best by token accuracy (of text, by loss), goes on after that
     # step, and the others end as hopeless (successive halving); None: every seed goes to the end
     keep_best: tuple[tuple[int, float], ...] | None = None
-    held: Held | None = None
+    # (parameter, value): where it begins in every seed. A parameter is named as in the weight map's
+    # named_parameters(), "norm_w", which means all its numbers, or "norm_w[4]", which means one
+    begin_at: tuple[tuple[str, float], ...] = ()
+    hold_until: tuple[tuple[str, int], ...] = ()  # (parameter, step): it stays where it begins before that step
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
@@ -113,6 +101,12 @@ class Recipe:
                 raise UserError(
                     f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
                 )
+        for name, value in self.begin_at:
+            if not math.isfinite(value):
+                raise UserError(f"{name} must begin at a finite value, not {value}.")
+        for name, step in self.hold_until:
+            if step < 0:
+                raise UserError(f"{name} must be held until a step that is not negative, not {step}.")
         for step, share in self.keep_best or ():
             if step < 0 or not 0 < share <= 1:
                 raise UserError(

@@ -22,7 +22,7 @@ class SeedGroup:
         padded = rows + [rows[0]] * (trainer.group_size - len(rows))
         self.index = torch.tensor(padded, device=trainer.device)
         theta = trainer.theta[self.index].clone().requires_grad_()
-        self.optimiser = StackedAdamW(theta, trainer.recipe, trainer.decays, trainer.held)
+        self.optimiser = StackedAdamW(theta, trainer.recipe, trainer.decays, trainer.held_until)
         self.optimiser.m.copy_(trainer.moments[0][self.index])
         self.optimiser.v.copy_(trainer.moments[1][self.index])
         seeds = [trainer.states[row].seed for row in padded]

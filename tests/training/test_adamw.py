@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.training.adamw import StackedAdamW
-from models.training.recipes import Held, Recipe
+from models.training.recipes import Recipe
 
 RECIPE = Recipe(steps=100, warmup_steps=10, lr=0.02, weight_decay=0.1, grad_clip=1.0)
 
@@ -63,7 +63,7 @@ def test_the_learning_rate_warms_up_linearly_and_falls_to_a_tenth_as_a_cosine():
 def test_what_a_recipe_holds_keeps_its_bits_until_its_step_and_the_rest_does_not_notice():
     held = torch.tensor([False, True, False, False, True, False, False])
     theta = torch.linspace(-1, 1, 21).view(3, 7).clone()
-    optimiser = StackedAdamW(theta, RECIPE.replace(held=Held(4, ())), torch.ones(7), held)
+    optimiser = StackedAdamW(theta, RECIPE, torch.ones(7), 4 * held.long())
     decay, active = torch.full((3,), RECIPE.weight_decay), torch.tensor([True] * 3)
     for step, grad in enumerate(gradients(6)):
         optimiser.step(grad, step, decay, active)

@@ -18,7 +18,7 @@ from models.training import train
 from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.loop import Trainer, resolve_device
 from models.training.objective import ParameterLayout
-from models.training.recipes import Held, Recipe, get_recipe
+from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.start import Start
 from tests.training.edited import contents
@@ -257,7 +257,8 @@ def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_sto
 
 
 def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_not_the_run_was_stopped(tmp_path: Path):
-    recipe = TINY.replace(held=Held(30, (("arc_A", 4.0), ("arc_stride", 0.2))))
+    begin = (("arc_A", 4.0), ("norm_w[4]", 0.25))
+    recipe = TINY.replace(begin_at=begin, hold_until=(("arc_A", 30), ("norm_w[4]", 30)))
     thetas = []
     for name, stops in (("whole", [None]), ("parts", [20, 40, None])):
         for stop in stops:
@@ -265,13 +266,15 @@ def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_n
         thetas.append(RunFolder(tmp_path / name).load_checkpoint()[1]["theta"])
     assert torch.equal(*thetas)
     for step, kept in RunFolder(tmp_path / "whole").snapshots().items():
-        still = bool((kept["arc_A"] == 4.0).all() and (kept["arc_stride"] == torch.tensor(0.2)).all())
-        assert still == (step <= 30)
+        held = (kept["arc_A"] == 4.0).all() and (kept["norm_w"][:, 4] == 0.25).all()
+        assert held == (step <= 30)
+        assert (kept["norm_w"][:, 3] == 1.0).all() == (step == 0)
         assert (
             not torch.equal(kept["arc_start"], RunFolder(tmp_path / "whole").snapshots()[0]["arc_start"]) or step == 0
         )
-    with pytest.raises(UserError):
-        tiny(tmp_path / "wrong", recipe=TINY.replace(held=Held(30, (("arc_B", 4.0),))))
+    for name in ("arc_B", "norm_w[5]", "norm_w[-1]"):
+        with pytest.raises(UserError):
+            tiny(tmp_path / "wrong", recipe=TINY.replace(begin_at=((name, 4.0),)))
 
 
 @pytest.mark.parametrize("rule", [((-1, 0.5),), ((10, 0.0),), ((10, 1.5),)])

@@ -26,7 +26,7 @@ def status(*arguments: str) -> int:
         (["scroe", "microadder-57"], "There is no command 'scroe'"),
         (["train", "microader-57"], "Did you mean 'microadder-57'?"),
         (["train", "microadder-57", "--seeds", "0"], "--seeds must be at least 1"),
-        (["train", "microadder-57", "--recipe", "microadder-held-ark"], "Did you mean 'microadder-held-arc'?"),
+        (["train", "microadder-57", "--recipe", "microadder-placed-sart"], "Did you mean 'microadder-placed-start'?"),
         (["train", "microadder-57", "--device", "gpu"], "There is no device 'gpu'"),
         (["train", "microadder-57", "--steps", "0"], "steps must be at least 1"),
         (["score", "nothing-57"], "There is no stored model 'nothing-57'"),
