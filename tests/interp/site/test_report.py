@@ -31,7 +31,7 @@ def without_shape_checks_here() -> Iterator[None]:
 def page(tmp_path_factory) -> Path:
     """A report on two models of different formats, with small samples."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(NAMES, out, n=256)
+    write_report(NAMES, out, n=64)
     return out
 
 
