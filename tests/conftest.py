@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests import shape_checks
+
+# What collecting makes (modules, ten thousand tests) stays until the end: the collector need not look at it, again and
+# again, now or while tests run.
+gc.disable()
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
 assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
@@ -31,6 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -223,11 +223,25 @@ ROWS = [
 ]
 
 #: Sizes, which the contract does not depend on beyond one layer or more, and an MLP or none.
-SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "n_ctx", "init_range", "eps", "attn_scale")
+SIZES = (
+    "n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "n_ctx", "init_range", "eps", "attn_scale",
+    "n_position_ids",
+)  # fmt: skip
 
 
 #: Models that users meet first, and that stock models can hold: they always run.
-KEPT = ("microadder-57", "adder-456", "toygpt-learned-pre", "AddLM", "gated, no biases", "LN, 1 layer")
+KEPT = (
+    "microadder-57",
+    "adder-456",
+    "AddLM",
+    "gated, no biases",
+    "LN, 1 layer",
+    "rotary, neighbours",
+    "coupled positions",
+    "FIRE",
+    "post-norm",
+    "negative L1, top 3",
+)
 
 
 def _traits(row: Row) -> set[tuple[str, Any]]:

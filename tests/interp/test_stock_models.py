@@ -94,6 +94,7 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
         assert np.abs(found.values.values - plain.values.values).max() <= 1e-5 * np.abs(plain.values.values).max()
 
 
+FEW_TOOLS, FEW_VARIANTS = ("ablation", "logit attribution"), ("LN", "more tokens out than in")
 TOOLS: dict[str, Callable[[Any], Result]] = {
     "ablation": lambda model: interp.component_ablation(model, replacement="zero", task=TASK, n=24),
     "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
@@ -105,8 +106,15 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("tool", TOOLS)
+#: Every tool asks two models, every model is asked by two tools; `make test-all` asks all of all.
+ASKED = [
+    pytest.param(tool, name, marks=[pytest.mark.slow] * (tool not in FEW_TOOLS and name not in FEW_VARIANTS))
+    for tool in TOOLS
+    for name in VARIANTS
+]
+
+
+@pytest.mark.parametrize(("tool", "name"), ASKED)
 def test_every_tool_takes_a_users_model(tool: str, name: str):
     result = TOOLS[tool](variant(name))
     assert len(result.to_dataframe()) and "nan" not in result.sentence()
