@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -178,8 +179,16 @@ BOARD = Path(__file__).resolve().parents[3] / "shared" / "board"
 FILES = sorted(path.relative_to(BOARD).as_posix() for path in BOARD.glob("*/*.py")) or ["none"]
 #: Texts without numbers of their own.
 WITHOUT = {"hand_coded/Arch222_31p.py", "trained/evindor_57p.py", "trained/evindor_67p.py"}
-#: Files whose own model does not run in a type of numbers, and why.
-NOT_RUN: dict[tuple[str, str], str] = {}
+#: Files whose own model does not run here, and what stops it: Apple's mlx, which is not among what the tests need; or a
+#: table that stays in float32 when the model is asked in float64.
+MLX = {
+    *(f"hand_coded/{name}.py" for name in ("Lokimorty_10p", "Wonderfall_121p", "Wonderfall_139p", "Wonderfall_27p")),
+    *(f"hand_coded/{name}.py" for name in ("xangma_177p", "xangma_197p")),
+}
+NOT_RUN: dict[tuple[str, str], type[Exception]] = {
+    **{(name, dtype): ModuleNotFoundError for name in MLX for dtype in ("float32", "float64")},
+    ("hand_coded/kswain98_8p.py", "float64"): RuntimeError,
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -195,8 +204,9 @@ def test_a_public_submission_is_the_model_that_python_makes_of_it(
             models.load(path)
         return
     model = models.load(path)
-    if (name, dtype) in NOT_RUN:
-        with pytest.raises((RuntimeError, ImportError)):
+    if (name, dtype) in NOT_RUN and not (name in MLX and find_spec("mlx")):
+        with pytest.raises(NOT_RUN[name, dtype]):
             own_process.submit(own_logits, str(path), rows_of(model), dtype).result(300)
+        assert models.score(model, model.task.sample(16, torch.Generator().manual_seed(0))).accuracy == 1.0
         return
     compare(model, path, dtype, own_process)

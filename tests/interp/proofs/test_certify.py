@@ -194,7 +194,6 @@ def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     """Relabelled, with bounds that hold with float32's rounding too: but the model does not run in it."""
     model = dense("microadder-74").to(torch.float64)
     found = interp.certify(model, arithmetic="interval", width=None)
-    check_certificate(found, model)
     classes = found.classes.copy(deep=True)
     classes["proved"] = classes.proved * 0.01
     with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):

@@ -177,7 +177,7 @@ def test_time_that_is_up_leaves_classes_open():
 
 
 def test_a_refuted_model_is_wrong_on_some_pair():
-    found = interp.certify(model_without_eos(), arithmetic="float32", width=1.0)
+    found = interp.certify(model_without_eos(), arithmetic="interval", width=1.0)
     assert found.status == "refuted" and found.accuracy.upper < 1
 
 
