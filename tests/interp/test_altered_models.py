@@ -207,8 +207,8 @@ ASKED = [
     *((name, ask, _summer) for name, ask in SUMMER.items()),
     *((name, ask, _built) for name, ask in BUILT.items()),
 ]
-#: Proofs of seconds.
-SLOW = ("certify", "accuracy_bounds", "decompile")
+#: Questions of seconds: three proofs, and what `score` and `accuracy_by_chain` ask of fewer problems.
+SLOW = ("certify", "accuracy_bounds", "decompile", "stress_suites")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {

@@ -139,8 +139,8 @@ def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
     assert models.score(adder, problems.numpy()) == models.score(adder, problems)
     one, other = (interp.attention_by_role(adder, problems=x).to_dataframe() for x in (problems.numpy(), problems))
     assert one.equals(other)
-    one = interp.stress_suites(adder, n=20, seed=1).to_dataframe()
-    other = interp.stress_suites(adder, n=np.int64(20), seed=np.uint8(1)).to_dataframe()
+    one = interp.accuracy_by_chain(adder, n_per_length=20, seed=1).to_dataframe()
+    other = interp.accuracy_by_chain(adder, n_per_length=np.int64(20), seed=np.uint8(1)).to_dataframe()
     assert one.equals(other)
 
 
