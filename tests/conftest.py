@@ -25,10 +25,15 @@ import torch  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
-hypothesis.settings.register_profile("carrylens", deadline=None)
-hypothesis.settings.load_profile("carrylens")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("all", deadline=None)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries a quarter of the examples of `make test-all`."""
+    hypothesis.settings.load_profile("quick" if config.getoption("markexpr") == "not slow" else "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

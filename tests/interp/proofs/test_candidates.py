@@ -69,6 +69,7 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
     assert found.fingerprint == read_adder(models.load(kept / "model.safetensors")).fingerprint
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_published_loaded_and_certified_and_its_card_says_so(tmp_path):
     run(tmp_path / "run", parameters(NAME), None)
     entry = tmp_path / "entry"
@@ -116,7 +117,8 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
     monkeypatch.setattr("interp.proofs.stored.certify_one_layer", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
     assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
-    assert Certifier("float")(zoo(NAME), 1, 0).accepted and asked[3:] == ["float"]
+    verdict = Certifier("float")(zoo(NAME), 1, 0)
+    assert verdict.accepted and asked[3:] == ["float"] and verdict.certificate["status"] == "sampled"
 
 
 def test_undecided_is_not_certified(monkeypatch):

@@ -106,7 +106,7 @@ def cells(draw: st.DrawFn) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("without_shape_checks")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(cell=cells())
 @torch.no_grad()
