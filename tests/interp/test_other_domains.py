@@ -35,7 +35,7 @@ def pairs(model: Any) -> Any:
 
 #: A question of every public name that asks one, of a model and another one of its task.
 QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "compare": lambda a, b: interp.compare(a, b, n=20),
+    "compare": lambda a, b: interp.compare(a, b, n=20, untrained=[b]),
     "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
     "explore": lambda a, b: interp.explore(a),
     "align": interp.align,

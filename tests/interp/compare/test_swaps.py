@@ -34,7 +34,7 @@ def gauge() -> Swaps:
 @pytest.fixture(scope="module")
 def trained() -> Swaps:
     a, b = models.load("microadder-57"), models.load("microadder-67")
-    return interp.swap_components(a, b, n=64, n_fit=96, untrained=1, stitch=["L0 MLP"])
+    return interp.swap_components(a, b, n=64, n_fit=96, untrained=2, stitch=["L0 MLP"])
 
 
 def losses(result: Swaps, source: str = "swapped") -> dict[str, float]:

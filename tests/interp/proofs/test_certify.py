@@ -80,7 +80,8 @@ def test_zoo_models_are_certified_with_float32_rounding(name):
 def test_free_weights_of_the_same_value_get_the_same_verdict():
     """Effective weights decide, and not what they were made of."""
     free, own = interp.certify(dense("microadder-74"), arithmetic="float"), certificate("microadder-74", "float")
-    assert free.status == "sampled" and free.classes.identical(own.classes)
+    assert (free.status, free.smallest_margin, free.witness) == (own.status, own.smallest_margin, own.witness)
+    assert np.array_equal(free.classes.margin, own.classes.margin)
 
 
 def test_a_stock_model_is_judged_by_its_copy():
