@@ -203,10 +203,10 @@ def test_forms_hold_the_values_of_their_points(checker):
 
 
 def test_tampered_files_are_rejected_or_say_the_same(checker):
-    """1,000 files with one character changed: what is accepted for proof has the same weights and config."""
+    """300 files with one character changed: what is accepted for proof has the same weights and config."""
     text, rng = json.dumps(read("microadder-57")), random.Random(2)
     original, same = json.loads(text), 0
-    for _ in range(1000):
+    for _ in range(300):
         at = rng.randrange(len(text))
         changed = text[:at] + rng.choice('0123456789abcdef.-+p"[]{}, ') + text[at + 1 :]
         try:
@@ -219,7 +219,7 @@ def test_tampered_files_are_rejected_or_say_the_same(checker):
         expected = {name: [float.fromhex(x) for x in rows] for name, rows in original["weights"].items()}
         assert numbers == expected and file["config"] == original["config"]
         same += 1
-    assert same < 100
+    assert same < 30
 
 
 CHANGES = {

@@ -201,7 +201,7 @@ def test_every_figure_is_drawn_and_no_page_is_wider_than_the_window(site: Path, 
         page.close()
 
 
-@pytest.mark.parametrize("name", ["index.html", path_of("microadder-57")])
+@pytest.mark.parametrize("name", ["index.html", pytest.param(path_of("microadder-57"), marks=pytest.mark.slow)])
 def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Callable[..., Any], name: str):
     page = open_page(site / name, 380)
     drawn(page)
