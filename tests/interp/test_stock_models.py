@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "attention only": {"attn_only": True},
     "more tokens out than in": {"d_vocab_out": 12},
 }
+SWEPT = ("LN", "rotary", "attention only", "more tokens out than in")  # in `make test`
 NOT_EXPRESSED: dict[str, dict[str, Any]] = {
     "attention_dir": {"attention_dir": "bidirectional"},
     "n_key_value_heads": {"n_key_value_heads": 1},
@@ -74,7 +75,9 @@ def through_hooks(model: Any, site: str, by: str = "position") -> Any:
         return interp.activation_patching(model, PAIRS, site=site, by=by)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SWEPT)) for name in VARIANTS]
+)
 def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
     model = variant(name)
     for site in SITES:

@@ -216,7 +216,7 @@ def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider()
         check_certificate(replace(found, classes=tighter), zoo(NAME))
 
 
-def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_path, capsys):
+def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_path):
     weights = models.load(NAME)
     entry = models.save_entry(tmp_path / "entry", weights, {}, {})
     before = {path.name: path.read_bytes() for path in entry.iterdir()}
@@ -228,6 +228,11 @@ def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_pat
     with pytest.raises(UserError):  # samples are no proof
         store(entry, certificate(NAME, "float"))
     assert {path.name: path.read_bytes() for path in entry.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_certificate_in_an_entry_is_the_one_that_was_put_there(tmp_path, capsys):
+    entry, found = models.save_entry(tmp_path / "entry", models.load(NAME), {}, {}), certificate(NAME)
     store(entry, found)
     stored = stored_certificate(entry)
     assert stored is not None and stored.to_dict() == durable(found).to_dict()

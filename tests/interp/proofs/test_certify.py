@@ -96,15 +96,15 @@ def test_a_stock_model_is_judged_by_its_copy():
 
 
 def test_verdicts_near_certified_weights_agree_with_the_models():
-    """Three here; the slow test tries 88 more, ``python -m interp.proofs.trials`` as many as asked for."""
-    found = [trial(index, "interval", pairs=3000) for index in (101, 102, 104)]
+    """Two here; the slow test tries 89 more, ``python -m interp.proofs.trials`` as many as asked for."""
+    found = [trial(index, "interval", pairs=3000) for index in (101, 102)]
     assert all(one.agrees for one in found)
     assert {one.status for one in found} >= {"certified", "refuted"}
 
 
 @pytest.mark.slow
 def test_verdicts_of_more_models_agree():
-    assert all(trial(index).agrees for index in (*range(15, 101), 103, 105))
+    assert all(trial(index).agrees for index in (*range(15, 101), 103, 104, 105))
 
 
 # ---- refuted and undecided
