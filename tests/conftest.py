@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests import shape_checks
+
+# What collecting makes (modules, ten thousand tests) stays until the end: the collector need not look at it, again and
+# again, now or while tests run.
+gc.disable()
 
 # Every annotated shape in the two packages is checked while the tests run. The hook only sees imports after it.
 assert "models" not in sys.modules and "interp" not in sys.modules, "import models and interp after the type checks"
@@ -20,10 +25,15 @@ import torch  # noqa: E402
 
 torch.set_num_threads(1)
 # A busy machine is no reason to fail: examples have no deadline.
-hypothesis.settings.register_profile("carrylens", deadline=None)
-hypothesis.settings.load_profile("carrylens")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("all", deadline=None)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make test` tries a quarter of the examples of `make test-all`."""
+    hypothesis.settings.load_profile("quick" if config.getoption("markexpr") == "not slow" else "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -101,7 +116,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
         context = chromium.new_context(viewport={"width": width, "height": height}, offline=True)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(180_000)  # on a busy machine
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("requestfailed", lambda request: complaints.append(f"not loaded: {request.url[:200]}"))

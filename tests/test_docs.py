@@ -90,7 +90,7 @@ def follow(page: Path, root: Path) -> None:
             raise AssertionError(f"nobody knows what to do with a block of {block.language}")
 
 
-SLOW = ("add_a_model", "add_a_task", "guide")  # the first two train
+SLOW = ("add_a_model", "add_a_probe", "add_a_task", "guide")  # the first three start many processes
 TEXTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])

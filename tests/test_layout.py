@@ -15,6 +15,7 @@ PAPERS = sorted(
 )
 #: Imports what all have in common, then everything else once per paper, in a fork of its own without that folder.
 REST = """
+import compileall
 import os
 import pkgutil
 import sys
@@ -38,6 +39,7 @@ def walk(paper):
 
 
 assert "interp" not in sys.modules
+compileall.compile_dir("interp", quiet=2)
 for paper in sys.argv[1:]:
     folder, away = Path("interp", "papers", paper).absolute(), Path("away").absolute()
     folder.rename(away)

@@ -20,15 +20,11 @@ from tests.conftest import SHARED
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
-#: Those that take less than twenty seconds run in `make test`; all of them in `make test-all`.
-SHORT = ("01_quick_start", "02_how_microadder_adds", "04_patching_carries")
-NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[] if path.stem in SHORT else [pytest.mark.slow])
-    for path in sorted((ROOT / "notebooks").glob("*.py"))
-]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS)
+@pytest.mark.slow  # a process and ten to forty seconds each
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebook_runs(path: Path, tmp_path: Path):
     notebook = jupytext.read(path)
     nbformat.validate(notebook)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from interp.cli import main
-from interp.papers.headlines import table
 from tests.docs_blocks import blocks
+from tests.headline_table import whole_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -40,7 +40,7 @@ def test_it_fits_three_screens():
 
 
 def test_what_it_says_of_the_papers_numbers_is_about_behaviour_and_as_counted():
-    _, counted = table().of_kind("behaviour").sentence().split(". ", 1)
+    _, counted = whole_table().of_kind("behaviour").sentence().split(". ", 1)
     assert counted in " ".join(README.split())
 
 

@@ -8,12 +8,6 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status."""
-    from interp.cli.help import HELP
+    from interp.cli.commands import main as run  # a tenth of a second, which `import interp` need not take
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    from interp.cli.commands import main as run  # some seconds of imports
-
-    return run(given)
+    return run(list(sys.argv[1:] if arguments is None else arguments))

@@ -1,4 +1,4 @@
-"""What ``interp`` says of itself. It is said before anything is imported, which takes seconds."""
+"""What ``interp`` says of itself."""
 
 HELP = """The ``interp`` command.
 

@@ -9,27 +9,7 @@ import torch
 from torch import Tensor
 
 from models.transformer import ArithmeticTransformer
-from tests.conformance.table import ROWS, STOCK_CLASS, Row
-
-#: Sizes, which the contract does not depend on beyond one layer or more, and an MLP or none.
-SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "n_ctx", "init_range", "eps", "attn_scale")
-
-
-def _what(row: Row) -> tuple[Any, ...]:
-    """What of a row decides how it meets the contract: the switches, how weights are made, which twins there are."""
-    model = row.build(0)
-    switches = {key: str(value) for key, value in vars(model.config).items() if key not in SIZES}
-    few = (min(model.config.n_layers, 2), model.config.d_mlp > 0, model.config.attn_scale == 1.0)
-    return type(model.weight_map), row.twins, row.refusal, row.bridge_refusal, few, tuple(sorted(switches.items()))
-
-
-def _alike() -> set[str]:
-    """Rows that differ from an earlier one in sizes alone, or say that others cover them."""
-    first: dict[tuple[Any, ...], str] = {}
-    return {row.name for row in ROWS if row.covered or first.setdefault(_what(row), row.name) != row.name}
-
-
-ALIKE = _alike()
+from tests.conformance.table import ROWS, STOCK_CLASS, Row, covered
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     rows = [row for row in ROWS if STOCK_CLASS in row.twins] if "twin" in metafunc.fixturenames else ROWS
     for marker in metafunc.definition.iter_markers("rows"):
         rows = [row for row in rows if marker.args[0](row)]
-    marked = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.name in ALIKE else []) for row in rows]
+    marked = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.name in covered() else []) for row in rows]
     metafunc.parametrize("row", marked)
 
 

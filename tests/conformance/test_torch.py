@@ -13,14 +13,8 @@ from tests.comparing import assert_same
 
 #: One of each kind of position, score and norm: compiling takes seconds. (MicroAdder compiles as well, but not with the
 #: shape checks of these tests, which wrap a function that it defines on the way.)
-FEW = (
-    "adder-456",
-    "rotary, neighbours",
-    "coupled positions",
-    "FIRE",
-    "negative L1, top 3",
-    "post-norm",
-)
+FEW = ("adder-456", "rotary, neighbours", "negative L1, top 3")
+MORE = ("coupled positions", "FIRE", "post-norm")
 
 
 def test_vmap_over_tokens(model, tokens):
@@ -38,6 +32,16 @@ def test_meta_and_fake_tensors(model, tokens):
 
 @pytest.mark.rows(lambda row: row.name in FEW)
 def test_export_and_compile_in_one_graph(model, tokens, without_shape_checks):
+    export_and_compile(model, tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.rows(lambda row: row.name in MORE)
+def test_export_and_compile_of_more_in_one_graph(model, tokens, without_shape_checks):
+    export_and_compile(model, tokens)
+
+
+def export_and_compile(model, tokens):
     expected = model(tokens).detach()
     with torch.no_grad():
         exported = torch.export.export(model, (tokens,)).module()

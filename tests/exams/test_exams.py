@@ -51,7 +51,7 @@ def test_a_result_survives_json(probe: str) -> None:
         if not isinstance(result, Result) or isinstance(result, PROOFS):
             continue  # their files have formats of their own, with tests of their own
         again = type(result).from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
-        assert again.sentence() == result.sentence() and again.provenance == result.provenance
+        assert again.to_dict() == result.to_dict() and again.provenance == result.provenance
         pd.testing.assert_frame_equal(again.to_dataframe(), result.to_dataframe())
 
 

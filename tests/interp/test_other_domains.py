@@ -35,13 +35,13 @@ def pairs(model: Any) -> Any:
 
 #: A question of every public name that asks one, of a model and another one of its task.
 QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "compare": lambda a, b: interp.compare(a, b, n=N),
-    "compare_models": lambda a, b: interp.compare_models([a, b], n=N),
+    "compare": lambda a, b: interp.compare(a, b, n=20, untrained=[b]),
+    "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
     "explore": lambda a, b: interp.explore(a),
     "align": interp.align,
     "mode_connectivity": lambda a, b: interp.mode_connectivity(a, b, n=N),
     "seed_distances": lambda a, b: interp.seed_distances([a, b], n=N),
-    "swap_components": lambda a, b: interp.swap_components(a, b, n=16, untrained=1),
+    "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
     "decompile": lambda a, b: interp.decompile(a),
@@ -80,7 +80,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "attended_growth": lambda a, b: interp.attended_growth(a),
     "coupled_comparison": lambda a, b: interp.coupled_comparison(a),
     "head_writes": lambda a, b: interp.head_writes(a),
-    "stress_suites": lambda a, b: interp.stress_suites(a, n=100),
+    "stress_suites": lambda a, b: interp.stress_suites(a, n=20),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
     "score": lambda a, b: interp.score(a, n=N),
     "written_number": lambda a, b: interp.written_number(a, n=N),
@@ -111,7 +111,7 @@ def adders() -> Callable[[str], tuple[ArithmeticTransformer, ArithmeticTransform
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("name", ["residues modulo 113", "residues modulo 12", "bits", "base 7"])
+@pytest.mark.parametrize("name", ["residues modulo 12", "bits", "base 7"])
 def test_a_result_or_one_sentence(adders: Any, name: str, question: str):
     try:
         found = QUESTIONS[question](*adders(name))

@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "attention only": {"attn_only": True},
     "more tokens out than in": {"d_vocab_out": 12},
 }
+SWEPT = ("LN", "rotary", "attention only", "more tokens out than in")  # in `make test`
 NOT_EXPRESSED: dict[str, dict[str, Any]] = {
     "attention_dir": {"attention_dir": "bidirectional"},
     "n_key_value_heads": {"n_key_value_heads": 1},
@@ -74,7 +75,9 @@ def through_hooks(model: Any, site: str, by: str = "position") -> Any:
         return interp.activation_patching(model, PAIRS, site=site, by=by)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SWEPT)) for name in VARIANTS]
+)
 def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
     model = variant(name)
     for site in SITES:
@@ -94,6 +97,7 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
         assert np.abs(found.values.values - plain.values.values).max() <= 1e-5 * np.abs(plain.values.values).max()
 
 
+FEW_TOOLS, FEW_VARIANTS = ("ablation", "logit attribution"), ("LN", "more tokens out than in")
 TOOLS: dict[str, Callable[[Any], Result]] = {
     "ablation": lambda model: interp.component_ablation(model, replacement="zero", task=TASK, n=24),
     "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
@@ -105,8 +109,15 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("tool", TOOLS)
+#: Every tool asks two models, every model is asked by two tools; `make test-all` asks all of all.
+ASKED = [
+    pytest.param(tool, name, marks=[pytest.mark.slow] * (tool not in FEW_TOOLS and name not in FEW_VARIANTS))
+    for tool in TOOLS
+    for name in VARIANTS
+]
+
+
+@pytest.mark.parametrize(("tool", "name"), ASKED)
 def test_every_tool_takes_a_users_model(tool: str, name: str):
     result = TOOLS[tool](variant(name))
     assert len(result.to_dataframe()) and "nan" not in result.sentence()

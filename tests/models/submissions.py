@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import sys
+from typing import Any
+
 #: One head with query-key norms, rotary base 3, tied keys and values, gated SiLU; numbers that add nothing rightly.
 TIED_VALUES = '''
 """A text that says what it is."""
@@ -176,3 +181,53 @@ def add(model, a, b):
 """
 
 TEXTS = {"tied_values": TIED_VALUES, "hard": HARD}
+
+
+def own_logits(path: str, rows: list[list[int]], dtype: str) -> list[list[float]]:
+    """What a file's own model gives at the last token of each row. It executes the file."""
+    import torch
+
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("submission", path)
+    assert spec is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    sys.modules["submission"] = module
+    exec(compile(_without_a_torn_end(text), path, "exec"), module.__dict__)
+    model = _own_model(module)
+    if dtype == "float64" and hasattr(model, "double"):
+        model = model.double()
+        torch.set_default_dtype(torch.float64)
+    found = []
+    with torch.no_grad():
+        for row in rows:
+            if hasattr(module, "_forward") and hasattr(module, "PARAMS"):  # written in numpy
+                import numpy as np
+
+                out = torch.from_numpy(module._forward(model.params, np.array([row])))
+            else:
+                out = model.forward(torch.tensor([row]))
+                out = out[0] if isinstance(out, tuple) else out
+            found.append(out[0, -1].double().reshape(-1).tolist())
+    return found
+
+
+def _without_a_torn_end(text: str) -> str:
+    """A file as it was meant, where a stray text at its end has no closing quotes."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return text[: text.rfind("'''")]
+    return text
+
+
+def _own_model(module: Any) -> Any:
+    for name in ("build_model", "build_adder"):
+        if hasattr(module, name):
+            made = getattr(module, name)()
+            return made[0] if isinstance(made, tuple) else made
+    model = (module.Qwen3_148 if hasattr(module, "Qwen3_148") else module.Transformer)()
+    if hasattr(module, "set_weights"):
+        module.set_weights(model)
+    return model

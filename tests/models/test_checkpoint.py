@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from models import checkpoint
+from models.checkpoint import write_bytes_atomic
 from models.errors import UserError
 
 TENSORS = {
@@ -221,16 +221,28 @@ def test_what_this_process_prints_to_gets_both(tmp_path: Path) -> None:
     """``--json /dev/stdout > file``: the file has what was printed before, the data and what is printed after."""
     link, out = tmp_path / "stdout", tmp_path / "out"
     link.symlink_to("/dev/stdout")  # so that a failure replaces the link
-    code = (
-        "import sys; from models.checkpoint import write_bytes_atomic\n"
-        f"print('before'); write_bytes_atomic({str(link)!r}, b'data\\n'); print('after')"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def print_to(descriptor: int) -> None:
+        """In a child with this standard output."""
+        if not (child := os.fork()):
+            try:
+                os.dup2(descriptor, 1)
+                sys.stdout = os.fdopen(1, "w")
+                print("before")
+                write_bytes_atomic(link, b"data\n")
+                print("after", flush=True)
+            finally:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
     with out.open("wb") as file:
-        subprocess.run([sys.executable, "-c", code], stdout=file, env=environment, check=True)
+        print_to(file.fileno())
     assert out.read_bytes() == b"before\ndata\nafter\n" and link.is_symlink()
-    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
-    assert piped.stdout == b"before\ndata\nafter\n"
+    reader, writer = os.pipe()
+    print_to(writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as piped:
+        assert piped.read() == b"before\ndata\nafter\n"
 
 
 def test_a_reader_that_went_away_is_for_the_caller(tmp_path: Path) -> None:

@@ -22,7 +22,12 @@ FILES = {"microadder-57": "microadder_57p.pt", "microadder-67": "microadder_67p.
 Change = Callable[[dict[str, Any]], object]
 
 
-@pytest.fixture(params=[(name, which) for which in ("checkpoint", "published_checkpoint") for name in FILES])
+@pytest.fixture(
+    params=[
+        *((name, "checkpoint") for name in FILES),
+        *(pytest.param((name, "published_checkpoint"), marks=pytest.mark.slow) for name in FILES),
+    ]
+)
 def published(request: pytest.FixtureRequest) -> tuple[str, Path]:
     """(name of the model, path of its checkpoint): written here in the public layout, and the published one."""
     name, which = request.param

@@ -302,7 +302,21 @@ def test_a_crash_between_the_two_renames_is_undone_on_the_next_load(
 # ---- the zoo itself
 
 
-@pytest.mark.parametrize("name", models.zoo_names())
+#: Models whose test sets take seconds each.
+DEAR = {
+    "addlm-adder-ten-digit",
+    "adder-512",
+    "adder-582",
+    "multiplication-coupling-2l4h-s5x5-ids24-small",
+    "multiplication-coupling-2l4h-small",
+    "position-coupling-1l4h-s10x10-ids40-small",
+    "position-coupling-2l2h-small",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in models.zoo_names()]
+)
 def test_every_stored_model_is_what_its_config_says(name: str) -> None:
     config = zoo.read_entry(name)
     model = models.load(name)

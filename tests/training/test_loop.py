@@ -1,10 +1,8 @@
 """The loop: resumable to the bit, each seed for itself, nothing lost."""
 
 import json
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -56,24 +54,19 @@ def test_a_finished_run_is_left_alone(whole: Path):
 
 def test_kill_minus_nine_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path: Path):
     recipe = TINY.replace(steps=200)
-    script = (
-        "import sys, torch; torch.set_num_threads(1)\n"
-        "from pathlib import Path\nfrom models.training import train\nfrom models.training.recipes import Recipe\n"
-        "recipe = Recipe(steps=200, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)\n"
-        "train('microadder-57', Path(sys.argv[1]), seeds=2, recipe=recipe, progress=False, compile=False,\n"
-        "      device='cpu', checkpoint_seconds=0.0)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    killed = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "killed")], env=environment)
+    settings = {"seeds": 2, "recipe": recipe, "checkpoint_seconds": 0.0}
+    killed = multiprocessing.get_context("fork").Process(target=tiny, args=(tmp_path / "killed",), kwargs=settings)
+    killed.start()
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "checkpoint.json").exists():
-        assert killed.poll() is None and time.monotonic() < deadline
+        assert killed.is_alive() and time.monotonic() < deadline
         time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    killed.kill()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert json.loads((tmp_path / "killed" / "checkpoint.json").read_text())["step"] < 200
     for folder in ("killed", "whole"):
-        tiny(tmp_path / folder, seeds=2, recipe=recipe, checkpoint_seconds=0.0)
+        tiny(tmp_path / folder, **settings)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 

@@ -1,11 +1,11 @@
 """A run folder is one process's at a time, and damage to what it says is noticed."""
 
 import json
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,15 +32,14 @@ def theta(run: Path) -> torch.Tensor:
 
 
 def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Path, tmp_path: Path):
-    script = "import pathlib, sys; from tests.training.edited import go_on; go_on(pathlib.Path(sys.argv[1]))"
     config = json.loads((run / "config.json").read_text())
     with RunFolder(run).open(config):
         before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-        second = subprocess.run(
-            [sys.executable, "-c", script, str(run)], env=environment, capture_output=True, text=True, check=False
-        )
-        assert second.returncode != 0 and f"process {os.getpid()} on" in second.stderr
+        with (
+            ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as second,
+            pytest.raises(UserError, match=str(os.getpid())),
+        ):
+            second.submit(go_on, run).result()
         with pytest.raises(UserError, match=str(os.getpid())):
             go_on(run)
         assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before

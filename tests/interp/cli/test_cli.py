@@ -112,6 +112,7 @@ def test_the_module_runs_as_a_program():
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    shell = f"{sys.executable} -m interp.cli list --markdown | head -1"
+    """It is gone before Python starts. That a command then ends with status 0, the shell says."""
+    shell = f"({sys.executable} -m interp.cli --help; echo $? >&2) | true"
     done = subprocess.run(shell, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("# The zoo") and "BrokenPipe" not in done.stderr
+    assert done.stderr == "0\n"

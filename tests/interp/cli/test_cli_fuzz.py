@@ -1,5 +1,6 @@
 """Whatever is typed: an exit status and one sentence, never a traceback; whatever the output is connected to."""
 
+import io
 import os
 import random
 import subprocess
@@ -160,7 +161,7 @@ def test_no_line_of_a_fuzzer_gives_a_traceback(seed: int, here: Path, capsys):
         assert status in (0, 2) and "Traceback" not in said, line
 
 
-# ---- where the output goes
+# ---- where the output goes: of a process that imports no torch, and of commands that do in this one
 
 
 def interp(arguments: str, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -170,21 +171,31 @@ def interp(arguments: str, shell: str = "", **environment: str) -> subprocess.Co
     )
 
 
-def test_a_full_disk_is_one_sentence():
-    done = interp("list --markdown", "> /dev/full")
+def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
+    done = interp("--help", "> /dev/full")
     assert done.returncode == 2 and done.stderr.startswith("interp: ") and len(done.stderr.splitlines()) == 1
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        status, said = outcome(["solve", "microadder-57", "1+2"], capsys)
+    assert status == 2 and said.startswith("interp: ") and len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("shell", [">&-", ">&- 2>&-"])
-def test_closed_streams_are_no_error(shell: str):
-    done = interp("solve microadder-57 1+2", shell)
+def test_closed_streams_are_no_error(shell: str, monkeypatch):
+    done = interp("--help", shell)
     assert done.returncode == 0 and "Traceback" not in done.stderr + done.stdout
+    for name in ("stdout", "stderr")[: shell.count("&-")]:
+        monkeypatch.setattr(sys, name, None)
+    assert main(["solve", "microadder-57", "1+2"]) == 0
 
 
-def test_a_terminal_without_our_letters_gets_others():
-    for command in ("list", "scroe"):
-        done = interp(command, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii", PYTHONCOERCECLOCALE="0")
-        assert "Traceback" not in done.stderr and done.returncode == (2 if command == "scroe" else 0)
+def test_a_terminal_without_our_letters_gets_others(monkeypatch):
+    done = interp("scroe", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii", PYTHONCOERCECLOCALE="0")
+    assert "Traceback" not in done.stderr and done.returncode == 2
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["list"]) == 0
+    assert b"microadder-57" in written.getvalue()
 
 
 def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):

@@ -84,7 +84,7 @@ def test_there_is_no_barrier_between_a_model_and_itself() -> None:
 def test_a_line_can_be_stored_and_read(line: ModeConnectivity) -> None:
     again = ModeConnectivity.from_dict(json.loads(json.dumps(line.to_dict())))
     pd.testing.assert_frame_equal(again.table, line.table)
-    assert again.sentence() == line.sentence() and again.provenance == line.provenance
+    assert again.to_dict() == line.to_dict() and again.provenance == line.provenance
     assert len(line.to_dataframe()) == 5 * 5
 
 
@@ -158,7 +158,7 @@ def test_distances_have_a_null_and_components_count_all_numbers(distances: SeedD
 def test_distances_can_be_stored_read_and_drawn(distances: SeedDistances) -> None:
     again = SeedDistances.from_dict(json.loads(json.dumps(distances.to_dict())))
     pd.testing.assert_frame_equal(again.table, distances.table)
-    assert again.sentence() == distances.sentence()
+    assert again.to_dict() == distances.to_dict()
     figure = distances.figure()
     assert sum(trace.type == "heatmap" for trace in figure.data) == 3
     with pytest.raises(UserError, match="no 'nearness'"):

@@ -105,7 +105,6 @@ def test_the_unit_picture_fills_exactly_the_columns_with_a_carry_out(published_5
         filled = [colour != "white" for colour in trace.marker.color]
         carry = int(trace.name.removeprefix("carry in "))
         assert filled == [row[0] + carry >= 10 for row in trace.customdata]
-    assert "exact switches of carry out" in figure.layout.title.text
 
 
 def test_the_ablation_picture_states_the_double_dissociation_in_numbers(published_57):
@@ -121,8 +120,8 @@ def test_the_ablation_picture_states_the_double_dissociation_in_numbers(publishe
 
 def test_an_untrained_model_is_not_said_to_have_switches():
     result = interp.carry_units(ADDER, n=128)
-    assert result.figure().layout.title.text.startswith("<b>None of 2")
-    assert "No double dissociation" in result.figure("ablation").layout.title.text
+    assert result.count_kinds("carry_out") == result.count_kinds("carry_in") == {}
+    assert result.figure().data and result.figure("ablation").data
 
 
 def test_long_titles_are_wrapped_within_the_figure():
@@ -151,7 +150,6 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
     assert units.count_kinds("carry_out") == {"exact switch": 1} and units.count_kinds("carry_in") == {}
-    assert "1 of 2 " in units.figure().layout.title.text
 
 
 #: Where results of other types are drawn: by tests that make them, since they need a model.

@@ -34,7 +34,7 @@ def test_a_page_holds_all_that_it_needs(result, tmp_path: Path):
     assert "* plotly.js v" in text and "<script src" not in text
 
 
-@pytest.mark.parametrize("suffix", LEADS)
+@pytest.mark.parametrize("suffix", ["svg", *(pytest.param(each, marks=pytest.mark.slow) for each in ("pdf", "png"))])
 def test_a_picture_is_of_its_format(result, tmp_path: Path, suffix: str):
     if find_spec("kaleido") is None or not BROWSER:
         pytest.skip("needs kaleido and Chromium")

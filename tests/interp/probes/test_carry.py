@@ -117,7 +117,6 @@ def test_noise_carries_nothing():
     result = compute_carry_units(activation, activation, variables(), clean, ablated, Provenance(N, 0, "made-up units"))
     verdicts = result.verdicts()
     assert len(verdicts) == 6 and verdicts["signal"].isna().all() and set(verdicts["kind"]) == {"none"}
-    assert " 6 " in result.sentence()
     assert np.abs(result.table.auroc.values - 0.5).max() < 0.1
 
 
@@ -156,7 +155,6 @@ def test_units_that_were_not_ablated_say_so():
     clean = np.ones_like(label)
     result = compute_carry_units(activation, activation, variables(), clean, {}, Provenance(N, 0, "made-up units"))
     assert result.verdict(0, 0)["kind"] == "not ablated"
-    assert "set to zero" not in result.sentence()
     with pytest.raises(UserError, match="max_ablated"):
         result.figure("ablation")
 
@@ -207,7 +205,6 @@ def test_carry_in_is_hardly_better_than_guessing_and_loses_to_carry_out_wherever
         share = result.agreement.share.sel(layer=0, unit=unit)
         assert float(share.sel(signal="carry_out", rival="carry_in")) == 1.0
     assert float(row.majority) == pytest.approx(0.556, abs=0.01)
-    assert "carry in and carry out differ" in result.sentence()
 
 
 def test_an_untrained_adder_has_no_carry_units(untrained):

@@ -214,7 +214,6 @@ OTHER_CURVES = {
 def test_lines_and_parabolas_are_no_arcs(name):
     fit = interp.circle_fit(OTHER_CURVES[name], permutations=9)
     assert not fit.is_arc
-    assert "lie on an arc of" not in fit.sentence() + fit.figure().layout.title.text.replace("<br>", " ")
 
 
 @pytest.mark.parametrize("degrees", [90, 180, 330])
@@ -364,7 +363,6 @@ def test_shuffled_rows_are_no_helix():
     rows = models.build("microadder-57").W_pos[:10][torch.tensor([5, 0, 8, 3, 9, 1, 6, 2, 7, 4])]
     fit = interp.helix_fit(rows)
     assert fit.p_value > 0.05
-    assert "no better than shuffled" in fit.sentence()
 
 
 @pytest.mark.parametrize(

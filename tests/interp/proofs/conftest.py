@@ -9,17 +9,29 @@ from functools import cache
 import numpy as np
 import torch
 
+import interp
 import models
+from interp.proofs import Certificate
 from interp.proofs.counting import NODES, Diagram
 from interp.proofs.trials import perturb
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
+from tests.shape_checks import unchecked_shapes
 
 
 @cache
 def zoo(name: str) -> ArithmeticTransformer:
     return models.load(name)
+
+
+@cache
+def certificate(name: str, arithmetic: str = "interval") -> Certificate:
+    """A zoo model's certificate, proved once for all tests that ask something of it."""
+    with unchecked_shapes():
+        found = interp.certify(zoo(name), arithmetic=arithmetic)
+    assert isinstance(found, Certificate)
+    return found
 
 
 def dense(name: str, change: Callable[[dict[str, torch.Tensor]], None] | None = None) -> ArithmeticTransformer:

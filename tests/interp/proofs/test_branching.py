@@ -200,7 +200,7 @@ def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
     assert (found.shares()["certified"] == 1).all()
     found.save(tmp_path / "certificate.json")
     again = load_certificate(tmp_path / "certificate.json")
-    assert again.sentence() == found.sentence()
+    assert again.to_dict() == found.to_dict()
     check_certificate(again, model)
     classes = found.classes.copy(deep=True)
     classes.proved.values[1234] += 0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +25,14 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
 from tests.interp.conftest import stock_copy
-from tests.interp.proofs.conftest import class_of, dense, digits_of, zoo
+from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # a proof is some 10^6 calls
-NAMES = ("microadder-57", "microadder-67", "microadder-74")
-
-
-@cache
-def certificate_of_74() -> Certificate:
-    return interp.certify(zoo("microadder-74"), arithmetic="interval")
 
 
 @pytest.fixture
-def certified(without_shape_checks) -> Certificate:
-    return certificate_of_74()
+def certified() -> Certificate:
+    return certificate("microadder-74")
 
 
 @pytest.fixture
@@ -73,21 +66,22 @@ def test_published_models_have_the_smallest_margins_that_were_measured(published
         assert round(min(margin_of(model, pair, t) for t in range(12)), 3) == smallest
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["microadder-74", *(pytest.param(f"microadder-{size}", marks=pytest.mark.slow) for size in (57, 67))]
+)
 def test_zoo_models_are_certified_with_float32_rounding(name):
     found = interp.certify(zoo(name))
     assert (found.status, found.arithmetic, found.open, found.failing) == ("certified", "float32", 0, 0)
     assert 0 < found.lower_bound <= found.smallest_margin
     assert found.provenance.rung == "certified with rounding" and found.provenance.n == 10**20
-    assert "all 10^20 pairs, 3,442 classes" in found.sentence()
+    assert len(found.classes.target) == 3442
 
 
 def test_free_weights_of_the_same_value_get_the_same_verdict():
     """Effective weights decide, and not what they were made of."""
-    found, free = (
-        interp.certify(model, arithmetic="interval") for model in (zoo("microadder-67"), dense("microadder-67"))
-    )
-    assert free.status == "certified" and free.lower_bound == found.lower_bound
+    free, own = interp.certify(dense("microadder-74"), arithmetic="float"), certificate("microadder-74", "float")
+    assert (free.status, free.smallest_margin, free.witness) == (own.status, own.smallest_margin, own.witness)
+    assert np.array_equal(free.classes.margin, own.classes.margin)
 
 
 def test_a_stock_model_is_judged_by_its_copy():
@@ -102,15 +96,15 @@ def test_a_stock_model_is_judged_by_its_copy():
 
 
 def test_verdicts_near_certified_weights_agree_with_the_models():
-    """Six here; the slow test tries 85 more, ``python -m interp.proofs.trials`` as many as asked for."""
-    found = [trial(index, "interval", pairs=3000) for index in range(100, 106)]
+    """Two here; the slow test tries 89 more, ``python -m interp.proofs.trials`` as many as asked for."""
+    found = [trial(index, "interval", pairs=3000) for index in (101, 102)]
     assert all(one.agrees for one in found)
     assert {one.status for one in found} >= {"certified", "refuted"}
 
 
 @pytest.mark.slow
 def test_verdicts_of_more_models_agree():
-    assert all(trial(index).agrees for index in range(15, 100))
+    assert all(trial(index).agrees for index in (*range(15, 101), 103, 104, 105))
 
 
 # ---- refuted and undecided
@@ -122,7 +116,6 @@ def test_a_refutation_is_a_problem_that_the_model_gets_wrong(rounded_to_bfloat16
     a, b, answer = found.counterexample
     said = rounded_to_bfloat16.task.decode(predict(rounded_to_bfloat16, [(a, b)], "greedy"))[0]
     assert said == answer != a + b
-    assert f"{a} + {b} -> {answer}" in found.sentence()
     assert found.provenance.rung == "sampled"
     check_certificate(found, rounded_to_bfloat16)
 
@@ -135,9 +128,9 @@ def test_weights_beyond_the_bounds_on_rounding_are_undecided():
         weights["blocks.0.attn.W_O"] *= 2.0**-13
 
     model = dense("microadder-74", inflate)
-    assert interp.certify(model, arithmetic="interval").status == "certified"
     found = interp.certify(model)
-    assert (found.status, found.open) == ("undecided", 3442) and "a weight is larger" in found.sentence()
+    assert (found.status, found.open) == ("undecided", 3442) and found.obstacle and found.reals is not None
+    assert found.reals.open == 0 and 0 < found.reals.lower_bound <= found.smallest_margin + 1e-3
     with pytest.raises(UserError, match="claims nothing"):
         check_certificate(found, model)
 
@@ -149,7 +142,7 @@ def test_a_certificate_survives_its_file_and_is_checked_again(certified, tmp_pat
     path = tmp_path / "certificate.json"
     certified.save(path)
     again = load_certificate(path)
-    assert again.sentence() == certified.sentence() and again.cuts == certified.cuts
+    assert again.to_dict() == certified.to_dict() and again.cuts == certified.cuts
     assert again.classes.identical(certified.classes)
     assert json.loads(path.read_text())["fingerprint"] == certified.fingerprint
     check_certificate(again, zoo("microadder-74"))
@@ -202,7 +195,6 @@ def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     """Relabelled, with bounds that hold with float32's rounding too: but the model does not run in it."""
     model = dense("microadder-74").to(torch.float64)
     found = interp.certify(model, arithmetic="interval", width=None)
-    check_certificate(found, model)
     classes = found.classes.copy(deep=True)
     classes["proved"] = classes.proved * 0.01
     with pytest.raises(UserError, match="float32 rounding is bounded for float32 models"):
@@ -280,7 +272,7 @@ def test_the_decision_function_says_what_the_model_says():
     """Each digit's lead at the s of a problem, and its range within what its class reaches."""
     model = zoo("microadder-67")
     found = decision_curves(model, target=5, token=3)
-    assert found.inside == len(found.reached) == 38 and "38 classes" in found.sentence()
+    assert found.inside == len(found.reached) == 38
     adder = read_adder(model)
     attention = read_ratio_attention(adder, REAL)
     query = Query(attention, adder.layout, 5, 3)

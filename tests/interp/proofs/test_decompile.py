@@ -86,7 +86,7 @@ def test_what_it_says_is_what_was_found():
     assert program.provenance.rung == "certified with rounding" and program.provenance.n == 10**20
     assert 8 < program.reads.ratio_low[0] < 10 < program.reads.ratio_high[0] < 12
     assert program.digits.written.is_monotonic_increasing
-    assert Decompiled.from_dict(program.to_dict()).sentence() == program.sentence()
+    assert Decompiled.from_dict(program.to_dict()).to_dict() == program.to_dict()
     assert len(program.figure().data) > 0
 
 

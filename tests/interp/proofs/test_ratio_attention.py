@@ -26,7 +26,11 @@ from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import dense, digits_of, two_heads, zoo
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # some 10^6 calls
-NAMES = ("adder-456", "microadder-133", "adder-582", "two heads", "microadder-57", "microadder-74")
+FEW = ("adder-456", "two heads", "microadder-74")  # attention that reads digits, of two heads, and that does not
+NAMES = [
+    *FEW,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("microadder-133", "adder-582", "microadder-57")),
+]
 TARGETS = (0, 1, 2, 6, 9, 10, 11)
 
 

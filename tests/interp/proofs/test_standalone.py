@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import models
-from interp.proofs import certify
+from interp.proofs import certify, standalone
 from interp.proofs.standalone import TASKS, write_standalone
 from interp.proofs.stored import stored_certificate
 from models.errors import UserError
@@ -62,7 +62,8 @@ def test_the_stored_files_are_about_the_models_of_the_zoo(name):
     assert file["config"] == model.config.to_dict() | {"task": model.task.name}
 
 
-def test_a_written_file_is_the_stored_one(tmp_path):
+def test_a_written_file_is_the_stored_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(standalone, "check_one_layer", lambda *_: None)  # which test_candidates.py has checked
     certificate = stored_certificate("microadder-57")
     assert certificate is not None
     path = write_standalone(certificate, models.load("microadder-57"), tmp_path / "again.json")
@@ -71,6 +72,13 @@ def test_a_written_file_is_the_stored_one(tmp_path):
     assert again == stored
 
 
+def test_every_pair_of_the_first_steps_is_proved(checker, monkeypatch):
+    monkeypatch.setattr(checker, "STEPS", 2)
+    smallest, _ = checker.check(read("microadder-57"))
+    assert checker.fixed(read("microadder-57")["margin"]) < smallest < checker.LARGEST
+
+
+@pytest.mark.slow
 def test_every_pair_is_proved(checker):
     smallest, fingerprint = checker.check(read("microadder-57"))
     certificate = stored_certificate("microadder-57")
@@ -195,10 +203,10 @@ def test_forms_hold_the_values_of_their_points(checker):
 
 
 def test_tampered_files_are_rejected_or_say_the_same(checker):
-    """1,000 files with one character changed: what is accepted for proof has the same weights and config."""
+    """300 files with one character changed: what is accepted for proof has the same weights and config."""
     text, rng = json.dumps(read("microadder-57")), random.Random(2)
     original, same = json.loads(text), 0
-    for _ in range(1000):
+    for _ in range(300):
         at = rng.randrange(len(text))
         changed = text[:at] + rng.choice('0123456789abcdef.-+p"[]{}, ') + text[at + 1 :]
         try:
@@ -211,7 +219,7 @@ def test_tampered_files_are_rejected_or_say_the_same(checker):
         expected = {name: [float.fromhex(x) for x in rows] for name, rows in original["weights"].items()}
         assert numbers == expected and file["config"] == original["config"]
         same += 1
-    assert same < 100
+    assert same < 30
 
 
 CHANGES = {

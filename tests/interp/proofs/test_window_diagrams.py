@@ -14,11 +14,11 @@ import models
 from interp.proofs import windows as module
 from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
-from interp.proofs.counting import OPEN, RIGHT, WRONG, count, diagram_of_windows, symbols
+from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
-from interp.proofs.windows import window_diagrams, window_verdicts
+from interp.proofs.windows import WindowVerdicts, window_diagrams, window_verdicts
 from models.evaluation import predict
 from models.transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
@@ -32,6 +32,18 @@ def nearly_right() -> ArithmeticTransformer:
     model = models.load("adder-456")
     perturb(model, 0.003, "none", 1)
     return model
+
+
+@cache
+def diagrams_of_it(most: int) -> list[Diagram]:
+    """Its windows of two columns, and up to so many longer ones."""
+    return window_diagrams(*_windows_of_it(), most)
+
+
+@cache
+def _windows_of_it() -> tuple[Search, WindowVerdicts]:
+    search = Search(read_adder(nearly_right()), REAL)
+    return search, window_verdicts(search, 2)
 
 
 @pytest.mark.parametrize("target", [2, 5, 9])
@@ -63,13 +75,11 @@ def test_longer_windows_count_as_a_table_of_three_columns(target, monkeypatch):
 
 def test_no_pair_of_a_model_is_answered_otherwise_than_its_verdict():
     model = nearly_right()
-    search = Search(read_adder(model), REAL)
-    tables = window_verdicts(search, 2)
     pairs = random_pairs(20_000, 0)
     right = (predict(model, pairs, method="teacher_forced") == model.task.targets(pairs)).numpy().T
     wrongs = 0
-    for most in (0, 3000):
-        for target, diagram in enumerate(window_diagrams(search, tables, most)):
+    for most in (0, 20_000):
+        for target, diagram in enumerate(diagrams_of_it(most)):
             found = walk(diagram, pairs)
             wrongs += int((found == WRONG).sum())
             assert right[target][found == RIGHT].all() and not right[target][found == WRONG].any()
@@ -78,9 +88,7 @@ def test_no_pair_of_a_model_is_answered_otherwise_than_its_verdict():
 
 
 def test_longer_windows_leave_fewer_pairs_open():
-    search = Search(read_adder(nearly_right()), REAL)
-    tables = window_verdicts(search, 2)
-    before, after = (count(window_diagrams(search, tables, most)) for most in (0, 20_000))
+    before, after = (count(diagrams_of_it(most)) for most in (0, 20_000))
     assert sum(after.open) < sum(before.open)
     assert sum(after.right) >= sum(before.right) and sum(after.wrong) >= sum(before.wrong)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +17,44 @@ import pytest
 import models
 from interp.cli import main
 from interp.papers.headlines import registered
+from interp.papers.headlines.headline import Headline
 from interp.site.gallery import site as building
 from interp.site.gallery.manifest import FILE, open_folder
 from interp.site.gallery.model_page import Made, path_of
 from interp.site.gallery.render import markdown
 from interp.site.gallery.site import build, model_names
+from interp.site.notebooks import stored_notebooks
 from interp.site.pages import style
 from models.errors import UserError
 from tests.shape_checks import unchecked_shapes
 
 NAMES = ("microadder-57", "parity-hand-built", "parity-coupling-1l4h-small")
+NOTEBOOK = "01_quick_start"
 WIDTHS = (1400, 380)
 
 
+@cache
+def few_rows() -> tuple[Headline, ...]:
+    """Of every paper, the first two numbers of each kind."""
+    kept: dict[tuple[str, str], list[Headline]] = {}
+    for row in registered():
+        kept.setdefault((row.paper, row.kind), []).append(row)
+    return tuple(row for rows in kept.values() for row in rows[:2])
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A gallery of three models: trained and certified, constructed, and trained on many lengths. The probes' shapes
-    are checked by their own tests, in half of the time."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A gallery of three models: trained and certified, constructed, and trained on many lengths; with one notebook and
+    some of the papers' numbers. The probes' shapes are checked by their own tests, in half of the time."""
     folder = tmp_path_factory.mktemp("gallery") / "site"
-    with unchecked_shapes():
+    notebooks = {NOTEBOOK: stored_notebooks()[NOTEBOOK]}
+    with pytest.MonkeyPatch.context() as patch, unchecked_shapes():
+        asked = import_module("interp.papers.headlines.table")
+        patch.setattr(asked, "registered", lambda paper=None: tuple(r for r in few_rows() if paper in (None, r.paper)))
+        for module in ("site", "notebooks"):
+            patch.setattr(f"interp.site.gallery.{module}.stored_notebooks", lambda: notebooks)
         build(folder, NAMES, progress=False)
-    return folder
+        yield folder
 
 
 def pages(site: Path) -> list[Path]:
@@ -182,7 +201,7 @@ def test_every_figure_is_drawn_and_no_page_is_wider_than_the_window(site: Path, 
         page.close()
 
 
-@pytest.mark.parametrize("name", ["index.html", path_of("microadder-57")])
+@pytest.mark.parametrize("name", ["index.html", pytest.param(path_of("microadder-57"), marks=pytest.mark.slow)])
 def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Callable[..., Any], name: str):
     page = open_page(site / name, 380)
     drawn(page)
@@ -250,7 +269,7 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
 
 
 def test_the_papers_numbers_filter_and_sort_from_the_keyboard(site: Path, open_page: Callable[..., Any]):
-    page, rows = open_page(site / "reproduction.html"), registered()
+    page, rows = open_page(site / "reproduction.html"), few_rows()
     of_kind = Counter(row.kind for row in rows)
     assert page.locator("output").inner_text() == f"{len(rows)} numbers"
     shown = page.locator("table.headlines tbody tr:visible")

@@ -266,7 +266,6 @@ def test_controls_are_runs_of_their_own_and_may_be_left_out():
     assert (one.values["accuracy"] == plain.values["accuracy"]).all()
     row = one.table.sel(metric="accuracy", stratum="all")
     assert (row.control_low <= row.control).all() and (row.control < 1).all() and (row.control != row.value).all()
-    assert "random change of that length" in one.sentence() and "random" not in plain.sentence()
 
 
 # The table is what the values of every example give.
@@ -337,7 +336,6 @@ def test_a_stratum_where_nothing_is_lost_has_a_drop_of_none():
     )  # fmt: skip
     assert result.table["drop"].squeeze().values.tolist() == [[0, 0], [0.5, 0]]
     assert str(result.worst().component.values) == "b"
-    assert "the one that counts most leaves 0.500" in result.sentence()
 
 
 # Every model with TransformerLens' hooks.
@@ -408,7 +406,6 @@ def test_microadder_attends_by_position_so_that_only_zero_changes_its_pattern():
     left = result.table.sel(metric="accuracy", stratum="all", replacement="zero")
     assert float(left.value.sel(component="L0H0 own operands")) < 0.3
     assert float(left["drop"].sel(component="L0H0 rest")) < 0.01
-    assert "10 of 15 ablations changed no activation" in result.sentence()
 
 
 @pytest.mark.parametrize("method", ["mean", "resample"])
@@ -545,7 +542,6 @@ def test_the_result_tabulates_says_and_draws_itself():
     frame = result.to_dataframe()
     assert len(frame) == 5 * 3 * result.table.sizes["stratum"]
     assert {"component", "replacement", "stratum", "value", "low", "high", "drop", "n", "clean"} <= set(frame.columns)
-    assert "microadder-57: accuracy 1.000" in result.sentence() and "set to its mean" in result.sentence()
     figure = result.figure(most=3)
     assert len(figure.data) == 3 and "3 of 5 components" in figure.layout.title.subtitle.text
     assert np.array(figure.data[0].z).shape == (3, result.table.sizes["stratum"])

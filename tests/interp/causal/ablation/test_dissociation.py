@@ -55,14 +55,12 @@ def test_units_that_break_opposite_columns_are_a_double_dissociation_on_that_sig
     assert found[["signal", "unit", "other"]].values.tolist() == [[name, "one", "two"]]
     assert found.contrast[0] == pytest.approx(2.0)
     assert found.p_value[0] == pytest.approx(1 / 60)
-    assert "a double dissociation" in result.sentence() and "no other" in result.sentence()
 
 
 def test_a_unit_that_breaks_more_columns_with_the_signal_is_no_double_dissociation_by_itself():
     rng = np.random.default_rng(0)
     result = planted(one=signal("carry_out"), two=signal("carry_out") & (rng.random((N, 10)) < 0.5))
     assert result.dissociations().empty
-    assert "no double dissociation among 2 units" in result.sentence()
 
 
 def test_units_that_break_columns_at_random_have_effects_like_the_control_s():
@@ -176,7 +174,6 @@ def test_the_result_tabulates_and_draws_itself():
     frame = result.to_dataframe()
     assert len(frame) == 12 and {"ablated_without", "ablated_with", "effect", "p_value"} <= set(frame.columns)
     figure = result.figure()
-    assert "columns with carry out need one, columns without it two" in figure.layout.title.text
     cells = dict(zip(figure.data[0].x, figure.data[0].text[0], strict=True))
     assert next(text for name, text in cells.items() if name.startswith("carry out")) == "1.000 / 0.000"
     assert next(text for name, text in cells.items() if name.startswith("shuffled")).startswith("(")

@@ -168,7 +168,7 @@ def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> Non
     row = table.query("quantity == 'faithfulness' and ablation == 'corrupted' and of == 'circuit'").iloc[0]
     assert f"{row.value:.1%} [{row.low:.1%}, {row.high:.1%}]" in carry.sentence()
     assert f"{carry.found.size} of the {int(carry.space.everything().sum())} edges" in carry.sentence()
-    assert "of the logit difference on" in carry.sentence() and "(split by seed 0)" in str(carry.provenance)
+    assert "(split by seed 0)" in str(carry.provenance)
     drops = table.query("quantity == 'drop in logit_diff'")
     assert tuple(drops.of) == carry.edges and (table.n == carry.provenance.n).all()
     graph, curve = carry.figure(), carry.figure("curve")
@@ -207,7 +207,7 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
         model, pairs, metrics=own_answers(model), method="acdc", held_out=False, n_random=5, taus=0.01
     )
     assert together.found.looked_at.endswith("at tau 0.01")
-    assert together.provenance.n == len(pairs) and "found on" in together.sentence()
+    assert together.provenance.n == len(pairs)
 
 
 def test_a_layer_without_an_mlp_and_many_labels_can_be_drawn() -> None:

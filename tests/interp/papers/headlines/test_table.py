@@ -13,6 +13,7 @@ from interp.papers.headlines import Headline, Headlines, Row, Store, table
 from interp.papers.headlines.headline import KINDS, VERDICTS, show
 from interp.papers.headlines.rules import AtLeast, Between, Digits, Rule, counted, several, share
 from models.errors import UserError
+from tests.headline_table import whole_table
 
 
 def line(printed: str = "57", rule: Rule | None = None, **changes: Any) -> Headline:
@@ -26,9 +27,8 @@ def toygpt() -> Headlines:
     return table("toygpt")
 
 
-@pytest.mark.usefixtures("without_shape_checks")
 def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
-    result = table()
+    result = whole_table()
     frame = result.to_dataframe()
     assert len(frame) == len(result.rows) == result.provenance.n == sum(result.counts().values())
     assert Counter(frame.verdict) == Counter(result.counts())

@@ -148,7 +148,6 @@ def test_hand_built_heads_put_two_thirds_on_the_two_needed_tokens(hand_built, he
     assert float(cell.shuffled_high) < 0.2 and float(cell.p_value) == pytest.approx(1 / 200)
     other = result.table.sel(layer=0, head=head, role="carry" if role == "sum" else "sum")
     assert float(other.share) < 1e-5
-    assert f"L0H{head} puts 0.667" in result.sentence()
 
 
 def test_an_untrained_decoder_attends_to_the_needed_tokens_no_more_than_to_shuffled_ones(untrained):
@@ -211,7 +210,6 @@ def test_hand_built_digit_sum_attends_to_two_tokens_whatever_the_operands_and_th
     assert result.table["keys"].sel(unit="L0H0").values == pytest.approx(2)
     assert float(result.slopes.slope.sel(unit="L0H2", measure="keys")) == pytest.approx(1.5)
     assert (result.table.needed.values == 2).all() and (result.table.exact.values == 1).all()
-    assert "needs +0.00 an operand" in result.sentence()
 
 
 @pytest.mark.parametrize("measure", ["keys", "effective"])

@@ -43,7 +43,6 @@ def example(built):
 def test_every_name_is_written_by_one_stage_alone(example):
     for stage, names in WRITTEN_BY.items():
         assert {name for name, by in example.writers().items() if by == [stage]} == names
-    assert "14 of 14" in example.sentence()
 
 
 def test_what_the_stages_write_adds_up_to_the_stream(built, example):
@@ -94,7 +93,6 @@ def test_the_patterns_figure_has_a_panel_a_head_with_the_name_it_fills(example):
     figure = example.figure("patterns")
     titles = [annotation.text for annotation in figure.layout.annotations]
     assert titles[:4] == ["L0H0 fills PRE_SUM", "L0H1 fills PRE_CARRY", "L0H2 fills PRE_ARROW", "L0H3 fills PRE_EOS"]
-    assert "equally" in figure.layout.title.text
 
 
 @given(st.integers(-30, 30), st.integers(1, 20))

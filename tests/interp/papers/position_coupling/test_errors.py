@@ -40,7 +40,7 @@ def compute(predicted: np.ndarray, expected: np.ndarray) -> Scores:
 def test_a_perfect_model_has_no_first_error(hand_built):
     result = interp.first_errors(hand_built, task=hand_built.task.at(4, 3), n=32)
     assert result.about["wrong_problems"] == 0 and result.about["p_boundary"] == 1
-    assert float(result.table["first"].sum()) == 0 and "no first error" in result.sentence()
+    assert float(result.table["first"].sum()) == 0
     assert (result.table.n.values == 32).all()
 
 

@@ -73,7 +73,6 @@ def test_wrong_tens_digits_are_sorted_by_the_carry_they_forget_or_invent():
     assert found.about["digits"] == {"units": 4, "tens": 2, "hundreds": 5}
     assert found.about["failures"][0] == (17, 3, 10)
     assert float(found.table.lowest.sel(units_sum=10)) == -2.0  # the twin is preferred by as much
-    assert "3 wrong" not in found.sentence() and "1 missed, 1 spurious, 1 other" in found.sentence()
 
 
 def test_a_tens_digit_of_nine_has_zero_as_its_twin():
@@ -204,7 +203,7 @@ def test_every_outcome_is_counted_once_with_its_interval():
 
 def test_a_model_that_has_nothing_right_has_no_path():
     path = carry_path(small(), bases=50)
-    assert path.provenance.n == 0 and "no path" in path.sentence()
+    assert path.provenance.n == 0
 
 
 def test_every_site_is_an_activation_that_fires():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -229,7 +230,8 @@ def test_units_that_write_nothing_are_not_counted_beyond_their_number():
     parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
     some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
     found = compute_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some, 10)
-    assert "1 of 3 neurons" in found.sentence()
+    assert found.units is not None and not found.units["mean"].values.any()
+    assert [int(n) for n in re.findall(r"(\d+) of (\d+) neurons", found.sentence())[0]] == [1, 3]
     assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"
 
 

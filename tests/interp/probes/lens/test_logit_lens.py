@@ -105,7 +105,6 @@ def test_microadders_answer_appears_with_the_mlp_and_not_before():
     assert found.largest_rise[:2] == ("L0 mid", "L0 post")
     overall = dict(zip(found.table.point.values, found.table.overall.values, strict=True))
     assert overall["L0 post"] > 0.99 and max(overall["L0 pre"], overall["L0 mid"]) < 0.2
-    assert "at L0 mid and in 1.000 at L0 post" in found.sentence()
 
 
 def test_answers_of_other_problems_are_met_by_chance_alone():
@@ -157,8 +156,7 @@ def test_a_model_that_forgets_its_answer_is_said_to_rise_nowhere():
     logits[0, :, :, 2], logits[1:, :, :, 5] = 1, 1
     right = np.full((4, 1), 2)
     found = compute_logit_lens(logits, right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"), 10)
-    assert "leads in 1.000 of the answers at one and rises at no later stream; at the end in 0.000" in found.sentence()
-    assert "no stream gives more right tokens than the one before" in found.figure().layout.title.text
+    assert found.table.overall.values.tolist() == [1, 0, 0] and found.largest_rise == ("two", "three", 0, 0)
 
 
 def test_logits_that_do_not_come_from_the_last_stream_are_refused():

@@ -147,7 +147,6 @@ def test_microadders_attention_brings_the_carry_out_and_its_mlp_the_nine():
     assert carry.accuracy["L0 pre"] < 0.6 and carry.accuracy["L0 mid"] > 0.99 and carry.control.max() < 0.6
     assert nine.score["L0 mid"] < 0.6 and nine.score["L0 post"] > 0.9
     assert set(found.table.column) == {"all", *(f"s{i}" for i in range(11))}
-    assert "the carry out of the column best at L0" in found.sentence()
 
 
 def test_an_untrained_model_reads_no_carry_out_at_its_queries():
@@ -276,7 +275,5 @@ def test_the_figure_has_a_panel_a_signal():
     found = linear_probes(random_model("ln", 1), problems=all_problems()[::7])
     titles = [annotation.text for annotation in found.figure().layout.annotations]
     assert titles == list(SIGNALS.values())
-    assert "carry in at L0" in found.figure().layout.title.text
-    assert "ln, read linearly at the query on pairs of digits never seen" in found.sentence()
     with pytest.raises(UserError, match="Did you mean 'nine'"):
         found.overall("nin")

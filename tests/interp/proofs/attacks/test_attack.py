@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from functools import cache
@@ -37,7 +36,7 @@ def zoo(name: str) -> models.ArithmeticTransformer:
 
 
 @cache
-def of_toygpt(seed: int = 0, runs: int = 1_000) -> Attack:
+def of_toygpt(seed: int = 0, runs: int = 400) -> Attack:
     return interp.attack(zoo("toygpt-learned-pre"), runs=runs, seed=seed)
 
 
@@ -79,11 +78,10 @@ def test_every_reported_failure_is_wrong_and_every_margin_is_the_models_own():
     assert len({wrong.problem for wrong in result.wrong}) == len(result.wrong) > 1
     assert result.n_wrong["attack"] >= len(result.wrong)
     assert_true_of(result, zoo("toygpt-learned-pre"), zoo("toygpt-learned-pre").task)
-    assert result.sentence().startswith("wrong: ") and "(replayed, greedy)" in result.sentence()
 
 
 def test_the_same_seed_finds_the_same_and_another_seed_something_else():
-    once = interp.attack(zoo("toygpt-learned-pre"), runs=1_000).to_dict()
+    once = interp.attack(zoo("toygpt-learned-pre"), runs=400).to_dict()
     again, other = of_toygpt().to_dict(), of_toygpt(seed=1).to_dict()
     for value in (once, again, other):
         del value["seconds"]
@@ -120,7 +118,7 @@ def test_the_history_falls_and_ends_at_the_smallest_margin():
 def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found(checkpoint):
     model = load_published(checkpoint("microadder_57p.pt"))
     result, proof = interp.attack(model, runs=4_000), interp.certify(model, arithmetic="float")
-    assert not result.wrong and result.sentence().endswith("This proves nothing.")
+    assert not result.wrong
     assert proof.smallest_margin - 1e-4 <= result.smallest_margin() <= result.smallest_margin("random") + 1e-4
     assert result.smallest_margin() < proof.smallest_margin + 0.05
     assert_true_of(result, model, model.task)
@@ -205,7 +203,7 @@ def test_logits_that_are_no_numbers_are_wrong_answers():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)
     result = interp.attack(model, runs=60)
-    assert result.smallest_margin() == -math.inf and result.wrong and "no number" in result.sentence()
+    assert result.smallest_margin() == -math.inf and result.wrong
     assert result.to_dict()["history"]["attack"] == [[1, None]]
 
 
@@ -219,8 +217,6 @@ def test_ties_are_failures():
     assert result.smallest_margin() == 0.0
     assert result.n_wrong["attack"] == result.provenance.n and result.first_wrong["random"] == 1
     assert result.wrong and all(wrong.margin == 0.0 for wrong in result.wrong)
-    only_ties = dataclasses.replace(result, wrong=())
-    assert "no failure" not in result.sentence() + only_ties.sentence()
 
 
 def test_a_domain_smaller_than_the_runs_is_gone_through_once():

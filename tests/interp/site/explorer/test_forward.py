@@ -98,11 +98,8 @@ def many(name: str, n: int) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        ("microadder-57", 1000),
-        ("adder-456", 1000),
-        ("toygpt-learned-pre", 100),
-        ("position-coupling-1l4h-small", 100),
-        *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in HELD[2:]),
+        *((name, n) for name, n in zip(HELD, (200, 200, 20, 20), strict=True)),
+        *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in HELD),
     ],
 )
 def test_logits_are_torchs_to_one_in_ten_thousand(javascript: Asked, name: str, n: int):
@@ -196,11 +193,11 @@ def test_every_activation_is_there_by_its_hook_name(javascript: Asked, name: str
         ("addlm-adder-two-digit", ("L0H1", "P")),
     ],
 )
-@pytest.mark.parametrize(("method", "scale"), [("zero", 0), ("mean", 0), ("zero", 0.35), ("mean", 2)])
+@pytest.mark.parametrize(("method", "scale"), [("zero", 0), ("mean", 2)])
 def test_an_edited_run_is_that_of_the_same_hooks_in_torch(javascript: Asked, name, parts, method, scale):
     of, problem = subject(name), CASES[name]
     task, generator = of.task.for_problems([problem]), torch.Generator().manual_seed(0)
-    sample = task.sample(24, generator)
+    sample = task.sample(12, generator)
     drawn = [problem_text(task, numbers) for numbers in task.numbers(sample)]
     drawn = [text for text in drawn if of.task.for_problems([text]).input_length == task.input_length]
     body = (

@@ -29,7 +29,6 @@ def test_a_stored_figure_redraws_without_a_model(panels: GridPanels, monkeypatch
     monkeypatch.setattr(models, "build", None)
     figure = panels.figure()
     assert len(figure.data) >= len(panels.panels)
-    assert "ids start at 1" in figure.layout.title.subtitle.text
 
 
 def test_position_coupling_with_the_scratchpad_generalises_furthest(compared: GridPanels) -> None:
