@@ -11,6 +11,7 @@ from a long tail covers it as often as it says: see the coverages in the tests.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +116,29 @@ def clustered_proportions(
             effective[mixed] = np.minimum(spread / variance * t_ratio**2, float(n))
     low, high = _exact_ends(p * effective, effective, confidence)
     return np.stack((p, low, high, effective))
+
+
+def rate_difference(k: int, n: int, k2: int, n2: int, confidence: float = 0.95) -> tuple[float, float, float]:
+    """``k / n - k2 / n2`` of independent counts with its interval: (value, low, high).
+
+    Newcombe's hybrid score interval (1998, Statistics in Medicine 17, 873-890, method 10).
+
+    Raises:
+        UserError: a count that is not between 0 and its number of trials, or no trials.
+    """
+    if not (0 <= k <= n and 0 <= k2 <= n2 and n and n2):
+        raise UserError(f"Two shares need trials and counts among them, not {k} of {n} and {k2} of {n2}.")
+    z = float(ndtri((1 + confidence) / 2))
+    p, p2 = k / n, k2 / n2
+    (low, high), (low2, high2) = _wilson(p, n, z), _wilson(p2, n2, z)
+    value = p - p2
+    return value, value - math.hypot(p - low, high2 - p2), value + math.hypot(high - p, p2 - low2)
+
+
+def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
+    """Wilson's score interval of a share."""
+    centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
 
 def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> tuple[float, float, float]:

@@ -2,4 +2,6 @@
 
 from interp.papers import Paper
 
-PAPER = Paper("adder-456", "A 456-Parameter Transformer Solves 10-Digit Addition", 1, ("studies", "circuit"))
+PAPER = Paper(
+    "adder-456", "A 456-Parameter Transformer Solves 10-Digit Addition", 1, ("studies", "circuit", "low_rank")
+)

@@ -10,6 +10,7 @@ import torch
 
 import models
 from interp.core.results import Provenance
+from interp.core.stats import rate_difference
 from interp.papers.headlines.rules import Ours, counted, over_seeds, several, share
 from interp.papers.headlines.store import NotStored, Store
 from models.registry import parameter_count
@@ -158,3 +159,14 @@ def order(store: Store) -> Ours:
     first = [_first_steps(store, name)[0] for name in ("adder-582", "adder-512", "adder-456")]
     remark = f"first seeds at {', '.join(f'{step:,}' for step in first)}"
     return counted(3, "models").with_value(min(first[1] - first[0], first[2] - first[1]), remark)
+
+
+def low_rank_gain(store: Store) -> Ours:
+    """How much more often seeds grok with low-rank positions, queries, keys, values and output: 582 less 763."""
+    rows = {row["model"]: row["first_perfect"] for row in store.experiment("adder-456-low-rank")["rows"]}
+    (k, n), (k2, n2) = (
+        (sum(step is not None for step in rows[name]), len(rows[name])) for name in ("adder-582", "adder-763")
+    )
+    value, low, high = rate_difference(k, n, k2, n2)
+    remark = f"{k} of {n} seeds of 582 parameters grok and {k2} of {n2} of 763"
+    return Ours(value, Provenance(n + n2, None, "seeds of 582 and 763 parameters"), low, high, remark=remark)

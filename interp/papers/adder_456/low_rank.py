@@ -8,7 +8,8 @@ which differs in what is factored or shared and in nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,9 +19,11 @@ from interp.core.results import Provenance
 from interp.core.sections import Section
 from interp.figures.dots import dot_plot
 from interp.papers.studies import Made, Settings, shows, study
-from interp.probes.curves import Curves, learning_curves
+from interp.probes.curves import learning_curves
+from models.errors import UserError
 from models.evaluation import Rate
 from models.numerals import p_cell
+from models.training.loop import train
 
 #: (model, the neighbour with more factors, what the neighbour has in low rank besides).
 STEPS = (
@@ -28,27 +31,48 @@ STEPS = (
     ("adder-582", "adder-512", "MLP"),
     ("adder-491", "adder-456", "shared query and key factor, keys as values, output of rank 2"),
 )
+SEEDS = 32  # of each model
 _NAMES = tuple(dict.fromkeys(name for pair in STEPS for name in pair[:2]))
 
 
-def seed_rows(curves: Curves) -> list[dict[str, Any]]:
-    """A row per model: its seeds and the step at which each was first perfect, None for those that never were."""
-    rows = []
-    for name in curves.models:
-        seeds, onset = curves.of(name).seed.values.tolist(), curves.onset(name)
-        last = int(curves.of(name).step.max())
-        first = [onset.get(seed) for seed in seeds]
-        parameters = sum(p.numel() for p in models.build(name).parameters())
-        rows.append({"model": name, "parameters": parameters, "steps": last, "seeds": seeds, "first_perfect": first})
-    return rows
+def seed_row(name: str, sources: Sequence[str | Path]) -> dict[str, Any]:
+    """One model: its seeds and the step at which each was first perfect, None for those that never were.
+
+    Raises:
+        UserError: a seed that is in two of the sources.
+    """
+    seeds: list[int] = []
+    first: list[int | None] = []
+    last = 0
+    for source in sources:
+        curves = learning_curves(source, what="uniform")
+        found, onset = curves.of(name).seed.values.tolist(), curves.onset(name)
+        if twice := sorted({*seeds} & {*found}):
+            raise UserError(f"Seed {twice[0]} of {name} is in two runs; train other seeds with --first-seed.")
+        seeds, first = seeds + found, first + [onset.get(seed) for seed in found]
+        last = max(last, int(curves.of(name).step.max()))
+    parameters = sum(p.numel() for p in models.build(name).parameters())
+    return {"model": name, "parameters": parameters, "steps": last, "seeds": seeds, "first_perfect": first}
 
 
 @study("adder-456:low-rank", "Do low-rank factors help to grok? Seeds of 763, 582, 512, 491 and 456 parameters")
 def low_rank(settings: Settings) -> Made:
-    known = [name for name in _NAMES if name in models.zoo_names()]
-    curves = learning_curves(known, what="uniform")
-    settings.say(curves.sentence())
-    return Made({"rows": seed_rows(curves)}, "Low rank and grokking")
+    """The zoo's seeds and those of runs in ``OUT/adder-456/runs/NAME``; ``--yes`` trains there what lacks of 32."""
+    rows = []
+    for name in _NAMES:
+        stored = [name] if name in models.zoo_names() else []
+        n = learning_curves(name).of(name).sizes["seed"] if stored else 0
+        folder = settings.out / "adder-456" / "runs" / name
+        if settings.yes and n < SEEDS:
+            train(
+                name, folder, SEEDS - n, n, device=settings.device, progress=settings.progress,
+                minutes=settings.minutes_left(),
+            )  # fmt: skip
+        sources = [*stored, *([folder] if folder.exists() else [])]
+        rows += [seed_row(name, sources)] if sources else []
+    pairs = compared({row["model"]: row for row in rows})
+    settings.say(pairs.to_string(index=False))
+    return Made({"rows": rows}, "Low rank and grokking")
 
 
 def rate_of(row: Mapping[str, Any]) -> Rate:

@@ -268,3 +268,17 @@ def test_a_bootstrap_interval_of_a_constant_is_a_point_and_of_nothing_an_error()
     assert low.shape == (2, 3) and np.allclose(low, 7) and np.allclose(high, 7)
     with pytest.raises(UserError, match="needs examples"):
         bootstrap_interval(np.empty((2, 0)), seed=0)
+
+
+def test_the_difference_of_two_shares_has_newcombes_interval():
+    """The examples of Newcombe (1998), Table II, method 10."""
+    for counts, expected in (
+        ((56, 70, 48, 80), (0.0524, 0.3339)),
+        ((9, 10, 3, 10), (0.1705, 0.8090)),
+        ((10, 10, 0, 20), (0.6791, 1.0000)),
+    ):
+        value, low, high = stats.rate_difference(*counts)
+        assert value == pytest.approx(counts[0] / counts[1] - counts[2] / counts[3])
+        assert (round(low, 4), round(high, 4)) == expected
+    with pytest.raises(UserError):
+        stats.rate_difference(3, 2, 0, 1)
