@@ -54,7 +54,7 @@ class Method:
 
     Attributes:
         name: what ``method`` says in a verdict and in its file.
-        obstacle: (model, task) -> why such models and tasks are not judged by it, None if they are.
+        obstacle: (model, task) -> why such models and tasks are not judged by it, in words; None says that they are.
         certify: (model, task, what was asked) -> a verdict.
         check: (verdict, model, task) -> the verdict as it was derived again, raising UserError unless it holds.
         of_fields: a verdict from its file's fields, raising KeyError, TypeError or ValueError if they are none.

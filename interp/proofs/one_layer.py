@@ -39,7 +39,7 @@ class Layout:
         answers: position of each answer digit that is read (the last one only if something is predicted after it).
         queries: position that predicts answer digit 0, 1, ..., 10 and, where the task has it, EOS.
         tokens: the tokens that can stand at each position.
-        eos: the token to predict last, None without one.
+        eos: the token to predict last. It is None where the answer ends without one.
     """
 
     operands: Int[np.ndarray, "2 column"]

@@ -45,7 +45,7 @@ class QueryTerms:
     Attributes:
         weights: positive, at most about 1; zero where masked, or too small to count.
         spread: how far rounding may take each weight relative to the others, twice, as a share of it: see
-            :func:`read_ratio_attention`. None where that is in ``error``.
+            :func:`read_ratio_attention`. It is None where ``error`` has that as well.
         error: everything else, component by component.
     """
 
@@ -66,7 +66,7 @@ class RatioAttention:
         basis: r vectors, nearly orthonormal.
         coords: zero for tokens that cannot stand at a position.
         tokens: the tokens that can stand at the query of each target.
-        obstacle: why there are no terms, in words; None if there are.
+        obstacle: why there are no terms, in words. It is None where there are terms.
     """
 
     basis: Float[np.ndarray, "r d"]
@@ -181,7 +181,7 @@ def _weights(
     weights: Float[np.ndarray, "pos token"],
     spread: Float[np.ndarray, "pos token"],
 ) -> Ball | None:
-    """Fill in one head's weights and spreads; returns the lemma's largest eta, None where scores are too far apart."""
+    """Fill in one head's weights and spreads. Returns the lemma's largest eta, and None if scores are too far apart."""
     vectors = [key for at in keys for key in at.values()]
     middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
     scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
