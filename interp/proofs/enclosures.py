@@ -20,22 +20,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import EXP_ULPS, GELU_ROUNDINGS, LARGEST, TINY, TRIG_ULPS, UNIT
+from interp.proofs.balls import (
+    ACTIVATION_ROUNDINGS,
+    EXP_ULPS,
+    LARGEST,
+    SHAPES,
+    TINY,
+    TRIG_ULPS,
+    UNIT,
+    angle_roundings,
+)
 
 LIBRARY_ULPS = 4
 _DOUBLE = 2.0**-53
 _LEAST = 2.0**-900  # more than what underflow in float64 can take from a sum of radii
-#: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
-ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
-#: A bracket of the one place where each turns from falling to rising, a number below its least value, and one above its
-#: steepest slope.
-SHAPES = {
-    "gelu": (-0.7518, -0.7517, -0.17, 1.13),
-    "gelu_new": (-0.7525, -0.7524, -0.1701, 1.13),
-    "silu": (-1.2785, -1.2784, -0.2785, 1.1),
-}
-#: torch computes rotary frequencies by ``pow``, off by at most so many units in the last place.
-POW_ULPS = 2
 
 
 def _up(radius: Tensor, terms: int = 1) -> Tensor:
@@ -356,13 +354,10 @@ class Rounding:
         return Values(v.mid, _up(v.rad + own), _up(v.norm + _up(own.norm(dim=-1), own.shape[-1])))
 
     def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
-        """Cosines and sines of ``t base^(-i / half)`` for positions t below n and i below ``half``: [pos, half] each.
-
-        The exponent and the power round, then the product: the power's relative error is ln(base) times the exponent's.
-        """
+        """Cosines and sines of ``t base^(-i / half)`` for t below n and i below ``half``, [pos, half] each."""
         angle = [[t * base ** (-i / half) for i in range(half)] for t in range(n)]
         exact = torch.tensor(angle, dtype=torch.float64)
-        relative = (2 * POW_ULPS + 2 + 2 * math.log(base)) * self.unit + 16 * (1 + math.log(base)) * _DOUBLE
+        relative = angle_roundings(base) * self.unit + 16 * (1 + abs(math.log(base))) * _DOUBLE
         off = _up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * _DOUBLE)
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
