@@ -146,6 +146,8 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     config = model.config
     if config.positional_embedding_type == "fire":
         return "FIRE's biases are not enclosed by the prefix tree"
+    if config.later_switches:
+        return f"the prefix tree does not know {config.later_switches[0]}"
     if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
         return "the prefix tree is proved of models in float32 on the CPU"
     try:

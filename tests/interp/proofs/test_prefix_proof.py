@@ -199,6 +199,20 @@ def test_what_is_asked_for_is_what_is_done():
     assert interp.certify(broken, arithmetic="float32").status == "refuted"
 
 
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"attn_softmax": "softmax1"}, {"attn_bias": True}, {"layer_mix": True}, {"use_qk_norm": True},
+        {"final_gain": True}, {"positional_embedding_type": "rotary", "rotary_scaling_factor": 2.0},
+    ],
+)  # fmt: skip
+def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any]):
+    model = drawn(replace(PLAIN, **switch), ColumnAddition(3))
+    assert obstacle(model, model.task) is not None
+    with pytest.raises(UserError):
+        certify_prefixes(model, "interval")
+
+
 @pytest.mark.parametrize("change", ["hook", "training", "double", "fire", "large"])
 def test_what_it_cannot_judge_is_refused(change: str):
     model: Any = exact_adder(ColumnAddition(3, 1))
