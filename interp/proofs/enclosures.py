@@ -96,15 +96,14 @@ class Enclosure:
         """Some rows, of the first axis."""
         return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
 
-    def heads(self, n: int) -> Enclosure:
-        """[..., head x d] as [..., head, d]."""
-        split = lambda x: x.unflatten(-1, (n, -1))  # noqa: E731
-        return Enclosure.of(split(self.mid), split(self.rad), self.norm[..., None].expand(*self.norm.shape, n))
+    def heads_first(self) -> Enclosure:
+        """[node, head, d] as [head, node, d]."""
+        return Enclosure(*(getattr(self, field).transpose(0, 1).contiguous() for field in ("mid", "rad", "norm")))
 
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """An enclosure [node, head, d] with what scores need of it; :meth:`at` gathers [query, head, key, d]."""
+    """An enclosure [head, node, d] with what scores need of it; :meth:`at` gathers [head, query, key, d]."""
 
     mid: Tensor
     rad: Tensor
@@ -117,34 +116,48 @@ class Keys:
         return cls(k.mid, k.rad, k.size, k.norm, k.length)
 
     def at(self, above: Int[Tensor, "query key"]) -> Keys:
-        return Keys(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+        return Keys(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values [node, head, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
+    """Values [head, node, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
 
     mid: Tensor
     wide: Tensor
     norm: Tensor
 
     def at(self, above: Int[Tensor, "query key"]) -> Values:
-        return Values(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
+        return Values(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix [input, output] of known numbers: its magnitudes, the lengths of its columns, and its spectral norm."""
+    """A matrix [input, output] of known numbers, without the rows of zeros before and after all others.
+
+    Attributes:
+        used: which entries of the input it reads.
+        sizes: magnitudes. columns: lengths of the columns. filled: how many numbers of each are not zero.
+        stretch: spectral norms, one for each head's columns.
+    """
 
     values: Float[Tensor, "input output"]
+    used: slice
     sizes: Float[Tensor, "input output"]
     columns: Float[Tensor, " output"]
-    stretch: float
+    filled: Float[Tensor, " output"]
+    stretch: Float[Tensor, " head"]
 
     @classmethod
-    def of(cls, values: Tensor) -> Matrix:
+    def of(cls, values: Tensor, heads: int = 1) -> Matrix:
         values = values.double()
-        return cls(values, values.abs(), _up(values.norm(dim=0), len(values)), stretch_of(values))
+        rows = values.any(1).nonzero()[:, 0].tolist() or [0]
+        used = slice(rows[0], rows[-1] + 1)
+        values = values[used].contiguous()
+        stretch = [stretch_of(part) for part in values.chunk(heads, 1)]
+        filled = (values != 0).sum(0).double()
+        columns = _up(values.norm(dim=0), len(values))
+        return cls(values, used, values.abs(), columns, filled, torch.tensor(stretch, dtype=torch.float64))
 
 
 def stretch_of(values: Float[Tensor, "input output"]) -> float:
@@ -213,16 +226,31 @@ class Rounding:
         rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
         return self.rounded(x.mid * y.mid, rad, _up(rad.norm(dim=-1), rad.shape[-1]))
 
-    def linear(self, x: Enclosure, w: Matrix, bias: Tensor | None = None, parts: int = 1) -> Enclosure:
-        """``x w + bias``, the sum over the last axis of x in any order."""
-        n, size = len(w.values), x.size
-        terms = (x.mid.abs() + x.rad != 0).sum(-1, keepdim=True)  # a zero adds no rounding
-        own = self.growth(1) * (1 + 2 * n * self.unit) * terms * size  # growth(terms), or more
-        own = _up(own @ w.sizes, n) + n * self.tiny
+    def linear(self, x: Enclosure, w: Matrix, bias: Tensor | None = None) -> Enclosure:
+        """``x w + bias``, the sum over the last axis of x in any order: [..., output], or [..., head, output].
+
+        Lemma: m products p_i are each rounded, and m - 1 partial sums, by at most u of themselves. A partial sum is at
+        most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order: the larger one
+        of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding.
+        """
+        n, mid, rad = len(w.values), x.mid[..., w.used], x.rad[..., w.used]
+        size = mid.abs().add_(rad)
+        values, inherited, own = mid @ w.values, _up(rad @ w.sizes, n), _up(size @ w.sizes, n)
+        if self.unit32:
+            terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
+            partial = (own + values.abs()).add_(inherited).div_(2)
+            own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
+        else:
+            own = own.mul_(self.growth(n))
+        own = own.add_(n * self.tiny)
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
-        rad = torch.minimum(_up(x.rad @ w.sizes, n), x.norm[..., None] * w.columns)
-        norm = x.norm * w.stretch + _up(own.norm(dim=-1), own.shape[-1])
-        found = Enclosure.of(x.mid @ w.values, _up(rad + own), _up(norm))
+        inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
+        if len(w.stretch) > 1:
+            values, inherited, own = (part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own))
+            bias = None if bias is None else bias.unflatten(0, (len(w.stretch), -1))
+        stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
+        norm = stretched + _up(own.norm(dim=-1), own.shape[-1])
+        found = Enclosure.of(values, _up(inherited + own), _up(norm))
         return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
 
     # ---- norms
@@ -237,13 +265,14 @@ class Rounding:
         the way; s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
         Centring is a projection, and makes no error longer.
 
-        Rounding: n + 1 of the mean, one of the difference; relative to y half of n + 3 of the mean square, with eps,
-        its sum, the root and the quotient six more.
+        Rounding: n - 1 of the mean's sum, as of :meth:`linear`'s, two of its quotient, one of the difference; relative
+        to y half of n + 3 of the mean square, with eps, its sum, the root and the quotient six more.
         """
         n = x.mid.shape[-1]
         if centred:
             mean = x.mid.mean(-1, keepdim=True)
-            off = self.growth(n + 2) * x.size.mean(-1, keepdim=True)
+            size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
+            off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size  # as linear's
             rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
             x = self.rounded(x.mid - mean, _up(rad, n), _up(x.norm + off[..., 0] * math.sqrt(n), n))
         length = x.mid.norm(dim=-1, keepdim=True)
@@ -338,9 +367,11 @@ class Rounding:
             return Enclosure.apart(mid, _up(torch.maximum(high - mid, mid - low) + 2 * _DOUBLE * mid.abs()))
         if kind == "dot":
             mid = (k.mid @ q.mid[..., None])[..., 0]
-            own = (k.size @ (self.growth(n) * q.size)[..., None])[..., 0] + n * self.tiny
-            rad = (k.rad @ q.mid.abs()[..., None])[..., 0] + (k.size @ q.rad[..., None])[..., 0]
+            rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
+            rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
+            norm = norm + self.growth(n) * k.length * q.length[..., None]
+            own = n * self.tiny
         else:
             away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
             mid, rad = -away.sum(-1), errors.sum(-1)

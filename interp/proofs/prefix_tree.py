@@ -113,7 +113,11 @@ class EnclosedForward:
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
         self.config, self.rounding = config, rounding
         self.weights = {name: value.detach().double() for name, value in weights.items()}
-        self.matrices = {name: Matrix.of(self._flat(name)) for name in weights if self._is_matrix(name)}
+        self.matrices = {
+            name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
+            for name in weights
+            if self._is_matrix(name)
+        }
 
     @staticmethod
     def _is_matrix(name: str) -> bool:
@@ -186,20 +190,26 @@ class EnclosedForward:
     def _attention(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
         """z [node, head x d_head] of the wanted nodes, or of all."""
         cfg, rounding = self.config, self.rounding
-        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}").heads(cfg.n_heads) for c in "QKV")
+        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV")
+        if cfg.n_heads == 1:
+            q, k, v = (Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in (q, k, v))
         if cfg.positional_embedding_type == "rotary":
             angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
+        q, k, v = (y.heads_first() for y in (q, k, v))
         keys, values, written = Keys.of(k), rounding.values(v, len(tree.above)), []
         for above in tree.above:
             if wanted is not None and not bool(wanted[above[0, -1]]):
                 continue
-            scores = rounding.scores(q[above[:, -1]], keys.at(above), cfg.attn_scores)
+            at = above[:, -1]
+            own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
+            scores = rounding.scores(own, keys.at(above), cfg.attn_scores)
             pattern = rounding.softmax(rounding.scaled(scores, cfg.score_scale), cfg.attn_top_k)
             written.append(rounding.mixed(pattern, values.at(above)))
-        mid, rad = (torch.cat([getattr(z, name) for z in written]).flatten(1) for name in ("mid", "rad"))
-        return Enclosure.of(mid, rad, torch.cat([z.norm for z in written]).norm(dim=1) * (1 + 1e-12))
+        mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
+        mid, rad = (part.transpose(0, 1).flatten(1) for part in (mid, rad))
+        return Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
 
     def margins(self, x: Enclosure, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Bounds of the lead of ``tokens`` over the best other token, from what the unembedding reads.
@@ -207,6 +217,7 @@ class EnclosedForward:
         Both logits are linear in x, so that what x is off by goes through the difference of their columns.
         """
         w, bias = self.matrices["unembed.W_U"], self.weights.get("unembed.b_U")
+        x = Enclosure(x.mid[..., w.used], x.rad[..., w.used], x.norm)
         d, tokens_out = w.values.shape
         logits, size = x.mid @ w.values, x.size @ w.sizes
         if bias is not None:
