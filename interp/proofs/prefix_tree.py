@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosures import Enclosure, Keys, Matrix, Rounding
+from interp.proofs.enclosed import Enclosure, Keys, Matrix
+from interp.proofs.enclosures import Rounding
 from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -112,7 +113,11 @@ class EnclosedForward:
 
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
         self.config, self.rounding = config, rounding
-        self.weights = {name: value.detach().double() for name, value in weights.items()}
+        kept = {name: value.detach().double() for name, value in weights.items()}
+        # Adding zeros is exact.
+        self.weights = {
+            name: value for name, value in kept.items() if name.split(".")[-1][0] != "b" or bool(value.any())
+        }
         self.matrices = {
             name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
             for name in weights
