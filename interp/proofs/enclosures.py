@@ -106,34 +106,36 @@ class Rounding:
 
     # ---- norms
 
+    def centred(self, x: Enclosure) -> Enclosure:
+        """``x - mean(x)`` over the last axis: a projection, which makes no error longer.
+
+        Rounding: n - 1 of the mean's sum, as of :meth:`linear`'s, two of its quotient, one of the difference.
+        """
+        n = x.mid.shape[-1]
+        mean = x.mid.mean(-1, keepdim=True)
+        size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
+        off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size
+        rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
+        return self.rounded(x.mid - mean, up(rad, n), up(x.norm + off[..., 0] * math.sqrt(n), n))
+
     def norm(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
     ) -> Enclosure:
         """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
 
-        Lemma: ``y(c) = c / s(c)`` with s = sqrt(|c|^2 / n + eps) or |c| / sqrt n + eps. Its derivative is ``1 / s``
-        across c and less along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on
-        the way; s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
-        Centring is a projection, and makes no error longer.
+        Lemma: ``y(c) = c / s(c)`` with s as :func:`scales_of` has it. Its derivative is ``1 / s`` across c and less
+        along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way; s moves
+        by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
 
-        Rounding: n - 1 of the mean's sum, as of :meth:`linear`'s, two of its quotient, one of the difference; relative
-        to y half of n + 3 of the mean square, with eps, its sum, the root and the quotient six more.
+        Rounding: relative to y ``norm_roundings``; then the gain and the bias.
         """
         n = x.mid.shape[-1]
-        if centred:
-            mean = x.mid.mean(-1, keepdim=True)
-            size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
-            off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size  # as linear's
-            rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
-            x = self.rounded(x.mid - mean, up(rad, n), up(x.norm + off[..., 0] * math.sqrt(n), n))
-        length = x.mid.norm(dim=-1, keepdim=True)
-        shortest = (length * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0) / math.sqrt(n)
-        scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
-        least = scale(shortest) * (1 - 16 * DOUBLE)
-        mid = x.mid / scale(length / math.sqrt(n))
+        x = self.centred(x) if centred else x
+        least, middle, _ = scales_of(x, eps, eps_outside)
+        mid = x.mid / middle
         rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
-        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), n / 2 + 9)
+        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), norm_roundings(n))
         gain = gain.double()
         gained = self.rounded(unit.mid * gain, unit.rad * gain.abs(), unit.norm * gain.abs().max())
         return gained if bias is None else self.add(gained, Enclosure.exact(bias.expand_as(gained.mid)))
@@ -258,6 +260,22 @@ class Rounding:
         )
         join = (lambda a: torch.stack(a, -1).flatten(-2)) if adjacent_pairs else (lambda a: torch.cat(a, -1))
         return Enclosure.of(join([part.mid for part in turned]), join([part.rad for part in turned]))
+
+
+def norm_roundings(n: int) -> float:
+    """Of ``x / scale``, relative: half of the mean square's n + 3; six of eps, its sum, the root, the quotient."""
+    return n / 2 + 9
+
+
+def scales_of(x: Enclosure, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: its least value, that of the midpoint, and its largest."""
+    n, length = x.mid.shape[-1], x.mid.norm(dim=-1, keepdim=True)
+    scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
+    slack, off = (n + 8) * DOUBLE, x.norm[..., None]
+    shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
+    longest = (length * (1 + slack) + off) / math.sqrt(n)
+    ends = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
+    return ends[0], scale(length / math.sqrt(n)), ends[1]
 
 
 def _spread(x: Enclosure) -> Enclosure:

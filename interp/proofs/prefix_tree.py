@@ -11,6 +11,7 @@ Where positions are ids that a task derives from the tokens (coupled positions),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Keys, Matrix
-from interp.proofs.enclosures import Rounding
+from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
 from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -145,13 +147,11 @@ class EnclosedForward:
         return self.rounding.norm(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
 
     def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Enclosure, Int[Tensor, " node"]]:
-        """What the unembedding reads at the nodes of the queries' positions, and their numbers."""
+        """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; their numbers."""
         wanted = torch.isin(tree.position, torch.tensor(queries))
         x = self._embedded(tree)
         for layer in range(self.config.n_layers):
             x = self._block(f"blocks.{layer}", x, tree, wanted if layer + 1 == self.config.n_layers else None)
-        if self.config.has_final_norm:
-            x = self._norm(x, "ln_final")
         return x, wanted.nonzero()[:, 0]
 
     def _embedded(self, tree: Tree) -> Enclosure:
@@ -217,26 +217,48 @@ class EnclosedForward:
         return Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
 
     def margins(self, x: Enclosure, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Bounds of the lead of ``tokens`` over the best other token, from what the unembedding reads.
+        """Bounds of the lead of ``tokens`` over the best other token, from what :meth:`final` gives.
 
-        Both logits are linear in x, so that what x is off by goes through the difference of their columns.
+        Lemma: a lead is ``N / s + constant``. N is linear in what the norm reads after centring, so that what this is
+        off by goes through one vector for each pair of tokens; s is the norm's scale, which lies between its ends.
+        Without a norm s is 1. Rounding: of :meth:`Rounding.norm`, relative to each number of the normed vector (at most
+        sqrt d before the gain), and of a sum of d products and a bias.
         """
-        w, bias = self.matrices["unembed.W_U"], self.weights.get("unembed.b_U")
-        x = Enclosure(x.mid[..., w.used], x.rad[..., w.used], x.norm)
-        d, tokens_out = w.values.shape
-        logits, size = x.mid @ w.values, x.size @ w.sizes
-        if bias is not None:
-            logits, size = logits + bias, size + bias.abs()
-        own = self.rounding.growth(d + 1) * size * 1.001 + (d + 1) * self.rounding.tiny
+        cfg, w, grown = self.config, self.matrices["unembed.W_U"], self.rounding.growth
+        d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")
+        if cfg.has_final_norm:
+            gain, roundings = self.weights["ln_final.w"], roundings + norm_roundings(d) + 2
+            x = self.rounding.centred(x) if cfg.normalization_type == "LN" else x
+            least, _, most = scales_of(x, cfg.eps, cfg.norm_eps_outside)
+            size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
+        else:
+            gain, least, most, size = torch.ones_like(x.mid[0]), *2 * (torch.ones_like(x.mid[:, :1]),), x.size
+        columns, sizes = torch.zeros(2, d, w.values.shape[1], dtype=torch.float64)
+        columns[w.used], sizes[w.used] = w.values, w.sizes
+        bias = self.weights.get("unembed.b_U", torch.zeros_like(w.columns))
+        reached = size if shift is None else size + shift.abs()
+        own = (
+            grown(roundings) * 1.001 * (reached @ sizes + bias.abs()) + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
+        )
+        own = torch.where(x.size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
+        constant = bias if shift is None else bias + shift @ columns
         low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
         high = torch.full_like(low, torch.inf)
         for token in tokens.unique().tolist():
             rows = (tokens == token).nonzero()[:, 0]
-            others = [other for other in range(tokens_out) if other != token]
-            away = w.values[:, [token]] - w.values[:, others]
-            off = torch.minimum(x.rad[rows] @ away.abs(), x.norm[rows, None] * away.norm(dim=0))
-            off = (off + own[rows][:, [token]] + own[rows][:, others]) * (1 + 1e-12)
-            lead = logits[rows][:, [token]] - logits[rows][:, others]
-            off = off + 4 * 2.0**-53 * logits[rows].abs().amax(1, keepdim=True)
-            low[rows], high[rows] = (lead - off).amin(1), (lead + off).amin(1)
+            others = [other for other in range(w.values.shape[1]) if other != token]
+            away = gain[:, None] * (columns[:, [token]] - columns[:, others])
+            both = gain.abs()[:, None] * (sizes[:, [token]] + sizes[:, others])
+            lead, here = x.mid[rows] @ away, x[rows]
+            off = torch.minimum(here.rad @ away.abs(), here.norm[:, None] * away.norm(dim=0)) * (1 + 1e-12)
+            off = off + 8 * (d + 4) * 2.0**-53 * (here.size @ both)
+            below, above = lead - off, lead + off
+            below = torch.where(below > 0, below / most[rows], below / least[rows])
+            above = torch.where(above > 0, above / least[rows], above / most[rows])
+            fixed = constant[token] - constant[others]
+            off = own[rows][:, [token]] + own[rows][:, others]
+            off = off + 8 * (d + 4) * 2.0**-53 * (
+                below.abs() + above.abs() + reached[rows] @ (sizes[:, [token]] + sizes[:, others])
+            )
+            low[rows], high[rows] = (below + fixed - off).amin(1), (above + fixed + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
