@@ -77,9 +77,32 @@ class Enclosure:
         """Some rows, of the first axis."""
         return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
 
+    def with_errors(self, errors: list[Tensor]) -> Enclosure:
+        """With these magnitudes added to what the entries may be off by."""
+        rad, norm = self.rad, self.norm
+        for error in errors:
+            rad, norm = rad + error, norm + up(error.norm(dim=-1), error.shape[-1])
+        return Enclosure.of(self.mid, up(rad), up(norm))
+
     def heads_first(self) -> Enclosure:
         """[node, head, d] as [head, node, d]."""
         return Enclosure(*(getattr(self, field).transpose(0, 1).contiguous() for field in ("mid", "rad", "norm")))
+
+
+@dataclass(frozen=True, eq=False)
+class Normed:
+    """A ball, and what all entries of a vector are off by together: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.
+
+    A matrix takes each of these directions to one vector, and does not stretch it as it may stretch the worst one.
+    """
+
+    ball: Enclosure
+    along: tuple[tuple[Float[Tensor, "*shape d"], Float[Tensor, "*shape 1"]], ...]
+
+    @property
+    def whole(self) -> Enclosure:
+        """The same as one ball."""
+        return self.ball.with_errors([up(vector.abs() * reach) for vector, reach in self.along])
 
 
 @dataclass(frozen=True, eq=False)

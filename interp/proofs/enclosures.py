@@ -28,7 +28,7 @@ from interp.proofs.balls import (
     UNIT,
     angle_roundings,
 )
-from interp.proofs.enclosed import DOUBLE, LEAST, Enclosure, Keys, Matrix, Values, up
+from interp.proofs.enclosed import DOUBLE, LEAST, Enclosure, Keys, Matrix, Normed, Values, up
 
 LIBRARY_ULPS = 4
 
@@ -77,68 +77,100 @@ class Rounding:
         rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
         return self.rounded(x.mid * y.mid, rad, up(rad.norm(dim=-1), rad.shape[-1]))
 
-    def linear(self, x: Enclosure, w: Matrix, bias: Tensor | None = None) -> Enclosure:
+    def linear(self, x: Enclosure | Normed, w: Matrix, bias: Tensor | None = None) -> Enclosure:
         """``x w + bias``, the sum over the last axis of x in any order: [..., output], or [..., head, output].
 
         Lemma: m products p_i are each rounded, and m - 1 partial sums, by at most u of themselves. A partial sum is at
         most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order: the larger one
         of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding.
         """
+        whole, x, along = (x.whole, x.ball, x.along) if isinstance(x, Normed) else (x, x, ())
         n, mid, rad = len(w.values), x.mid[..., w.used], x.rad[..., w.used]
-        size = mid.abs().add_(rad)
+        size = mid.abs().add_(whole.rad[..., w.used])
         values, inherited, own = mid @ w.values, up(rad @ w.sizes, n), up(size @ w.sizes, n)
         if self.unit32:
             terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
-            partial = (own + values.abs()).add_(inherited).div_(2)
+            off = torch.minimum(up(whole.rad[..., w.used] @ w.sizes, n), whole.norm[..., None] * w.columns)
+            partial = (own + values.abs()).add_(off).div_(2)
             own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
         else:
             own = own.mul_(self.growth(n))
         own = own.add_(n * self.tiny)
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
+        # Of a vector that is one number times a known one; its product in float64 is off by some 2 n 2^-53 of the sizes.
+        errors = [
+            reach
+            * ((vector[..., w.used] @ w.values).abs() + 4 * n * DOUBLE * vector.norm(dim=-1)[..., None] * w.columns)
+            for vector, reach in along
+        ]
         if len(w.stretch) > 1:
-            values, inherited, own = (part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own))
+            values, inherited, own, *errors = (
+                part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own, *errors)
+            )
             bias = None if bias is None else bias.unflatten(0, (len(w.stretch), -1))
         stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
         norm = stretched + up(own.norm(dim=-1), own.shape[-1])
-        found = Enclosure.of(values, up(inherited + own), up(norm))
+        found = Enclosure.of(values, up(inherited + own), up(norm)).with_errors(errors)
         return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
 
     # ---- norms
 
-    def centred(self, x: Enclosure) -> Enclosure:
-        """``x - mean(x)`` over the last axis: a projection, which makes no error longer.
+    def centred(self, x: Enclosure) -> tuple[Enclosure, Tensor]:
+        """``x - mean(x)`` over the last axis, and what its entries are off by together, because the mean is rounded.
 
-        Rounding: n - 1 of the mean's sum, as of :meth:`linear`'s, two of its quotient, one of the difference.
+        Centring is a projection, which makes no error longer. Rounding: n - 1 of the mean's sum, as of
+        :meth:`linear`'s, and two of its quotient, the same for all entries; one of each difference.
         """
         n = x.mid.shape[-1]
         mean = x.mid.mean(-1, keepdim=True)
         size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
-        off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size
-        rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
-        return self.rounded(x.mid - mean, up(rad, n), up(x.norm + off[..., 0] * math.sqrt(n), n))
+        off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size + self.tiny
+        rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True)
+        found = self.rounded(x.mid - mean, up(rad, n), x.norm, 1 + 1e-3)
+        return found, torch.where(size < LARGEST, up(off), torch.inf)
 
-    def norm(
+    def normed(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
-    ) -> Enclosure:
+    ) -> Normed:
         """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
 
         Lemma: ``y(c) = c / s(c)`` with s as :func:`scales_of` has it. Its derivative is ``1 / s`` across c and less
         along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way; s moves
-        by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
+        by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``. The
+        rounding k of the mean is orthogonal to c, up to c's own rounding: it moves y by ``-k / s``, the same for all
+        entries, and makes s^2 larger by k^2, which is a factor within ``1 - (k / r)^2`` of all entries, r being the
+        least ``|c| / sqrt n``.
 
-        Rounding: relative to y ``norm_roundings``; then the gain and the bias.
+        Rounding: what the scale's rounding makes of y is a factor of all entries (``norm_roundings``); the quotient,
+        the gain and the bias round each entry.
         """
-        n = x.mid.shape[-1]
-        x = self.centred(x) if centred else x
+        n, gain = x.mid.shape[-1], gain.double()
+        x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
         least, middle, _ = scales_of(x, eps, eps_outside)
         mid = x.mid / middle
         rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
-        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), norm_roundings(n))
-        gain = gain.double()
-        gained = self.rounded(unit.mid * gain, unit.rad * gain.abs(), unit.norm * gain.abs().max())
-        return gained if bias is None else self.add(gained, Enclosure.exact(bias.expand_as(gained.mid)))
+        shortest = (x.mid.norm(dim=-1, keepdim=True) * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0)
+        moved = torch.where(off > 0, off / shortest * math.sqrt(n), 0.0)
+        moved = moved**2 + 2 * self.growth(2) * moved
+        shared = up(self.growth(norm_roundings(n)) * (1 + moved) + moved)
+        shift = torch.where(off > 0, off / least * (1 + shared), 0.0)
+        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 3)
+        mid, longest = unit.mid * gain, gain.abs().max()
+        wide = (unit.rad * gain.abs()) * (1 + shared)
+        found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
+        if bias is not None:
+            found = self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+        # The roundings above are of numbers that these two may have made larger.
+        more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
+        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
+
+    def norm(
+        self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
+    ) -> Enclosure:
+        """:meth:`normed` as one ball."""
+        return self.normed(x, gain, bias, eps, eps_outside, centred).whole
 
     # ---- functions
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Keys, Matrix
+from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
 from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
 from models.config import TransformerConfig
 from models.tasks.base import Task
@@ -137,14 +137,17 @@ class EnclosedForward:
             return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
         return value
 
-    def _linear(self, x: Enclosure, matrix: str, bias: str | None = None) -> Enclosure:
+    def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
         found = None if bias is None else self.weights.get(bias)
         return self.rounding.linear(x, self.matrices[matrix], None if found is None else found.flatten())
 
-    def _norm(self, x: Enclosure, name: str) -> Enclosure:
+    def _normed(self, x: Enclosure, name: str) -> Normed:
         cfg = self.config
         gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
-        return self.rounding.norm(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
+        return self.rounding.normed(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
+
+    def _norm(self, x: Enclosure, name: str) -> Enclosure:
+        return self._normed(x, name).whole
 
     def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Enclosure, Int[Tensor, " node"]]:
         """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; their numbers."""
@@ -168,7 +171,7 @@ class EnclosedForward:
 
     def _block(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
         cfg, add = self.config, self.rounding.add
-        normed = self._norm(x, f"{name}.ln1") if cfg.has_pre_norm else x
+        normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else x
         z = self._attention(f"{name}.attn", normed, tree, wanted)
         if wanted is not None:
             x = x[wanted]
@@ -177,11 +180,11 @@ class EnclosedForward:
             x = self._norm(x, f"{name}.ln1_post")
         if not cfg.d_mlp:
             return x
-        normed = self._norm(x, f"{name}.ln2") if cfg.has_pre_norm else x
+        normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else x
         x = add(x, self._mlp(f"{name}.mlp", normed))
         return self._norm(x, f"{name}.ln2_post") if cfg.has_post_norm else x
 
-    def _mlp(self, name: str, x: Enclosure) -> Enclosure:
+    def _mlp(self, name: str, x: Enclosure | Normed) -> Enclosure:
         act = lambda y: self.rounding.activation(self.config.act_fn, y)  # noqa: E731
         if not self.config.gated_mlp:
             hidden = act(self._linear(x, f"{name}.W_in", f"{name}.b_in"))
@@ -192,7 +195,7 @@ class EnclosedForward:
                 hidden = self.rounding.add(hidden, Enclosure.exact(bias))
         return self._linear(hidden, f"{name}.W_out", f"{name}.b_out")
 
-    def _attention(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
+    def _attention(self, name: str, x: Enclosure | Normed, tree: Tree, wanted: Tensor | None) -> Enclosure:
         """z [node, head x d_head] of the wanted nodes, or of all."""
         cfg, rounding = self.config, self.rounding
         q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV")
@@ -228,7 +231,9 @@ class EnclosedForward:
         d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")
         if cfg.has_final_norm:
             gain, roundings = self.weights["ln_final.w"], roundings + norm_roundings(d) + 2
-            x = self.rounding.centred(x) if cfg.normalization_type == "LN" else x
+            if cfg.normalization_type == "LN":
+                x, off = self.rounding.centred(x)
+                x = x.with_errors([off.expand_as(x.mid)])
             least, _, most = scales_of(x, cfg.eps, cfg.norm_eps_outside)
             size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
         else:

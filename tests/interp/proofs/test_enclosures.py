@@ -103,6 +103,26 @@ def test_each_heads_columns_have_a_spectral_norm_of_their_own():
     )
 
 
+@pytest.mark.parametrize("kind", ["LN", "RMS"])
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_norm_and_the_product_after_it_lie_in_the_ball(kind: Any, shift: float):
+    """What all entries are off by together is followed through the product: by far less than the worst direction."""
+    x, w = floats(40, 64, seed=0) + shift, floats(64, 32, seed=1)
+    config = TransformerConfig(1, 64, 1, 64, 1, 10, 4, normalization_type=kind)
+    norm = Norm(config)
+    norm.name = "n"
+    gain, bias = 1 + floats(64, seed=2) / 4, floats(64, seed=3)
+    for ball in (Enclosure.exact(x), around(x, 4, 1e-4)):
+        normed = FLOAT32.normed(ball, gain, bias.double(), config.eps, False, kind == "LN")
+        y = norm(x, {"n.w": gain, "n.b": bias})
+        order = torch.randperm(64, generator=generator(5))
+        found, whole = (FLOAT32.linear(part, Matrix.of(w)) for part in (normed, normed.whole))
+        for product in (y @ w, y[:, order] @ w[order], y.double() @ w.double()):
+            assert holds(normed.whole, y) and holds(found, product)
+        if shift == 0 and float(ball.rad.max()) == 0:
+            assert (found.norm < whole.norm).all()
+
+
 def test_rows_of_zeros_at_the_ends_are_left_out():
     w = torch.zeros(9, 5)
     w[2:6] = floats(4, 5, seed=0)
