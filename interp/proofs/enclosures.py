@@ -90,7 +90,7 @@ class Rounding:
         values, inherited, own = mid @ w.values, up(rad @ w.sizes, n), up(size @ w.sizes, n)
         if self.unit32:
             terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
-            off = torch.minimum(up(whole.rad[..., w.used] @ w.sizes, n), whole.norm[..., None] * w.columns)
+            off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
             partial = (own + values.abs()).add_(off).div_(2)
             own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
         else:
@@ -98,12 +98,10 @@ class Rounding:
         own = own.add_(n * self.tiny)
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
-        # Of a vector that is one number times a known one; its product in float64 is off by some 2 n 2^-53 of the sizes.
-        errors = [
-            reach
-            * ((vector[..., w.used] @ w.values).abs() + 4 * n * DOUBLE * vector.norm(dim=-1)[..., None] * w.columns)
-            for vector, reach in along
-        ]
+        errors = []
+        for vector, reach in along:  # its product in float64 is off by some n 2^-53 of the magnitudes
+            slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
+            errors.append(reach * ((vector[..., w.used] @ w.values).abs() + slack))
         if len(w.stretch) > 1:
             values, inherited, own, *errors = (
                 part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own, *errors)
