@@ -259,9 +259,8 @@ class EnclosedForward:
         off = torch.minimum(off, through.norm(dim=-1) * ball.norm[:, None])
         for vector, reach in read.along:
             off = off + (through @ vector[:, used, None])[..., 0].abs() * reach
-        own = grown(d + 3) * (
-            whole.size[:, used] @ w_in.sizes + self.weights.get(f"{name}.b_in", torch.zeros(())).abs()
-        )
+        b_in, b_out = (self.weights.get(f"{name}.{bias}", torch.zeros(())).abs() for bias in ("b_in", "b_out"))
+        own = grown(d + 3) * (whole.size[:, used] @ w_in.sizes + b_in)
         off = off + (unsure + (own + (d + 3) * self.rounding.tiny) * slope) @ back.abs()
         off = off + torch.minimum(before.rad @ vectors.abs(), before.norm[:, None] * length)
         size = torch.zeros(units, d, dtype=torch.float64)
