@@ -9,7 +9,8 @@ one, and *open* otherwise; given the right tokens before it, as teacher forcing 
 decoded rightly.
 
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
-product grows with depth; only the last norm and a last MLP of ReLUs are followed along each lead's own direction. Two layers without norms are proved, and most problems of two layers with norms. In deeper models radii outgrow every
+product grows with depth; only the last norm and a last MLP of ReLUs are followed along each lead's own direction. Two
+layers without norms are proved, and most problems of two layers with norms. In deeper models radii outgrow every
 margin, and what remains is the proof over the reals next to the exhaustive run.
 """
 
