@@ -25,6 +25,7 @@ bit; ``TRIG_ULPS`` is what the tests hold them to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,15 +44,32 @@ TINY = 2.0**-100
 UNDERFLOW = 2.0**-90  # and to a sum of a few of them
 LARGEST = 2.0**60  # whose square is still a float32
 LARGEST_WEIGHT = 2.0**12
-
-#: gelu falls to the left of this bracket and rises to the right of it.
-GELU_TURN = (-0.7518, -0.7517)
-GELU_LEAST = -0.17
+#: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
+ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
+#: A bracket of the one place where each turns from falling to rising, a number below its least value, and one above its
+#: steepest slope.
+SHAPES = {
+    "gelu": (-0.7518, -0.7517, -0.17, 1.13),
+    "gelu_new": (-0.7525, -0.7524, -0.1701, 1.13),
+    "silu": (-1.2785, -1.2784, -0.2785, 1.1),
+}
+GELU_TURN, GELU_LEAST = SHAPES["gelu"][:2], SHAPES["gelu"][2]
+#: torch computes rotary frequencies by ``pow``, off by at most so many units in the last place.
+POW_ULPS = 2
 
 Ball = Any  # flint.arb; python-flint has no type stubs
 BallMatrix = Any  # flint.arb_mat
 
 _LARGEST, _TINY, _ROOT2 = arb(LARGEST), arb(TINY), arb(2).sqrt()  # as balls: a float is turned into one by each use
+
+
+def angle_roundings(base: float) -> float:
+    """Relative error of a rotary angle ``t base^(-2 i / d) / factor`` in float32, in units of u.
+
+    The base and the exponent are rounded, which the power multiplies by at most 1 and by twice the base's logarithm;
+    the power itself, the quotient and the product with the position round as well.
+    """
+    return 2 * POW_ULPS + 4 + 2 * abs(math.log(base))
 
 
 def upper(x: Ball) -> Ball:

@@ -43,7 +43,7 @@ class ClassProof:
         certified, refuted, open: numbers of problems, which add up to the class.
         splits: the windows that were split, as :func:`split_codes` writes them: with them the proof is checked without
             search.
-        wrong: a problem of those refuted, None without one.
+        wrong: a problem of those refuted. It is None where none was.
     """
 
     lowest: float

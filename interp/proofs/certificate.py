@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.proofs.accuracy_bounds import AccuracyBounds, bounds_from_dict
 from interp.proofs.one_layer import Targets
-from interp.proofs.verdict import ARITHMETICS, FORMAT, IN_WORDS, RUNGS, ArithmeticName, Status, Verdict, is_count
+from interp.proofs.verdict import ARITHMETICS, IN_WORDS, RUNGS, ArithmeticName, Status, Verdict, is_count
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks.addition import DIGITS, LIMIT
@@ -46,7 +46,7 @@ class OverTheReals:
         return f"over the reals all are proved, every margin above {shown(self.lower_bound)}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Certificate(Verdict):
     """A verdict on a one-layer adder over all 10^20 pairs, with what it rests on.
 
@@ -68,16 +68,9 @@ class Certificate(Verdict):
         accuracy: on what share of all pairs the model is right, where that was bounded.
     """
 
-    model: str
-    fingerprint: str
-    task: str
-    method: str
     arithmetic: ArithmeticName
-    status: Status
     classes: xr.Dataset
     cuts: tuple[tuple[int, ...], ...]
-    seconds: float
-    versions: dict[str, str]
     counterexample: tuple[int, int, int | None] | None = None
     obstacle: str | None = None
     counts: tuple[tuple[int, int, int], ...] | None = None
@@ -122,10 +115,9 @@ class Certificate(Verdict):
         return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
 
     def sentence(self) -> str:
-        return self.finding() if self.status == "refuted" else f"{self.finding()}   ({self.seconds:.1f} s)"
+        return self.finding() if self.status == "refuted" else super().sentence()
 
     def finding(self) -> str:
-        """The sentence without the time it took."""
         n, words = len(self.cuts), IN_WORDS[self.arithmetic]
         a, b = self.witness
         where = f"smallest margin {self.smallest_margin:.3f} at {a} + {b}"
@@ -206,17 +198,13 @@ class Certificate(Verdict):
             values = data[name].values.astype(object)
             values[~np.isfinite(data[name].values)] = None
             rows[name] = values.tolist()
-        names = ("model", "fingerprint", "task", "method", "arithmetic", "status", "targets", "seconds", "versions")
-        own = {name: getattr(self, name) for name in (*names, "counterexample", "obstacle", "counts")}
-        own |= {name: None if (x := getattr(self, name)) is None else asdict(x) for name in ("wrong_token", "reals")}
+        own = super().to_dict()
         if self.reals is not None and not math.isfinite(self.reals.lower_bound):
             own["reals"]["lower_bound"] = None
         smallest = self.smallest_margin
         summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
         accuracy = None if self.accuracy is None else self.accuracy.to_dict()
-        return {"format": FORMAT, "domain": DOMAIN} | own | summary | {
-            "accuracy": accuracy, "classes": rows, "cuts": self.cuts
-        }  # fmt: skip
+        return own | summary | {"domain": DOMAIN, "accuracy": accuracy, "classes": rows}
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:

@@ -21,7 +21,7 @@ from interp.proofs.class_proofs import METHOD, UNPROVED, BranchAndBound, rung_of
 from interp.proofs.columns import Classes
 from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
-from interp.proofs.verdict import ArithmeticName, Status, require_claim, versions
+from interp.proofs.verdict import ArithmeticName, Status, about, require_claim, versions
 from interp.proofs.watch import TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
@@ -109,9 +109,7 @@ def _certify(
             accuracy = bounds_of(adder, rung, arithmetic, width, leads.failing_pairs(case.classes))
     require_unchanged(adder)
     return Certificate(
-        model=model_name(model),
-        fingerprint=adder.fingerprint,
-        task=adder.model.task.name,
+        **about(model, adder.model.task, adder.fingerprint, start),
         method=METHOD,
         arithmetic=arithmetic,
         status=status,
@@ -119,8 +117,6 @@ def _certify(
         classes=_table(case, leads.margins, proofs),
         cuts=tuple(proof.splits for proof in proofs),
         counts=_counts(case, proofs),
-        seconds=time.perf_counter() - start,
-        versions=versions(),
         counterexample=wrong[0] if wrong else None,
         wrong_token=wrong[1] if wrong else None,
         obstacle=obstacle if status == "undecided" else None,
@@ -138,8 +134,8 @@ def smallest_of(case: BranchAndBound, margins: Float[np.ndarray, "..."]) -> floa
 def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -> None:
     """Fill in a proof of each class, aimed at ``AIM`` times a margin.
 
-    None where an obstacle stands, and none for a class whose hunted margin is not positive: it could not succeed.
-    Raises TimeUp, with the proofs found until then.
+    Nothing is proved where an obstacle stands, nor of a class whose hunted margin is not positive, as that could not
+    succeed. Raises TimeUp; the proofs found until then are filled in.
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:

@@ -60,7 +60,7 @@ class ShapeProof:
         leakage: E, the largest weight of all wrong keys of a query together, BOS having 1.
         tie_error: D, the largest score difference between BOS and a key that should tie with it.
         queries: response positions that were checked.
-        obstacle: the step that failed, in words; None where all is proved.
+        obstacle: the step that failed, in words. It is None where all is proved.
     """
 
     operands: int

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs import forms
-from interp.proofs.balls import GELU_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
+from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
 from interp.proofs.forms import LEAST, UP, Forms, Matrix, centring, exactly, linear, multiply, roundings, scaled
 from interp.proofs.one_layer import OneLayerAdder
 from models.errors import UserError
@@ -100,23 +100,26 @@ class Downstream:
             )
         self.adder, self.arithmetic = adder, arithmetic
         self.d, self.m = adder.W_in.shape
+        self.gated = adder.W_gate is not None
+        read = adder.W_in if adder.W_gate is None else np.hstack((adder.W_gate, adder.W_in))
+        b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # of a gated MLP, b_in comes after the product
         self.unit = arithmetic.unit
         self.largest = LARGEST if self.unit else LARGEST_REAL
-        weights = [adder.W_E, adder.W_pos, adder.W_in, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
+        weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
         #: No bound is stated for weights so large; every margin is then NaN.
         self.moderate = max(float(np.abs(w).max(initial=0)) for w in weights) < (
             LARGEST_WEIGHT if self.unit else self.largest
         )
         self.centre = centring(self.d) if adder.centred else exactly(np.eye(self.d))
-        self.gained_in = scaled(adder.ln2, adder.W_in)
+        self.gained_in = scaled(adder.ln2, read)
         self.read = self.centre @ self.gained_in
-        offset = adder.ln2_b[None] @ adder.W_in
-        self.pre_bias = offset[0] + adder.b_in
-        self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(adder.W_in))[0] * UP
-        self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(adder.b_in)) + LEAST
+        self.biased = (b_in != 0)[:, None]
+        self.pre_bias = (adder.ln2_b[None] @ read)[0] + b_in
+        self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(read))[0] * UP
+        self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(b_in)) + LEAST
         norm = np.sqrt(self.d * (self.gained_in.size**2).sum(0))
-        self.most_pre = norm * NORM_SLACK if adder.eps >= LEAST_EPS else np.full(self.m, np.inf)
+        self.most_pre = norm * NORM_SLACK if adder.eps >= LEAST_EPS else np.full(len(norm), np.inf)
         self._leads: dict[int, _Leads] = {}
 
     def growth(self, n: int | float) -> float:
@@ -242,7 +245,6 @@ class Downstream:
         x_size = x.size() if adder.centred else size
         inverse, _, biggest = self._inverse_scale(x, x_size)
         read = linear(y, self.read, size)
-        biased = adder.b_in != 0
         if self.unit:  # divided (2 u), multiplied by the gain, the norm's bias added, then the product
             extra = lost + grown(self.d + 4) * x_size
             read = read.widened(self.gained_in.size.T @ np.broadcast_to(extra, x_size.shape))
@@ -252,20 +254,26 @@ class Downstream:
         most = self.most_pre
         if self.unit:
             pre = pre.widened(UNDERFLOW)
-            rounded = grown(1) * biased[:, None] * pre.size() + self.tiny
+            rounded = grown(1) * self.biased * pre.size() + self.tiny
             pre = pre.widened(rounded)
             most = most * (1 + grown(self.d + 8)) + grown(self.d + 8) * self.pre_offset + 2 * UNDERFLOW
-            most = most + grown(2) * (np.abs(self.pre_bias) + most) * biased
+            most = most + grown(2) * (np.abs(self.pre_bias) + most) * self.biased[:, 0]
         reach = (most + error + roundings(4) * (np.abs(self.pre_bias) + most))[:, None] * UP
         low, high = pre.ends()
         low = np.maximum(low, self.pre_bias[:, None] - reach)
         high = np.maximum(np.minimum(high, self.pre_bias[:, None] + reach), low)
-        post = (forms.gelu if adder.activation == "gelu" else forms.relu)(pre, low, high)
-        if self.unit and adder.activation == "gelu":
-            post = post.widened(grown(GELU_ROUNDINGS) * np.maximum(np.abs(low), np.abs(high)) + self.tiny)
+        gate = pre.rows(slice(0, self.m))
+        post = forms.ACTIVATIONS[adder.activation](gate, low[: self.m], high[: self.m])
+        if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
+            largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
+            post = post.widened(grown(ACTIVATION_ROUNDINGS[adder.activation]) * largest + self.tiny)
+        if self.gated:  # the product, and b_in's sum
+            post = multiply(post, pre.rows(slice(self.m, None)))
+            post = post.widened(grown(1) * post.size() + self.tiny).plus(adder.b_in, np.zeros(self.m))
+            post = post.widened(grown(1) * (adder.b_in != 0)[:, None] * post.size() + self.tiny)
         both = Forms(np.concatenate((y.values, post.values)), np.concatenate((y.rad, post.rad)))
         pre_size = np.maximum(np.abs(low), np.abs(high))
-        return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.rad)
+        return both, self._moderate(x_size, biggest, biggest * x_size.max(0), pre_size, post.size())
 
     def _logits(self, both: Forms, leads: _Leads, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         adder, d, grown = self.adder, self.d, self.growth

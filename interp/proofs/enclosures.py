@@ -5,10 +5,9 @@ whose assumptions about float32 are these as well, x is what the weights define 
 computer stores that rounds each operation to float32 (``FLOAT32``), in any order of summation.
 
 Midpoints are themselves computed in float64. Each operation here rounds as the one that it encloses does, 2^-53 in
-place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. Radii are
-sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred times
-2^-53 at most; :func:`_up` makes up for that. Assumed of float64 besides IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos``
-and ``sin`` are off by at most ``LIBRARY_ULPS`` units in the last place (the tests hold them to it).
+place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. Assumed of
+float64 besides IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos`` and ``sin`` are off by at most ``LIBRARY_ULPS`` units in
+the last place (the tests hold them to it).
 """
 
 from __future__ import annotations
@@ -17,158 +16,21 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import EXP_ULPS, GELU_ROUNDINGS, LARGEST, TINY, TRIG_ULPS, UNIT
+from interp.proofs.balls import (
+    ACTIVATION_ROUNDINGS,
+    EXP_ULPS,
+    LARGEST,
+    SHAPES,
+    TINY,
+    TRIG_ULPS,
+    UNIT,
+    angle_roundings,
+)
+from interp.proofs.enclosed import DOUBLE, LEAST, Enclosure, Keys, Matrix, Normed, Values, up
 
 LIBRARY_ULPS = 4
-_DOUBLE = 2.0**-53
-_LEAST = 2.0**-900  # more than what underflow in float64 can take from a sum of radii
-#: How far silu and both kinds of gelu in float32 may be off at x, in u |x|.
-ACTIVATION_ROUNDINGS = {"gelu": GELU_ROUNDINGS, "gelu_new": 16, "silu": 16}
-#: A bracket of the one place where each turns from falling to rising, a number below its least value, and one above its
-#: steepest slope.
-SHAPES = {
-    "gelu": (-0.7518, -0.7517, -0.17, 1.13),
-    "gelu_new": (-0.7525, -0.7524, -0.1701, 1.13),
-    "silu": (-1.2785, -1.2784, -0.2785, 1.1),
-}
-#: torch computes rotary frequencies by ``pow``, off by at most so many units in the last place.
-POW_ULPS = 2
-
-
-def _up(radius: Tensor, terms: int = 1) -> Tensor:
-    """A radius that was computed with so many terms a sum, made large enough."""
-    return (radius * (1 + (terms + 40) * 2 * _DOUBLE)).add_(_LEAST)
-
-
-@dataclass(frozen=True, eq=False)
-class Enclosure:
-    """Balls: every entry of what is enclosed is within ``rad`` of ``mid``, and every vector along the last axis within
-    ``norm`` of its midpoint, in Euclidean length. All are float64.
-
-    The second radius is what makes deep models possible: a matrix stretches a vector of errors by its spectral norm at
-    most, which is many times less than the sums of its entries' magnitudes say of the entries one by one. Each of the
-    two is made as small as the other allows.
-    """
-
-    mid: Float[Tensor, "*shape d"]
-    rad: Float[Tensor, "*shape d"]
-    norm: Float[Tensor, "*shape"]
-
-    @classmethod
-    def of(cls, mid: Tensor, rad: Tensor, norm: Tensor | None = None) -> Enclosure:
-        length = _up(rad.norm(dim=-1), rad.shape[-1])
-        if norm is None:
-            return cls(mid, rad, length)
-        norm = torch.minimum(norm, length)
-        return cls(mid, torch.minimum(rad, norm[..., None]), norm)
-
-    @classmethod
-    def apart(cls, mid: Tensor, rad: Tensor) -> Enclosure:
-        """Entry by entry, where no length is asked for."""
-        return cls(mid, rad, rad.new_full((), torch.inf).expand(rad.shape[:-1]))
-
-    @classmethod
-    def exact(cls, value: Tensor) -> Enclosure:
-        """Numbers that are known."""
-        value = value.double()
-        return cls(value, torch.zeros_like(value), value.new_zeros(value.shape[:-1]))
-
-    @property
-    def low(self) -> Tensor:
-        return self.mid - self.rad - _DOUBLE * 2 * (self.mid.abs() + self.rad)
-
-    @property
-    def high(self) -> Tensor:
-        return self.mid + self.rad + _DOUBLE * 2 * (self.mid.abs() + self.rad)
-
-    @property
-    def size(self) -> Tensor:
-        """Upper bounds of the magnitudes."""
-        return _up(self.mid.abs() + self.rad)
-
-    @property
-    def length(self) -> Tensor:
-        """Upper bounds of the vectors' lengths."""
-        return _up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
-
-    def __getitem__(self, rows: Tensor) -> Enclosure:
-        """Some rows, of the first axis."""
-        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
-
-    def heads(self, n: int) -> Enclosure:
-        """[..., head x d] as [..., head, d]."""
-        split = lambda x: x.unflatten(-1, (n, -1))  # noqa: E731
-        return Enclosure.of(split(self.mid), split(self.rad), self.norm[..., None].expand(*self.norm.shape, n))
-
-
-@dataclass(frozen=True, eq=False)
-class Keys:
-    """An enclosure [node, head, d] with what scores need of it; :meth:`at` gathers [query, head, key, d]."""
-
-    mid: Tensor
-    rad: Tensor
-    size: Tensor
-    norm: Tensor
-    length: Tensor
-
-    @classmethod
-    def of(cls, k: Enclosure) -> Keys:
-        return cls(k.mid, k.rad, k.size, k.norm, k.length)
-
-    def at(self, above: Int[Tensor, "query key"]) -> Keys:
-        return Keys(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """Values [node, head, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
-
-    mid: Tensor
-    wide: Tensor
-    norm: Tensor
-
-    def at(self, above: Int[Tensor, "query key"]) -> Values:
-        return Values(*(getattr(self, field)[above].transpose(1, 2) for field in self.__dataclass_fields__))
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """A matrix [input, output] of known numbers: its magnitudes, the lengths of its columns, and its spectral norm."""
-
-    values: Float[Tensor, "input output"]
-    sizes: Float[Tensor, "input output"]
-    columns: Float[Tensor, " output"]
-    stretch: float
-
-    @classmethod
-    def of(cls, values: Tensor) -> Matrix:
-        values = values.double()
-        return cls(values, values.abs(), _up(values.norm(dim=0), len(values)), stretch_of(values))
-
-
-def stretch_of(values: Float[Tensor, "input output"]) -> float:
-    """An upper bound of a matrix's spectral norm, at most 1% above it.
-
-    ``|W|^2 = |G|`` with G = W W^T, and ``|G|^m = |G^m|``, which is at most the Frobenius norm of G^m. Powers are
-    squared in float64, ``G^m = 2^bits (power + E)``, and ``off`` bounds the Frobenius norm of E.
-    """
-    values = values.double()
-    power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
-    n, trace = len(power), float(power.trace())
-    if trace == 0:
-        return 0.0
-    bits, m, off = math.log2(trace), 1, 4 * max(values.shape) * _DOUBLE
-    power = power / trace
-    found = math.inf
-    for _ in range(10):
-        length = float(power.norm()) * (1 + 1e-12)
-        found = min(found, (bits + math.log2(length + off)) / m)
-        off = (2 * length * off + off**2 + 4 * n * _DOUBLE * length**2) / length**2 * (1 + 1e-9)
-        power, bits, m = power @ power / length**2, 2 * (bits + math.log2(length)), 2 * m
-    return 2 ** (found / 2) * (1 + 1e-9) if found < math.inf else math.inf
 
 
 @dataclass(frozen=True)
@@ -180,7 +42,7 @@ class Rounding:
     @property
     def unit(self) -> float:
         """Of the operation that is enclosed and of the midpoint's own, together."""
-        return self.unit32 + 2 * _DOUBLE
+        return self.unit32 + 2 * DOUBLE
 
     def growth(self, roundings: float | int) -> float:
         """n u / (1 - n u), rounded up: a relative bound for n roundings one after the other."""
@@ -189,15 +51,15 @@ class Rounding:
     @property
     def tiny(self) -> float:
         """What underflow adds to one term."""
-        return TINY if self.unit32 else _LEAST
+        return TINY if self.unit32 else LEAST
 
     def rounded(self, mid: Tensor, rad: Tensor, norm: Tensor, roundings: float | int = 1) -> Enclosure:
         """``mid``, computed by the operation that is enclosed, with what it inherits (rad, norm) and its roundings."""
         size = mid.abs() + rad
-        own = _up(self.growth(roundings) * size + self.tiny)
+        own = up(self.growth(roundings) * size + self.tiny)
         own = torch.where(size < LARGEST, own, torch.inf)
         d = mid.shape[-1]
-        return Enclosure.of(mid, _up(rad + own), _up(norm + _up(own.norm(dim=-1), d)))
+        return Enclosure.of(mid, up(rad + own), up(norm + up(own.norm(dim=-1), d)))
 
     # ---- arithmetic
 
@@ -209,56 +71,104 @@ class Rounding:
         if divisor == 1:
             return x
         mid, rad = x.mid / divisor, x.rad / abs(divisor)
-        return Enclosure.apart(mid, _up(rad + self.growth(3) * (mid.abs() + rad) + self.tiny))
+        return Enclosure.apart(mid, up(rad + self.growth(3) * (mid.abs() + rad) + self.tiny))
 
     def times(self, x: Enclosure, y: Enclosure) -> Enclosure:
         rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
-        return self.rounded(x.mid * y.mid, rad, _up(rad.norm(dim=-1), rad.shape[-1]))
+        return self.rounded(x.mid * y.mid, rad, up(rad.norm(dim=-1), rad.shape[-1]))
 
-    def linear(self, x: Enclosure, w: Matrix, bias: Tensor | None = None, parts: int = 1) -> Enclosure:
-        """``x w + bias``, the sum over the last axis of x in any order."""
-        n, size = len(w.values), x.size
-        terms = (x.mid.abs() + x.rad != 0).sum(-1, keepdim=True)  # a zero adds no rounding
-        own = self.growth(1) * (1 + 2 * n * self.unit) * terms * size  # growth(terms), or more
-        own = _up(own @ w.sizes, n) + n * self.tiny
+    def linear(self, x: Enclosure | Normed, w: Matrix, bias: Tensor | None = None) -> Enclosure:
+        """``x w + bias``, the sum over the last axis of x in any order: [..., output], or [..., head, output].
+
+        Lemma: m products p_i are each rounded, and m - 1 partial sums, by at most u of themselves. A partial sum is at
+        most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order: the larger one
+        of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding.
+        """
+        whole, x, along = (x.whole, x.ball, x.along) if isinstance(x, Normed) else (x, x, ())
+        n, mid, rad = len(w.values), x.mid[..., w.used], x.rad[..., w.used]
+        size = mid.abs().add_(whole.rad[..., w.used])
+        values, inherited, own = mid @ w.values, up(rad @ w.sizes, n), up(size @ w.sizes, n)
+        if self.unit32:
+            terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
+            off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
+            partial = (own + values.abs()).add_(off).div_(2)
+            own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
+        else:
+            own = own.mul_(self.growth(n))
+        own = own.add_(n * self.tiny)
         own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
-        rad = torch.minimum(_up(x.rad @ w.sizes, n), x.norm[..., None] * w.columns)
-        norm = x.norm * w.stretch + _up(own.norm(dim=-1), own.shape[-1])
-        found = Enclosure.of(x.mid @ w.values, _up(rad + own), _up(norm))
+        inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
+        errors = []
+        for vector, reach in along:  # its product in float64 is off by some n 2^-53 of the magnitudes
+            slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
+            errors.append(reach * ((vector[..., w.used] @ w.values).abs() + slack))
+        if len(w.stretch) > 1:
+            values, inherited, own, *errors = (
+                part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own, *errors)
+            )
+            bias = None if bias is None else bias.unflatten(0, (len(w.stretch), -1))
+        stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
+        norm = stretched + up(own.norm(dim=-1), own.shape[-1])
+        found = Enclosure.of(values, up(inherited + own), up(norm)).with_errors(errors)
         return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
 
     # ---- norms
 
+    def centred(self, x: Enclosure) -> tuple[Enclosure, Tensor]:
+        """``x - mean(x)`` over the last axis, and what its entries are off by together, because the mean is rounded.
+
+        Centring is a projection, which makes no error longer. Rounding: n - 1 of the mean's sum, as of
+        :meth:`linear`'s, and two of its quotient, the same for all entries; one of each difference.
+        """
+        n = x.mid.shape[-1]
+        mean = x.mid.mean(-1, keepdim=True)
+        size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
+        off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size + self.tiny
+        rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True)
+        found = self.rounded(x.mid - mean, up(rad, n), x.norm, 1 + 1e-3)
+        return found, torch.where(size < LARGEST, up(off), torch.inf)
+
+    def normed(
+        self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
+    ) -> Normed:
+        """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
+
+        Lemma: ``y(c) = c / s(c)`` with s as :func:`scales_of` has it. Its derivative is ``1 / s`` across c and less
+        along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on the way; s moves
+        by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``. The
+        rounding k of the mean is orthogonal to c, up to c's own rounding: it moves y by ``-k / s``, the same for all
+        entries, and makes s^2 larger by k^2, which is a factor within ``1 - (k / r)^2`` of all entries, r being the
+        least ``|c| / sqrt n``.
+
+        Rounding: what the scale's rounding makes of y is a factor of all entries (``norm_roundings``); the quotient,
+        the gain and the bias round each entry.
+        """
+        n, gain = x.mid.shape[-1], gain.double()
+        x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
+        least, middle, _ = scales_of(x, eps, eps_outside)
+        mid = x.mid / middle
+        rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
+        norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
+        shortest = (x.mid.norm(dim=-1, keepdim=True) * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0)
+        moved = torch.where(off > 0, off / shortest * math.sqrt(n), 0.0)
+        moved = moved**2 + 2 * self.growth(2) * moved
+        shared = up(self.growth(norm_roundings(n)) * (1 + moved) + moved)
+        shift = torch.where(off > 0, off / least * (1 + shared), 0.0)
+        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 3)
+        mid, longest = unit.mid * gain, gain.abs().max()
+        wide = (unit.rad * gain.abs()) * (1 + shared)
+        found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
+        if bias is not None:
+            found = self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+        # The roundings above are of numbers that these two may have made larger.
+        more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
+        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
+
     def norm(
         self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
     ) -> Enclosure:
-        """``x / scale * gain + bias`` as :class:`models.parts.norms.Norm` computes it, over the last axis.
-
-        Lemma: ``y(c) = c / s(c)`` with s = sqrt(|c|^2 / n + eps) or |c| / sqrt n + eps. Its derivative is ``1 / s``
-        across c and less along c, so that y moves by at most ``|e| / s_low`` for an error e, s_low being the least s on
-        the way; s moves by at most |e| / sqrt n, so that y_i moves by at most ``(|e_i| + |y_i| |e| / sqrt n) / s_low``.
-        Centring is a projection, and makes no error longer.
-
-        Rounding: n + 1 of the mean, one of the difference; relative to y half of n + 3 of the mean square, with eps,
-        its sum, the root and the quotient six more.
-        """
-        n = x.mid.shape[-1]
-        if centred:
-            mean = x.mid.mean(-1, keepdim=True)
-            off = self.growth(n + 2) * x.size.mean(-1, keepdim=True)
-            rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True) + off
-            x = self.rounded(x.mid - mean, _up(rad, n), _up(x.norm + off[..., 0] * math.sqrt(n), n))
-        length = x.mid.norm(dim=-1, keepdim=True)
-        shortest = (length * (1 - (n + 8) * _DOUBLE) - x.norm[..., None]).clamp_min(0.0) / math.sqrt(n)
-        scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
-        least = scale(shortest) * (1 - 16 * _DOUBLE)
-        mid = x.mid / scale(length / math.sqrt(n))
-        rad = (x.rad + mid.abs() * x.norm[..., None] / math.sqrt(n)) / least
-        norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
-        unit = self.rounded(mid, torch.where(least > 0, _up(rad), torch.inf), _up(norm), n / 2 + 9)
-        gain = gain.double()
-        gained = self.rounded(unit.mid * gain, unit.rad * gain.abs(), unit.norm * gain.abs().max())
-        return gained if bias is None else self.add(gained, Enclosure.exact(bias.expand_as(gained.mid)))
+        """:meth:`normed` as one ball."""
+        return self.normed(x, gain, bias, eps, eps_outside, centred).whole
 
     # ---- functions
 
@@ -266,20 +176,20 @@ class Rounding:
         """ReLU, gelu (exact or by tanh) or silu; the last three fall to one turn and rise from there on."""
         if name == "relu":
             mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
-            rad = torch.where(high > 0, _up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
+            rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
             return Enclosure.of(mid, rad, x.norm)
         ends = x.low, x.high
         values = [_activation(name, end) for end in (x.mid, *ends)]
-        slack = [16 * LIBRARY_ULPS * _DOUBLE * end.abs() + _LEAST for end in (x.mid, *ends)]
+        slack = [16 * LIBRARY_ULPS * DOUBLE * end.abs() + LEAST for end in (x.mid, *ends)]
         low = torch.minimum(values[1] - slack[1], values[2] - slack[2])
         high = torch.maximum(values[1] + slack[1], values[2] + slack[2])
         left, right, least, steepest = SHAPES[name]
         low = torch.where((ends[0] < right) & (ends[1] > left), low.clamp_max(least), low)
         own = self.unit32 * ACTIVATION_ROUNDINGS[name] * (1 + 1e-5) * x.size + (TINY if self.unit32 else 0.0)
-        own = torch.where(x.size < LARGEST, _up(own + slack[0]), torch.inf)
+        own = torch.where(x.size < LARGEST, up(own + slack[0]), torch.inf)
         rad = torch.maximum(high - values[0], values[0] - low)
-        norm = steepest * x.norm + _up(own.norm(dim=-1), own.shape[-1])
-        return Enclosure.of(values[0], _up(rad + own), _up(norm))
+        norm = steepest * x.norm + up(own.norm(dim=-1), own.shape[-1])
+        return Enclosure.of(values[0], up(rad + own), up(norm))
 
     def softmax(self, scores: Enclosure, top_k: int | None = None) -> Enclosure:
         """The softmax over the last axis, or with ``top_k`` over so many of the largest scores only.
@@ -298,18 +208,18 @@ class Rounding:
             sure = (high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k  # without itself
         below = scores.mid - scores.mid.amax(-1, keepdim=True)
         relative = self.unit * (high.amax(-1, keepdim=True) - low) + 2 * EXP_ULPS * self.unit32
-        relative = _up(relative + 4 * LIBRARY_ULPS * _DOUBLE + 4 * _DOUBLE * below.abs())
-        wide = _up(scores.rad + relative + relative**2)
-        e_low = torch.where(sure, (below - wide).exp() * (1 - 16 * _DOUBLE), 0.0)
-        e_high = torch.where(out, 0.0, (below + wide).exp() * (1 + 16 * _DOUBLE))
+        relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())
+        wide = up(scores.rad + relative + relative**2)
+        e_low = torch.where(sure, (below - wide).exp() * (1 - 16 * DOUBLE), 0.0)
+        e_high = torch.where(out, 0.0, (below + wide).exp() * (1 + 16 * DOUBLE))
         sums = [e.sum(-1, keepdim=True) for e in (e_low, e_high)]
-        others_low = (sums[0] - e_low - 2 * (n + 4) * _DOUBLE * sums[0]).clamp_min(0.0)
-        others_high = sums[1] - e_high + 2 * (n + 4) * _DOUBLE * sums[1]
-        slack = self.growth(n + 3) + 32 * _DOUBLE
+        others_low = (sums[0] - e_low - 2 * (n + 4) * DOUBLE * sums[0]).clamp_min(0.0)
+        others_high = sums[1] - e_high + 2 * (n + 4) * DOUBLE * sums[1]
+        slack = self.growth(n + 3) + 32 * DOUBLE
         p_low = torch.where(sure, e_low / (e_low + others_high) * (1 - slack), 0.0)
         p_high = torch.where(out, 0.0, e_high / (e_high + others_low) * (1 + slack))
         mid = (p_low + p_high) / 2
-        rad = _up(torch.maximum(p_high - mid, mid - p_low) + n * self.tiny + 2 * _DOUBLE * mid)
+        rad = up(torch.maximum(p_high - mid, mid - p_low) + n * self.tiny + 2 * DOUBLE * mid)
         return Enclosure.apart(mid, torch.where(out, 0.0, rad))
 
     def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
@@ -322,48 +232,47 @@ class Rounding:
         n, d = pattern.mid.shape[-1], values.mid.shape[-1]
         mid = (pattern.mid[..., None, :] @ values.mid)[..., 0, :]
         away = (values.mid - mid[..., None, :]).abs()
-        lost = (pattern.mid.sum(-1) - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * _DOUBLE
-        lost = torch.minimum(_up(lost), _up(pattern.rad.sum(-1), n))
+        lost = (pattern.mid.sum(-1) - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * DOUBLE
+        lost = torch.minimum(up(lost), up(pattern.rad.sum(-1), n))
         own, size = lost[..., None] * mid.abs() + n * self.tiny, pattern.size
         rad = (pattern.rad[..., None, :] @ away)[..., 0, :] + (size[..., None, :] @ values.wide)[..., 0, :]
-        norm = (pattern.rad * _up(away.norm(dim=-1), d)).sum(-1) + (size * values.norm).sum(-1)
-        return Enclosure.of(mid, _up(rad + own, n), _up(norm + _up(own.norm(dim=-1), d), n))
+        norm = (pattern.rad * up(away.norm(dim=-1), d)).sum(-1) + (size * values.norm).sum(-1)
+        return Enclosure.of(mid, up(rad + own, n), up(norm + up(own.norm(dim=-1), d), n))
 
     def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
         """Unscaled scores of queries [..., d] and their keys [..., key, d]: [..., key]."""
         n = q.mid.shape[-1]
         if kind == "max_plus":
             mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.rad
-            rad = _up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
+            rad = up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
             low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
             mid = (low + high) / 2
-            return Enclosure.apart(mid, _up(torch.maximum(high - mid, mid - low) + 2 * _DOUBLE * mid.abs()))
+            return Enclosure.apart(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
         if kind == "dot":
             mid = (k.mid @ q.mid[..., None])[..., 0]
-            own = (k.size @ (self.growth(n) * q.size)[..., None])[..., 0] + n * self.tiny
-            rad = (k.rad @ q.mid.abs()[..., None])[..., 0] + (k.size @ q.rad[..., None])[..., 0]
+            rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
+            rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
+            norm = norm + self.growth(n) * k.length * q.length[..., None]
+            own = n * self.tiny
         else:
             away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
             mid, rad = -away.sum(-1), errors.sum(-1)
             norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
             own = self.growth(n + 2) * (rad - mid) + n * self.tiny
-        return Enclosure.apart(mid, _up(torch.minimum(rad, norm) + own, n))
+        return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
     def values(self, v: Enclosure, n: int) -> Values:
         """What :meth:`mixed` needs of values, for sums over up to n keys; made before they are gathered."""
         own = self.growth(n) * v.size
-        return Values(v.mid, _up(v.rad + own), _up(v.norm + _up(own.norm(dim=-1), own.shape[-1])))
+        return Values(v.mid, up(v.rad + own), up(v.norm + up(own.norm(dim=-1), own.shape[-1])))
 
     def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
-        """Cosines and sines of ``t base^(-i / half)`` for positions t below n and i below ``half``: [pos, half] each.
-
-        The exponent and the power round, then the product: the power's relative error is ln(base) times the exponent's.
-        """
+        """Cosines and sines of ``t base^(-i / half)`` for t below n and i below ``half``, [pos, half] each."""
         angle = [[t * base ** (-i / half) for i in range(half)] for t in range(n)]
         exact = torch.tensor(angle, dtype=torch.float64)
-        relative = (2 * POW_ULPS + 2 + 2 * math.log(base)) * self.unit + 16 * (1 + math.log(base)) * _DOUBLE
-        off = _up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * _DOUBLE)
+        relative = angle_roundings(base) * self.unit + 16 * (1 + abs(math.log(base))) * DOUBLE
+        off = up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * DOUBLE)
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
     def rotated(self, x: Enclosure, cos: Enclosure, sin: Enclosure, adjacent_pairs: bool) -> Enclosure:
@@ -381,6 +290,22 @@ class Rounding:
         )
         join = (lambda a: torch.stack(a, -1).flatten(-2)) if adjacent_pairs else (lambda a: torch.cat(a, -1))
         return Enclosure.of(join([part.mid for part in turned]), join([part.rad for part in turned]))
+
+
+def norm_roundings(n: int) -> float:
+    """Of ``x / scale``, relative: half of the mean square's n + 3; six of eps, its sum, the root, the quotient."""
+    return n / 2 + 9
+
+
+def scales_of(x: Enclosure, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """``sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps``: its least value, that of the midpoint, and its largest."""
+    n, length = x.mid.shape[-1], x.mid.norm(dim=-1, keepdim=True)
+    scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
+    slack, off = (n + 8) * DOUBLE, x.norm[..., None]
+    shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
+    longest = (length * (1 + slack) + off) / math.sqrt(n)
+    ends = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
+    return ends[0], scale(length / math.sqrt(n)), ends[1]
 
 
 def _spread(x: Enclosure) -> Enclosure:

@@ -12,8 +12,7 @@ much that could matter.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,20 +25,8 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
-from interp.proofs.verdict import (
-    FORMAT,
-    Status,
-    Verdict,
-    WrongAnswer,
-    identify,
-    is_count,
-    is_number,
-    require_claim,
-    shape_of,
-    versions,
-    wrong_answer,
-)
+from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
+from interp.proofs.verdict import WrongAnswer, about, identify, is_count, is_number, shape_of, wrong_answer
 from interp.proofs.watch import watched
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
@@ -56,56 +43,31 @@ RUN_ALONE = 32  # problems that the noise is measured on, and as many of the sma
 CHECK_BATCH = 384  # another batch than the search's, so that sums come in another order
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ExhaustiveCertificate(Verdict):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ExhaustiveCertificate(SmallDomainVerdict):
     """What a model answers on all problems of a small domain.
 
+    A margin is the right token's logit less the best other one's, and -inf where a logit is NaN.
+
     Attributes:
-        shape: the task's shape, where it has several.
         score: exact counts: of whole answers, by carry-chain length, and of tokens (given the right ones before).
-        smallest: over ``target`` and ``token`` (the right one): ``n`` problems, the smallest ``margin`` (the right
-            token's logit less the best other one's; -inf where a logit is NaN, NaN without a problem), the ``problem``.
         noise: the largest change of a margin when problems were run alone, in logits.
         near: problems with a margin this near a tie were decoded alone; ``near_ties`` of them.
         open: near ties whose answer depends on the batch they are in.
     """
 
-    model: str
-    fingerprint: str
-    task: str
-    shape: tuple[int, ...]
-    what: str
-    status: Status
     score: Score
-    smallest: xr.Dataset
     noise: float
     near: float
     near_ties: int
     open: int
-    seconds: float
-    versions: dict[str, str]
-    counterexample: WrongAnswer | None = None
     method: str = METHOD
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
         return Provenance(self.score.n, None, self.what, "exhaustive")
 
-    @property
-    def smallest_margin(self) -> float:
-        return float(self.smallest.margin.min())
-
-    @property
-    def witness(self) -> str:
-        """The problem that attains it."""
-        margin = self.smallest.margin.values
-        return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
-
-    def sentence(self) -> str:
-        return f"{self.finding()}   ({self.seconds:.1f} s)"
-
     def finding(self) -> str:
-        """The sentence without the seconds."""
         n = f"{self.score.n:,} {self.what}"
         where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
         if self.status == "certified":
@@ -135,17 +97,7 @@ class ExhaustiveCertificate(Verdict):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; infinite margins are null."""
-        names = ("method", "model", "fingerprint", "task", "shape", "what", "status", "noise", "near", "near_ties")
-        own = {name: getattr(self, name) for name in (*names, "open", "seconds", "versions")}
-        rows = self.smallest.to_dataframe().reset_index()
-        rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
-        found = None if self.counterexample is None else asdict(self.counterexample)
-        table = {
-            "tokens": self.smallest.token.values.tolist(),
-            "rows": rows.where(rows.notna(), None).to_dict("records"),
-        }
-        return {"format": FORMAT} | own | {"counterexample": found, "score": self.score.to_dict(), "smallest": table}
+        return super().to_dict() | {"score": self.score.to_dict()}
 
 
 def problem_space(task: Task) -> ProblemSpace:
@@ -188,9 +140,7 @@ def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int =
     elif found.open or found.noise > found.near or found.tally.correct < space.size:
         status = "undecided"
     return ExhaustiveCertificate(
-        model=model_name(model),
-        fingerprint=identity,
-        task=task.name,
+        **about(model, task, identity, start),
         shape=shape_of(task),
         what=space.what,
         status=status,  # pyright: ignore[reportArgumentType]
@@ -200,8 +150,6 @@ def certify_exhaustively(model: HookedModel, task: Any = None, batch_size: int =
         near=found.near,
         near_ties=found.near_ties,
         open=found.open,
-        seconds=time.perf_counter() - start,
-        versions=versions(),
         counterexample=wrong,
     )
 
@@ -272,7 +220,7 @@ class _Run:
                     self.least[target, token], self.where[target, token] = value[best, target], number[best]
 
     def replayed(self) -> WrongAnswer | None:
-        """The problem that is most clearly wrong, decoded alone; None if none is wrong then."""
+        """The problem that is most clearly wrong, decoded alone. None says that none is wrong then."""
         for _, index in sorted(self.wrong):
             problem = self.space.problems(torch.tensor([index]))
             found = wrong_answer(self.model, self.task, problem)
@@ -288,48 +236,23 @@ class _Run:
             index = torch.tensor([self.where[tuple(at)]])
             problem[tuple(at)] = self.space.text(self.space.problems(index))
         margin = np.where(self.counts > 0, self.least, np.nan)
-        axes = ("target", "token")
-        data = {"n": self.counts, "margin": margin, "problem": problem}
-        return xr.Dataset(
-            {name: (axes, value[:, columns]) for name, value in data.items()},
-            coords={
-                "target": [role.label for role in self.task.target_roles],
-                "token": [self.task.token_text(int(token)) for token in columns],
-            },
+        return smallest_margins(
+            *(value[:, columns] for value in (self.counts, margin, problem)),
+            [role.label for role in self.task.target_roles],
+            [self.task.token_text(int(token)) for token in columns],
         )
 
 
 def of_fields(value: dict[str, Any]) -> ExhaustiveCertificate:
     """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
-    found = value["counterexample"]
-    names = ("model", "fingerprint", "task", "what", "status", "noise", "near", "near_ties", "open", "seconds")
     score = Score.from_dict(value["score"])
     numbers = all(is_number(value[name]) for name in ("noise", "near"))
     if not numbers or not all(is_count(value[name]) for name in ("near_ties", "open")):
         raise ValueError("numbers that are none")
-    if not isinstance(value["what"], str) or not all(is_count(size) for size in value["shape"]):
-        raise ValueError("a shape that is none")
     if score.n < 1:
         raise ValueError("no problems")
-    return ExhaustiveCertificate(
-        **{name: value[name] for name in (*names, "versions")},
-        shape=tuple(value["shape"]),
-        score=score,
-        smallest=_table_of(value["smallest"]["rows"], list(score.per_target), value["smallest"]["tokens"]),
-        counterexample=None if found is None else WrongAnswer.from_dict(found),
-    )
-
-
-def _table_of(rows: Iterable[dict[str, Any]], targets: list[str], tokens: list[str]) -> xr.Dataset:
-    shape = len(targets), len(tokens)
-    n, margin, problem = np.zeros(shape, np.int64), np.full(shape, np.nan), np.full(shape, "", dtype=object)
-    for row in rows:
-        at = targets.index(row["target"]), tokens.index(row["token"])
-        n[at], problem[at] = row["n"], row["problem"]
-        margin[at] = -np.inf if row["margin"] is None else row["margin"]
-    axes = ("target", "token")
-    data = {"n": (axes, n), "margin": (axes, margin), "problem": (axes, problem)}
-    return xr.Dataset(data, coords={"target": targets, "token": tokens})
+    names = ("noise", "near", "near_ties", "open")
+    return ExhaustiveCertificate(**stored_domain(value, list(score.per_target), *names), score=score)
 
 
 def check_exhaustive(certificate: ExhaustiveCertificate, model: HookedModel, task: Any = None) -> ExhaustiveCertificate:
@@ -338,11 +261,7 @@ def check_exhaustive(certificate: ExhaustiveCertificate, model: HookedModel, tas
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
     """
-    task = resolve_task(model, task)
-    if isinstance(task, SequenceTask) and certificate.shape:
-        task = task.at(*certificate.shape)
-    identity = identify(model, task)
-    require_claim(certificate, identity, model_name(model))
+    task = task_of(certificate, model, task)
     if certificate.status == "refuted":
         assert certificate.counterexample is not None
         problem = certificate.counterexample.problem

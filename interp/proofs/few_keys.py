@@ -20,7 +20,7 @@ the batch: the smallest margins are run again alone, and no margin may be within
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,15 @@ from interp.core.model import HookedModel
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.verdict import (
-    FORMAT,
     Status,
     Verdict,
     WrongAnswer,
+    about,
     identify,
     is_count,
     is_number,
     require_claim,
-    versions,
+    stored,
     wrong_answer,
 )
 from interp.proofs.watch import check_time, watched
@@ -63,7 +63,7 @@ ALL = 10**20
 CLASSES = 100 + 100**2 + 8 * 2 * 100**2 + 2 * 100
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FewKeysCertificate(Verdict):
     """What a model answers in every class of ten-digit problems.
 
@@ -74,18 +74,12 @@ class FewKeysCertificate(Verdict):
         smallest_margin: in logits. noise: the largest change of a margin when problems were run alone.
     """
 
-    model: str
-    fingerprint: str
-    task: str
-    status: Status
     keys: int
     classes: int
     wrong_classes: int
     wrong: int
     smallest_margin: float
     noise: float
-    seconds: float
-    versions: dict[str, str]
     counterexample: WrongAnswer | None = None
     method: str = METHOD
 
@@ -93,8 +87,8 @@ class FewKeysCertificate(Verdict):
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
         return Provenance(self.classes, None, "classes of all 10^20 pairs", "exhaustive")
 
-    def sentence(self) -> str:
-        ran = f"all {self.classes:,} classes of the 10^20 pairs were run through the model ({self.seconds:.1f} s)"
+    def finding(self) -> str:
+        ran = f"all {self.classes:,} classes of the 10^20 pairs were run through the model"
         margin = (
             f"smallest margin {self.smallest_margin:.3g}, which changes by up to {shown(self.noise, 1, up=True)} alone"
         )
@@ -115,14 +109,12 @@ class FewKeysCertificate(Verdict):
         return pd.DataFrame([{"classes": self.classes, "wrong_classes": self.wrong_classes, "wrong": self.wrong}])
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("method", "model", "fingerprint", "task", "status", "keys", "classes", "wrong_classes")
-        own = {name: getattr(self, name) for name in (*names, "smallest_margin", "noise", "seconds", "versions")}
-        found = None if self.counterexample is None else asdict(self.counterexample)
-        return {"format": FORMAT} | own | {"wrong": str(self.wrong), "counterexample": found}
+        """As JSON; the number of wrong pairs is a text, as JSON's readers know no integers so large."""
+        return super().to_dict() | {"wrong": str(self.wrong)}
 
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
-    """Why a model is not judged by this method; None if it is."""
+    """Why a model is not judged by this method, in words. None says that it is."""
     if not isinstance(model, ArithmeticTransformer) or not isinstance(task, FramedAddition):
         return "its task has no frame"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
@@ -226,9 +218,7 @@ def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
     elif not wrong_classes and smallest > 10 * noise:
         status = "certified"
     return FewKeysCertificate(
-        model=model_name(model),
-        fingerprint=identity,
-        task=task.name,
+        **about(model, task, identity, start),
         status=status,
         keys=keys,
         classes=int(ran.sum()),
@@ -236,8 +226,6 @@ def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
         wrong=ALL - right_pairs(right),
         smallest_margin=smallest,
         noise=noise,
-        seconds=time.perf_counter() - start,
-        versions=versions(),
         counterexample=wrong,
     )
 
@@ -291,10 +279,4 @@ def of_fields(value: dict[str, Any]) -> FewKeysCertificate:
     counts = ("keys", "classes", "wrong_classes")
     if not all(is_count(value[name]) for name in counts) or not is_number(value["noise"]):
         raise ValueError("numbers that are none")
-    found = value["counterexample"]
-    names = ("model", "fingerprint", "task", "status", *counts, "smallest_margin", "noise", "seconds", "versions")
-    return FewKeysCertificate(
-        **{name: value[name] for name in names},
-        wrong=int(value["wrong"]),
-        counterexample=None if found is None else WrongAnswer.from_dict(found),
-    )
+    return FewKeysCertificate(**stored(value, *counts, "smallest_margin", "noise"), wrong=int(value["wrong"]))

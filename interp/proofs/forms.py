@@ -7,29 +7,31 @@ region's size. Regions stand along the last axis, so that every operation runs o
 
 What is assumed of numpy and scipy in float64 (``tests/interp/proofs/test_behind.py`` holds this environment
 against it): ``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
-``n u / (1 - n u)`` with u = 2^-53; ``exp`` and ``erf`` are off by at most ``ULPS`` units in the last place. Radii are
-sums of non-negative numbers, whose own rounding the factor ``UP`` covers; the error of n roundings is taken four times
-over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Nothing here looks for overflow: callers do.
+``n u / (1 - n u)`` with u = 2^-53; ``exp``, ``erf`` and ``expit`` are off by at most ``ULPS`` units in the last place.
+Radii are sums of non-negative numbers, whose own rounding the factor ``UP`` covers; the error of n roundings is taken
+four times over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Nothing here looks for overflow:
+callers do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import erf
+from scipy.special import erf, expit
 
-from interp.proofs.balls import GELU_LEAST, GELU_TURN
+from interp.proofs.balls import SHAPES
 
 ULPS = 4
 UP = 1 + 2.0**-40
 LEAST = 2.0**-960
 CELLS = 4  # pieces of a range on which gelu is held against its chord
-#: |computed - exact| <= GELU_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products
-GELU_ERROR = 2.0**-48
+#: |computed - exact| <= CURVE_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products; of
+#: silu less than that.
+CURVE_ERROR = 2.0**-48
 
 
 def roundings(n: int) -> float:
@@ -97,6 +99,9 @@ class Forms:
         lost = error + roundings(1) * np.abs(constant)
         return Forms(values, (self.rad + lost[:, None] + roundings(1) * np.abs(self.values[:, 0])) * UP)
 
+    def rows(self, chosen: slice) -> Forms:
+        return Forms(self.values[chosen], self.rad[chosen])
+
     def widened(self, by: Float[np.ndarray, "k n"] | float) -> Forms:
         return Forms(self.values, (self.rad + by) * UP)
 
@@ -111,7 +116,7 @@ def linear(x: Forms, matrix: Matrix, size: Float[np.ndarray, "k n"] | None = Non
 
 
 def multiply(x: Forms, y: Forms) -> Forms:
-    """k forms times one (``y`` has k = 1): coefficients of the product's linear part, and its quadratic part enclosed.
+    """k forms times one, or times k others: coefficients of the product's linear part, and its quadratic part enclosed.
 
     ``e_s^2`` lies in [0, 1], so that half of it is a shift of the centre; ``e_s e_t`` in [-1, 1].
     """
@@ -175,46 +180,89 @@ def inverse_root(t: Forms, low: Float[np.ndarray, "1 n"], high: Float[np.ndarray
     return _on_line(t, slope, below, above)
 
 
-def gelu(x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
-    """``x / 2 (1 + erf(x / sqrt 2))`` on [low, high], which x is known to lie in, by its chord, or by its plain range.
+@dataclass(frozen=True)
+class Curve:
+    """A smooth activation: its value and slope, its second derivative, and where that is least.
 
-    Lemma: gelu'' = phi(x) (2 - x^2) has its extremes at 0 (2 phi(0)) and at 2 and -2 (-2 phi(2)), and otherwise at the
-    ends of a range. Between two points at a distance w, a function leaves its chord by at most w^2 / 8 max |f''|,
-    downwards where f'' > 0 and upwards where f'' < 0. The chord's slope may be any number: it is only a choice.
+    Lemma: the second derivative is even, is largest at 0 (``most``), falls from there to its least value (``-least``)
+    at a place within ``dip``, and rises after it. gelu'' = phi(x) (2 - x^2) is least at 2. With s the logistic function
+    of x, silu'' = s (1 - s) (2 + x (1 - 2 s)) is least at 3.43584...
     """
-    shares = np.linspace(0.0, 1.0, CELLS + 1)[:, None, None]
-    points = low + (high - low) * shares
-    points[-1] = high
-    found = points / 2 * (1 + erf(points / np.sqrt(2)))
-    magnitude = np.maximum(np.abs(low), np.abs(high))
-    width = high - low
-    # Points so close together that the quotient is noise: the slope in the middle, at its simplest.
-    middle = points[CELLS // 2]
-    near = width <= 2.0**-18 * (1 + magnitude)
-    slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
-    if near.any():
-        m = middle[near]
-        slope[near] = (1 + erf(m / np.sqrt(2))) / 2 + m * np.exp(-(m**2) / 2) / np.sqrt(2 * np.pi)
-    strayed = found - slope * points
-    lost = (GELU_ERROR + roundings(4) * np.abs(slope)) * magnitude + LEAST
-    curved, arched = _curvature(low, high)
-    sagitta = (width / CELLS + 2.0**-50 * magnitude) ** 2 / 8 * UP
-    line = _on_line(x, slope, strayed.min(0) - sagitta * curved - lost, strayed.max(0) + sagitta * arched + lost)
-    error = GELU_ERROR * magnitude + LEAST
-    turns = (low < GELU_TURN[1]) & (high > GELU_TURN[0])
-    least = np.where(turns, GELU_LEAST, np.minimum(found[0], found[-1]) - error)
-    return _clipped(line, least, np.maximum(found[0], found[-1]) + error)
+
+    name: str
+    value: Callable[[np.ndarray], np.ndarray]
+    slope: Callable[[np.ndarray], np.ndarray]
+    second: Callable[[np.ndarray], np.ndarray]
+    most: float
+    least: float
+    dip: tuple[float, float]
+
+    def bends(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds of the second derivative and of its negative on a range, both at least 0."""
+        # differences in it lose digits near its zeros: an absolute slack far above that
+        ends = self.second(low), self.second(high)
+        up, down = np.maximum(np.maximum(*ends), 0), np.maximum(-np.minimum(*ends), 0)
+        left, right = self.dip
+        over_dip = ((low < right) & (high > left)) | ((low < -left) & (high > -right))
+        up, down = np.where((low < 0) & (high > 0), self.most, up), np.where(over_dip, self.least, down)
+        return up * UP + 2.0**-48, down * UP + 2.0**-48
+
+    def __call__(self, x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
+        """The activation on [low, high], which x is known to lie in, by its chord, or by its plain range.
+
+        Lemma: between two points at a distance w, a function f leaves its chord by at most w^2 / 8 max |f''|, downwards
+        where f'' > 0 and upwards where f'' < 0. The chord's slope may be any number: it is only a choice.
+        """
+        shares = np.linspace(0.0, 1.0, CELLS + 1)[:, None, None]
+        points = low + (high - low) * shares
+        points[-1] = high
+        found = self.value(points)
+        magnitude = np.maximum(np.abs(low), np.abs(high))
+        width = high - low
+        # Points so close together that the quotient is noise: the slope in the middle, at its simplest.
+        near = width <= 2.0**-18 * (1 + magnitude)
+        slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
+        if near.any():
+            slope[near] = self.slope(points[CELLS // 2][near])
+        strayed = found - slope * points
+        lost = (CURVE_ERROR + roundings(4) * np.abs(slope)) * magnitude + LEAST
+        curved, arched = self.bends(low, high)
+        sagitta = (width / CELLS + 2.0**-50 * magnitude) ** 2 / 8 * UP
+        line = _on_line(x, slope, strayed.min(0) - sagitta * curved - lost, strayed.max(0) + sagitta * arched + lost)
+        error = CURVE_ERROR * magnitude + LEAST
+        left, right, lowest, _ = SHAPES[self.name]
+        turns = (low < right) & (high > left)
+        least = np.where(turns, lowest, np.minimum(found[0], found[-1]) - error)
+        return _clipped(line, least, np.maximum(found[0], found[-1]) + error)
 
 
-def _curvature(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bounds of gelu'' and of -gelu'' on a range, both at least 0."""
-    second = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (2 - x**2)  # noqa: E731
-    # (2 - x^2) loses digits near sqrt 2: an absolute slack far above that
-    ends = np.maximum(np.maximum(second(low), second(high)), 0), np.maximum(-np.minimum(second(low), second(high)), 0)
-    over_top = (low < 0) & (high > 0)
-    over_dip = ((low < 2) & (high > 2)) | ((low < -2) & (high > -2))
-    most, least = 2 / np.sqrt(2 * np.pi), 2 * np.exp(-2) / np.sqrt(2 * np.pi)
-    return np.where(over_top, most, ends[0]) * UP + 2.0**-48, np.where(over_dip, least, ends[1]) * UP + 2.0**-48
+_phi = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
+
+
+def _silu_second(x: np.ndarray) -> np.ndarray:
+    # The derivative is even; at |x| the logistic function of -|x| has no cancellation.
+    s = expit(-np.abs(x))
+    return s * (1 - s) * (2 - np.abs(x) * (1 - 2 * s))
+
+
+gelu = Curve(
+    "gelu",
+    lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
+    lambda x: (1 + erf(x / np.sqrt(2))) / 2 + x * _phi(x),
+    lambda x: _phi(x) * (2 - x**2),
+    most=2 / np.sqrt(2 * np.pi),
+    least=2 * np.exp(-2) / np.sqrt(2 * np.pi),
+    dip=(2.0, 2.0),
+)
+silu = Curve(
+    "silu",
+    lambda x: x * expit(x),
+    lambda x: expit(x) * (1 + x * expit(-x)),
+    _silu_second,
+    most=0.5,
+    least=0.036915,
+    dip=(3.4358, 3.4359),
+)
 
 
 def relu(x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
@@ -248,3 +296,6 @@ def _clipped(x: Forms, low: np.ndarray, high: np.ndarray) -> Forms:
     values = np.where(plain[:, None], 0.0, x.values)
     values[:, 0] = np.where(plain, (low + high) / 2, values[:, 0])
     return Forms(values, np.where(plain, (half + roundings(2) * (np.abs(low) + np.abs(high))) * UP + LEAST, x.rad))
+
+
+ACTIVATIONS = {"gelu": gelu, "relu": relu, "silu": silu}

@@ -63,8 +63,8 @@ class _Sum:
 def half_space_diagrams(search: Search, target: int, apart: bool = False) -> list[Diagram] | None:
     """Two diagrams of a target, to be counted together: RIGHT or OPEN, and WRONG or RIGHT (which there says nothing).
 
-    With ``apart`` every window of one column has a half-space of its own, and not every class; None if these are more
-    than ``MOST_APART``. Neither is always the better one.
+    With ``apart`` every window of one column has a half-space of its own, and not every class; if these are
+    more than ``MOST_APART``, the result is None. Neither is always the better one.
 
     Precondition: one head. Postcondition: where the first says RIGHT, and where the second says WRONG, the pair is, in
     the search's arithmetic, at this target. Cost: some 10^4 cells of boxes a class, 1 to 5 s a target.

@@ -28,17 +28,17 @@ from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.verdict import (
-    FORMAT,
     RUNGS,
     ArithmeticName,
     Status,
     Verdict,
     WrongAnswer,
+    about,
     identify,
-    is_count,
     is_number,
     require_claim,
-    versions,
+    stored,
+    stored_shape,
     wrong_answer,
 )
 from models.errors import UserError
@@ -56,8 +56,10 @@ _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a proof: a shape, or a step of an induction. ``margin`` is a lower bound of the right token's lead,
-    None if there is none."""
+    """One part of a proof: a shape, or a step of an induction.
+
+    ``margin`` is a lower bound of the right token's lead. It is None where none was found.
+    """
 
     name: str
     margin: float | None
@@ -68,7 +70,7 @@ class Part:
         return self.margin is not None and self.margin > 0 and self.obstacle is None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HandBuiltCertificate(Verdict):
     """A verdict on a hand-built model over ``domain``, part by part.
 
@@ -77,16 +79,10 @@ class HandBuiltCertificate(Verdict):
     the model as it runs.
     """
 
-    model: str
-    fingerprint: str
-    task: str
     domain: str
     shape: tuple[int, ...]
     arithmetic: ArithmeticName
-    status: Status
     parts: tuple[Part, ...]
-    seconds: float
-    versions: dict[str, str]
     counterexample: WrongAnswer | None = None
     method: str = METHOD
 
@@ -112,11 +108,7 @@ class HandBuiltCertificate(Verdict):
         """Parts that were not proved."""
         return sum(not part.proved for part in self.parts)
 
-    def sentence(self) -> str:
-        return f"{self.finding()}   ({self.seconds:.1f} s)"
-
     def finding(self) -> str:
-        """The sentence without the seconds."""
         words = _IN_WORDS[self.arithmetic]
         if self.status == "certified":
             where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
@@ -140,11 +132,8 @@ class HandBuiltCertificate(Verdict):
         ).astype({"margin": float})
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("method", "model", "fingerprint", "task", "domain", "shape", "arithmetic", "status", "seconds")
-        own = {name: getattr(self, name) for name in (*names, "versions")}
-        found = None if self.counterexample is None else asdict(self.counterexample)
-        smallest = {"smallest_margin": self.smallest.margin}
-        return {"format": FORMAT} | own | smallest | {"counterexample": found, "parts": [asdict(p) for p in self.parts]}
+        parts = [asdict(part) for part in self.parts]
+        return super().to_dict() | {"smallest_margin": self.smallest.margin, "parts": parts}
 
 
 def _short(text: str) -> str:
@@ -192,16 +181,12 @@ def certify_hand_built(
         wrong = found.wrong()
         status = "undecided" if wrong is None else "refuted"
     return HandBuiltCertificate(
-        model=model_name(model),
-        fingerprint=identity,
-        task=task.name,
+        **about(model, task, identity, start),
         domain=found.domain,
         shape=shape,
         arithmetic=arithmetic,
         status=status,
         parts=found.parts,
-        seconds=time.perf_counter() - start,
-        versions=versions(),
         counterexample=wrong,
     )
 
@@ -315,19 +300,13 @@ def of_fields(value: dict[str, Any]) -> HandBuiltCertificate:
     """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
     if value["arithmetic"] not in HAND_BUILT or not value["parts"]:
         raise ValueError("unknown arithmetic, or no parts")
-    found = value["counterexample"]
-    if not isinstance(value["domain"], str) or not all(is_count(size) for size in value["shape"]):
+    if not isinstance(value["domain"], str):
         raise ValueError("a domain that is none")
     for part in value["parts"]:
         if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
             raise ValueError("a part that is none")
-    names = ("model", "fingerprint", "task", "domain", "arithmetic", "status", "seconds", "versions")
-    return HandBuiltCertificate(
-        **{name: value[name] for name in names},
-        shape=tuple(value["shape"]),
-        parts=tuple(Part(**part) for part in value["parts"]),
-        counterexample=None if found is None else WrongAnswer.from_dict(found),
-    )
+    parts = tuple(Part(**part) for part in value["parts"])
+    return HandBuiltCertificate(**stored(value, "domain", "arithmetic"), shape=stored_shape(value), parts=parts)
 
 
 def check_hand_built(
@@ -356,9 +335,9 @@ def check_hand_built(
         raise UserError(f"This certificate does not hold: proved again, {again.sentence()}")
     if [part.name for part in certificate.parts] != [part.name for part in again.parts]:
         raise UserError("This certificate does not hold: it has other parts.")
-    for stored, computed in zip(certificate.parts, again.parts, strict=True):
-        if stored.proved and not (computed.proved and stored.margin <= computed.margin + SAME_MARGIN):  # pyright: ignore
-            raise UserError(f"This certificate does not hold: {stored.name} is not proved with that margin.")
-        if stored.proved != computed.proved or stored.obstacle != computed.obstacle:
-            raise UserError(f"This certificate does not hold: {stored.name} comes out otherwise.")
+    for claimed, computed in zip(certificate.parts, again.parts, strict=True):
+        if claimed.proved and not (computed.proved and claimed.margin <= computed.margin + SAME_MARGIN):  # pyright: ignore
+            raise UserError(f"This certificate does not hold: {claimed.name} is not proved with that margin.")
+        if claimed.proved != computed.proved or claimed.obstacle != computed.obstacle:
+            raise UserError(f"This certificate does not hold: {claimed.name} comes out otherwise.")
     return replace(again, counterexample=found)

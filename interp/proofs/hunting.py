@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import erf
+from scipy.special import erf, expit
 
 from interp.proofs.columns import Classes, all_classes
 from interp.proofs.leaves import COLUMNS, Leaves, Query, may_stand
@@ -19,6 +19,11 @@ from interp.proofs.ratio_attention import RatioAttention
 from models.tasks.addition import DIGITS
 
 STEPS = 3  # linearisations
+ACTIVATIONS = {
+    "gelu": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x * expit(x),
+}
 _DIFFERENCE = 1e-3  # of a box's radius, between the points of a gradient
 
 
@@ -161,8 +166,11 @@ def attention_of(
 
 def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
     """Logits in float64 of streams after the attention (``b_O`` added)."""
-    pre = adder.normed(y, adder.ln2, adder.ln2_b) @ adder.W_in + adder.b_in
-    post = pre / 2 * (1 + erf(pre / np.sqrt(2))) if adder.activation == "gelu" else np.maximum(pre, 0)
+    x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation]
+    if adder.W_gate is None:
+        post = act(x @ adder.W_in + adder.b_in)
+    else:
+        post = act(x @ adder.W_gate) * (x @ adder.W_in) + adder.b_in
     y = y + post @ adder.W_out + adder.b_out
     return adder.normed(y, adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
@@ -54,7 +56,7 @@ class Method:
 
     Attributes:
         name: what ``method`` says in a verdict and in its file.
-        obstacle: (model, task) -> why such models and tasks are not judged by it, None if they are.
+        obstacle: (model, task) -> why such models and tasks are not judged by it, in words; None says that they are.
         certify: (model, task, what was asked) -> a verdict.
         check: (verdict, model, task) -> the verdict as it was derived again, raising UserError unless it holds.
         of_fields: a verdict from its file's fields, raising KeyError, TypeError or ValueError if they are none.
@@ -122,7 +124,8 @@ def _hand_built(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 
 
 def _one_layer(model: HookedModel, task: Task, asked: Asked) -> Verdict:
-    return certify_one_layer(model, asked.arithmetic or "float32", task, asked.width, asked.targets)
+    own = "interval" if model.dtype == torch.float64 else "float32"  # there are no bounds on float64's rounding
+    return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
 
 
 def _few_keys(model: HookedModel, task: Task, asked: Asked) -> Verdict:

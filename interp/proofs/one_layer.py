@@ -20,11 +20,13 @@ from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.addition import ANSWER, DIGITS, EQUALS, LIMIT, PLUS, FixedWidthAddition
+from models.tasks.addition import DIGITS, LIMIT, FixedWidthAddition
 from models.transformer import ArithmeticTransformer
 from models.unaltered import alterations
 
-ACTIVATIONS = ("gelu", "relu")
+#: Activations of an MLP, and of a gated one.
+ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}
+POSITIONS = ("standard", "rotary", "none")
 #: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
 Targets = Literal["all", "digits"]
 _CHECKED = 16  # random problems that a layout is held against
@@ -39,7 +41,7 @@ class Layout:
         answers: position of each answer digit that is read (the last one only if something is predicted after it).
         queries: position that predicts answer digit 0, 1, ..., 10 and, where the task has it, EOS.
         tokens: the tokens that can stand at each position.
-        eos: the token to predict last, None without one.
+        eos: the token to predict last. It is None where the answer ends without one.
     """
 
     operands: Int[np.ndarray, "2 column"]
@@ -57,8 +59,10 @@ class Layout:
 class OneLayerAdder:
     """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
-    A missing bias is an array of zeros. ``model`` is what refutations are replayed through, with the weights ``stored``
-    as they were read. The norms are RMS norms, or (``centred``) LayerNorms.
+    A missing bias is an array of zeros, and so is ``W_pos`` where positions are rotary, or none. ``model`` is what
+    refutations are replayed through, with the weights ``stored`` as they were read. The norms are RMS norms, or
+    (``centred``) LayerNorms. ``q_norm`` and ``k_norm`` are gains of RMS norms of each head's queries and keys, and
+    ``W_gate`` what a gated MLP's activation reads; each is None in models without it.
     """
 
     model: ArithmeticTransformer
@@ -87,6 +91,9 @@ class OneLayerAdder:
     ln1_b: Float[np.ndarray, " d"]
     ln2_b: Float[np.ndarray, " d"]
     ln_final_b: Float[np.ndarray, " d"]
+    q_norm: Float[np.ndarray, " e"] | None = None
+    k_norm: Float[np.ndarray, " e"] | None = None
+    W_gate: Float[np.ndarray, "d m"] | None = None
 
     @property
     def centred(self) -> bool:
@@ -197,17 +204,25 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
     for switch, wanted in (
         ("norm_placement", "pre"),
         ("final_norm", True),
-        ("positional_embedding_type", "standard"),
         ("attn_scores", "dot"),
         ("attn_top_k", None),
-        ("gated_mlp", False),
+        ("attn_softmax", "softmax"),
+        ("attn_bias", False),
+        ("layer_mix", False),
     ):
         if getattr(config, switch) != wanted:
             raise UserError(
                 f"The certifier knows {switch}={wanted!r}, and {model_name(model)} has {getattr(config, switch)!r}."
             )
-    if config.act_fn not in ACTIVATIONS or not config.d_mlp:
-        raise UserError(f"The certifier needs an MLP with {' or '.join(ACTIVATIONS)}, not {config.act_fn}.")
+    if config.positional_embedding_type not in POSITIONS:
+        raise UserError(
+            f"The certifier knows {', '.join(POSITIONS)} positions, and {model_name(model)} has "
+            f"{config.positional_embedding_type!r}."
+        )
+    known = ACTIVATIONS[config.gated_mlp]
+    if config.act_fn not in known or not config.d_mlp:
+        kind = "a gated MLP" if config.gated_mlp else "an MLP"
+        raise UserError(f"The certifier needs {kind} with {' or '.join(known)}, not {config.act_fn}.")
     with torch.no_grad():
         stored = {name: value.detach().clone() for name, value in model.effective_weights().items()}
     weights: dict[str, np.ndarray] = {}
@@ -219,7 +234,7 @@ def read_adder(model: HookedModel, task: Any = None, targets: Targets = "all") -
         if not np.isfinite(weights[name]).all():
             raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
     norms = {f"{norm}_b": np.zeros(config.d_model) for norm in ("ln1", "ln2", "ln_final")}
-    named: dict[str, np.ndarray] = {}
+    named: dict[str, np.ndarray] = {"W_pos": np.zeros((config.n_ctx, config.d_model))}
     for name, value in weights.items():
         *_, part, last = name.split(".")
         if last in ("w", "b"):
@@ -240,10 +255,12 @@ def read_layout(task: FixedWidthAddition) -> Layout:
     Raises:
         UserError: the task's sequences are not laid out as its class says.
     """
-    last = task.input_length
+    last, prompt = task.input_length, task.encode_prompt([(0, 0)])[0].tolist()
+    digits = {task.operand_position(k, i) for k in (0, 1) for i in range(DIGITS)}
     tokens: list[tuple[int, ...]] = [tuple(range(10))] * last
-    tokens[PLUS], tokens[EQUALS] = (task.plus_token,), (task.equals_token,)
-    answers = tuple(ANSWER + i for i in range(DIGITS + 1) if ANSWER + i < last)
+    for position in set(range(len(prompt))) - digits:
+        tokens[position] = (prompt[position],)
+    answers = tuple(range(len(prompt), min(len(prompt) + DIGITS + 1, last)))
     if len(answers) > DIGITS:
         tokens[answers[DIGITS]] = (0, 1)
     has_eos = len(task.query_positions) == DIGITS + 2

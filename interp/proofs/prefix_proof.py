@@ -9,15 +9,16 @@ one, and *open* otherwise; given the right tokens before it, as teacher forcing 
 decoded rightly.
 
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms, layer by layer, and the
-product grows with depth. Two layers without norms are proved. In deeper models, and in those of two layers with norms,
-radii outgrow every margin, and what remains is the proof over the reals next to the exhaustive run.
+product grows with depth; only the last norm and a last MLP of ReLUs are followed along each lead's own direction. Two
+layers without norms are proved, and most problems of two layers with norms. In deeper models radii outgrow every
+margin, and what remains is the proof over the reals next to the exhaustive run.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,18 @@ from interp.core.sites import model_name
 from interp.proofs import enclosures
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_tree import EnclosedForward, Rows, Tree
+from interp.proofs.small_domain import SmallDomainVerdict, smallest_margins, stored_domain, task_of
 from interp.proofs.verdict import (
-    FORMAT,
     IN_WORDS,
     RUNGS,
     ArithmeticName,
     Status,
-    Verdict,
     WrongAnswer,
+    about,
     identify,
     is_count,
     is_number,
-    require_claim,
     shape_of,
-    versions,
     wrong_answer,
 )
 from interp.proofs.watch import TimeUp, watched
@@ -54,7 +53,6 @@ from models.evaluation import margins
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer
 
 METHOD = "prefix tree"
@@ -68,34 +66,23 @@ TIME_UP = "the time that was given was not enough"
 INTERRUPTED = "it was interrupted"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PrefixCertificate(Verdict):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PrefixCertificate(SmallDomainVerdict):
     """What is proved of a model on all problems of a small domain.
 
+    A margin is a proved lower bound of the right token's lead, of problems that were decided before the end.
+
     Attributes:
-        shape: the task's shape, where it has several. what: what the problems are, in the plural.
         n: how many problems there are; ``right`` of them are proved right, ``wrong`` proved wrong.
         prefixes: how many (position, prefix) there are: the steps of the proof.
-        smallest: over ``target`` and ``token`` (the right one): ``n`` problems decided before the end, a proved lower
-            bound ``margin`` of the right token's lead (NaN without a problem), the ``problem`` that has it.
         obstacle: why it ended before the last problem, if it did.
     """
 
-    model: str
-    fingerprint: str
-    task: str
-    shape: tuple[int, ...]
-    what: str
     arithmetic: ArithmeticName
-    status: Status
     n: int
     prefixes: int
     right: int
     wrong: int
-    smallest: xr.Dataset
-    seconds: float
-    versions: dict[str, str]
-    counterexample: WrongAnswer | None = None
     obstacle: str | None = None
     method: str = METHOD
 
@@ -111,22 +98,10 @@ class PrefixCertificate(Verdict):
         return float(np.nanmin(found)) if np.isfinite(found).any() and not np.isneginf(found).any() else -math.inf
 
     @property
-    def witness(self) -> str:
-        """The problem that has it; empty where nothing was bounded."""
-        margin = self.smallest.margin.values
-        if np.isnan(margin).all():
-            return ""
-        return str(self.smallest.problem.values[np.unravel_index(np.nanargmin(margin), margin.shape)])
-
-    @property
     def domain(self) -> str:
         return f"all {self.n:,} {self.what}"
 
-    def sentence(self) -> str:
-        return f"{self.finding()}   ({self.seconds:.1f} s)"
-
     def finding(self) -> str:
-        """The sentence without the time it took."""
         words, steps = IN_WORDS[self.arithmetic], f"{self.prefixes:,} prefixes"
         if self.status == "certified":
             bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
@@ -147,61 +122,33 @@ class PrefixCertificate(Verdict):
         rows = self.smallest.to_dataframe().reset_index()
         return rows[rows.n > 0].reset_index(drop=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON; margins without a bound are null."""
-        names = ("method", "model", "fingerprint", "task", "shape", "what", "arithmetic", "status", "n", "prefixes")
-        own = {name: getattr(self, name) for name in (*names, "right", "wrong", "obstacle", "seconds", "versions")}
-        rows = self.to_dataframe().replace([np.inf, -np.inf], np.nan).astype(object)
-        found = None if self.counterexample is None else asdict(self.counterexample)
-        axes = {"targets": self.smallest.target.values.tolist(), "tokens": self.smallest.token.values.tolist()}
-        table = axes | {"rows": rows.where(rows.notna(), None).to_dict("records")}
-        return {"format": FORMAT} | own | {"counterexample": found, "smallest": table}
-
 
 def of_fields(value: dict[str, Any]) -> PrefixCertificate:
     """The inverse of ``to_dict``. Raises KeyError, TypeError or ValueError for anything else."""
     counts = [value[name] for name in ("n", "prefixes", "right", "wrong")]
-    obstacle, found, table = value["obstacle"], value["counterexample"], value["smallest"]
+    obstacle = value["obstacle"]
     if not all(is_count(count) for count in counts) or not is_number(value["seconds"]):
         raise ValueError("numbers that are none")
-    if value["arithmetic"] not in ROUNDINGS or not isinstance(value["what"], str):
-        raise ValueError("an unknown arithmetic or domain")
-    if not all(is_count(size) for size in value["shape"]) or not (obstacle is None or isinstance(obstacle, str)):
-        raise ValueError("a shape or an obstacle that is none")
+    if value["arithmetic"] not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
+        raise ValueError("an unknown arithmetic, or an obstacle that is none")
     if value["status"] == "certified" and not value["right"] == value["n"] > 0:
         raise ValueError("certified without all problems")
-    targets, tokens = list(table["targets"]), list(table["tokens"])
-    n = np.zeros((len(targets), len(tokens)), np.int64)
-    margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
-    for row in table["rows"]:
-        at = targets.index(row["target"]), tokens.index(row["token"])
-        n[at], problem[at] = row["n"], row["problem"]
-        margin[at] = -np.inf if row["margin"] is None else row["margin"]
-    names = ("model", "fingerprint", "task", "what", "arithmetic", "status", "n", "prefixes", "right", "wrong")
-    return PrefixCertificate(
-        **{name: value[name] for name in (*names, "obstacle", "seconds", "versions")},
-        shape=tuple(value["shape"]),
-        smallest=_dataset(n, margin, problem, targets, tokens),
-        counterexample=None if found is None else WrongAnswer.from_dict(found),
-    )
-
-
-def _dataset(n: np.ndarray, margin: np.ndarray, problem: np.ndarray, targets: list[str], tokens: list[str]) -> Any:
-    axes = ("target", "token")
-    data = {"n": (axes, n), "margin": (axes, margin), "problem": (axes, problem)}
-    return xr.Dataset(data, coords={"target": targets, "token": tokens})
+    names = ("arithmetic", "n", "prefixes", "right", "wrong", "obstacle")
+    return PrefixCertificate(**stored_domain(value, list(value["smallest"]["targets"]), *names))
 
 
 # ---- what can be judged
 
 
 def obstacle(model: HookedModel, task: Task) -> str | None:
-    """Why this method cannot judge a model on a task, in words; None if it can."""
+    """Why this method cannot judge a model on a task, in words. None says that it can."""
     if not isinstance(model, ArithmeticTransformer):
         return "a prefix tree is proved of this project's models"
     config = model.config
     if config.positional_embedding_type == "fire":
         return "FIRE's biases are not enclosed by the prefix tree"
+    if config.later_switches:
+        return f"the prefix tree does not know {config.later_switches[0]}"
     if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
         return "the prefix tree is proved of models in float32 on the CPU"
     try:
@@ -254,9 +201,7 @@ def certify_prefixes(
     elif proof.right == len(proof.rows):
         status = "certified"
     return PrefixCertificate(
-        model=model_name(model),
-        fingerprint=identity,
-        task=task.name,
+        **about(model, task, identity, start),
         shape=shape_of(task),
         what=proof.space.what,
         arithmetic=arithmetic,
@@ -266,8 +211,6 @@ def certify_prefixes(
         right=proof.right,
         wrong=proof.wrong,
         smallest=proof.table(),
-        seconds=time.perf_counter() - start,
-        versions=versions(),
         counterexample=wrong,
         obstacle=ended,
     )
@@ -292,7 +235,7 @@ class _Proof:
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
     def run(self, patient: bool) -> str | None:
-        """Why it ended before the last row, or None."""
+        """Go through the rows. Returns why it ended before the last one, and None if it did not."""
         parts = list(self.rows.parts())
         try:
             for part in watched(parts, "proving", "part"):
@@ -325,7 +268,7 @@ class _Proof:
         return low, high
 
     def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
-        """A problem that the model gets wrong when it decodes it alone, if one is found.
+        """A problem that the model gets wrong when it decodes it alone. None says that none was found.
 
         Those with the smallest bounds are tried, and all margins of these and of some others must lie within bounds.
 
@@ -372,7 +315,7 @@ class _Proof:
                 margin[target, column] = low[least, target]
                 problem[target, column] = self.space.text(self.space.problems(self.rows.index[least : least + 1]))
         labels = [role.label for role in self.task.target_roles]
-        return _dataset(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
+        return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
 
 
 def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any = None) -> PrefixCertificate:
@@ -381,10 +324,7 @@ def check_prefixes(certificate: PrefixCertificate, model: HookedModel, task: Any
     Raises:
         UserError: another model's certificate, one that claims nothing, or one that does not hold.
     """
-    task = resolve_task(model, task)
-    if isinstance(task, SequenceTask) and certificate.shape:
-        task = task.at(*certificate.shape)
-    require_claim(certificate, identify(model, task), model_name(model))
+    task = task_of(certificate, model, task)
     again = certify_prefixes(model, certificate.arithmetic, task)
     same = ("status", "n", "prefixes", "what")
     stored, found = certificate.smallest, again.smallest

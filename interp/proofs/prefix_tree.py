@@ -11,6 +11,7 @@ Where positions are ids that a task derives from the tokens (coupled positions),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosures import Enclosure, Keys, Matrix, Rounding
+from interp.proofs.balls import LARGEST
+from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
+from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
 from models.config import TransformerConfig
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -107,13 +110,36 @@ class Tree:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The last stream; and where its last part is an MLP of ReLUs, what that added to, what it read, and its units."""
+
+    whole: Enclosure
+    parts: tuple[Enclosure, Normed, Enclosure] | None = None
+
+    def __getitem__(self, rows: Tensor) -> Stream:
+        if self.parts is None:
+            return Stream(self.whole[rows])
+        before, read, pre = self.parts
+        along = tuple((vector[rows], reach[rows]) for vector, reach in read.along)
+        return Stream(self.whole[rows], (before[rows], Normed(read.ball[rows], along), pre[rows]))
+
+
 class EnclosedForward:
     """The hooked forward pass of :mod:`models.transformer` in balls, over the nodes of a tree."""
 
     def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
         self.config, self.rounding = config, rounding
-        self.weights = {name: value.detach().double() for name, value in weights.items()}
-        self.matrices = {name: Matrix.of(self._flat(name)) for name in weights if self._is_matrix(name)}
+        kept = {name: value.detach().double() for name, value in weights.items()}
+        # Adding zeros is exact.
+        self.weights = {
+            name: value for name, value in kept.items() if name.split(".")[-1][0] != "b" or bool(value.any())
+        }
+        self.matrices = {
+            name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
+            for name in weights
+            if self._is_matrix(name)
+        }
 
     @staticmethod
     def _is_matrix(name: str) -> bool:
@@ -126,24 +152,25 @@ class EnclosedForward:
             return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
         return value
 
-    def _linear(self, x: Enclosure, matrix: str, bias: str | None = None) -> Enclosure:
+    def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
         found = None if bias is None else self.weights.get(bias)
         return self.rounding.linear(x, self.matrices[matrix], None if found is None else found.flatten())
 
-    def _norm(self, x: Enclosure, name: str) -> Enclosure:
+    def _normed(self, x: Enclosure, name: str) -> Normed:
         cfg = self.config
         gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
-        return self.rounding.norm(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
+        return self.rounding.normed(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
 
-    def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Enclosure, Int[Tensor, " node"]]:
-        """What the unembedding reads at the nodes of the queries' positions, and their numbers."""
+    def _norm(self, x: Enclosure, name: str) -> Enclosure:
+        return self._normed(x, name).whole
+
+    def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Stream, Int[Tensor, " node"]]:
+        """What the last norm, or else the unembedding, reads at the nodes of the queries' positions; their numbers."""
         wanted = torch.isin(tree.position, torch.tensor(queries))
-        x = self._embedded(tree)
-        for layer in range(self.config.n_layers):
-            x = self._block(f"blocks.{layer}", x, tree, wanted if layer + 1 == self.config.n_layers else None)
-        if self.config.has_final_norm:
-            x = self._norm(x, "ln_final")
-        return x, wanted.nonzero()[:, 0]
+        x, n = self._embedded(tree), self.config.n_layers
+        for layer in range(n - 1):
+            x = self._block(f"blocks.{layer}", x, tree, None).whole
+        return self._block(f"blocks.{n - 1}", x, tree, wanted), wanted.nonzero()[:, 0]
 
     def _embedded(self, tree: Tree) -> Enclosure:
         x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
@@ -157,9 +184,9 @@ class EnclosedForward:
             return self.rounding.add(x, place)
         return x
 
-    def _block(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
+    def _block(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Stream:
         cfg, add = self.config, self.rounding.add
-        normed = self._norm(x, f"{name}.ln1") if cfg.has_pre_norm else x
+        normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
         z = self._attention(f"{name}.attn", normed, tree, wanted)
         if wanted is not None:
             x = x[wanted]
@@ -167,60 +194,134 @@ class EnclosedForward:
         if cfg.has_post_norm:
             x = self._norm(x, f"{name}.ln1_post")
         if not cfg.d_mlp:
-            return x
-        normed = self._norm(x, f"{name}.ln2") if cfg.has_pre_norm else x
-        x = add(x, self._mlp(f"{name}.mlp", normed))
-        return self._norm(x, f"{name}.ln2_post") if cfg.has_post_norm else x
+            return Stream(x)
+        normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
+        pre = self._linear(normed, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
+        after = add(x, self._mlp(f"{name}.mlp", pre, normed))
+        if cfg.has_post_norm:
+            return Stream(self._norm(after, f"{name}.ln2_post"))
+        return Stream(after, (x, normed, pre) if cfg.act_fn == "relu" and not cfg.gated_mlp else None)
 
-    def _mlp(self, name: str, x: Enclosure) -> Enclosure:
-        act = lambda y: self.rounding.activation(self.config.act_fn, y)  # noqa: E731
-        if not self.config.gated_mlp:
-            hidden = act(self._linear(x, f"{name}.W_in", f"{name}.b_in"))
-        else:
-            gate, linear = act(self._linear(x, f"{name}.W_gate")), self._linear(x, f"{name}.W_in")
-            hidden = self.rounding.times(gate, linear)
+    def _b_in(self, name: str) -> str | None:
+        return None if self.config.gated_mlp else f"{name}.mlp.b_in"
+
+    def _mlp(self, name: str, pre: Enclosure, x: Normed) -> Enclosure:
+        hidden = self.rounding.activation(self.config.act_fn, pre)
+        if self.config.gated_mlp:
+            hidden = self.rounding.times(hidden, self._linear(x, f"{name}.W_in"))
             if (bias := self.weights.get(f"{name}.b_in")) is not None:
                 hidden = self.rounding.add(hidden, Enclosure.exact(bias))
         return self._linear(hidden, f"{name}.W_out", f"{name}.b_out")
 
-    def _attention(self, name: str, x: Enclosure, tree: Tree, wanted: Tensor | None) -> Enclosure:
+    def _attention(self, name: str, x: Normed, tree: Tree, wanted: Tensor | None) -> Enclosure:
         """z [node, head x d_head] of the wanted nodes, or of all."""
         cfg, rounding = self.config, self.rounding
-        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}").heads(cfg.n_heads) for c in "QKV")
+        q, k, v = (self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV")
+        if cfg.n_heads == 1:
+            q, k, v = (Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in (q, k, v))
         if cfg.positional_embedding_type == "rotary":
             angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
+        q, k, v = (y.heads_first() for y in (q, k, v))
         keys, values, written = Keys.of(k), rounding.values(v, len(tree.above)), []
         for above in tree.above:
             if wanted is not None and not bool(wanted[above[0, -1]]):
                 continue
-            scores = rounding.scores(q[above[:, -1]], keys.at(above), cfg.attn_scores)
+            at = above[:, -1]
+            own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
+            scores = rounding.scores(own, keys.at(above), cfg.attn_scores)
             pattern = rounding.softmax(rounding.scaled(scores, cfg.score_scale), cfg.attn_top_k)
             written.append(rounding.mixed(pattern, values.at(above)))
-        mid, rad = (torch.cat([getattr(z, name) for z in written]).flatten(1) for name in ("mid", "rad"))
-        return Enclosure.of(mid, rad, torch.cat([z.norm for z in written]).norm(dim=1) * (1 + 1e-12))
+        mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
+        mid, rad = (part.transpose(0, 1).flatten(1) for part in (mid, rad))
+        return Enclosure.of(mid, rad, norm.norm(dim=0) * (1 + 1e-12))
 
-    def margins(self, x: Enclosure, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Bounds of the lead of ``tokens`` over the best other token, from what the unembedding reads.
+    def _through_last_mlp(self, stream: Stream, vectors: Float[Tensor, "d other"]) -> Float[Tensor, "n other"] | float:
+        """What products of the last stream with some vectors may be off by, where an MLP of ReLUs is its last part.
 
-        Both logits are linear in x, so that what x is off by goes through the difference of their columns.
+        Lemma: a unit's output moves by a slope times what its input moves by. The slope is 1 where the input is surely
+        positive, 0 where it is surely negative, and else within a half of a half. So the error of what the MLP reads
+        goes through one vector for each product, and not through the worst one of each matrix.
         """
-        w, bias = self.matrices["unembed.W_U"], self.weights.get("unembed.b_U")
-        d, tokens_out = w.values.shape
-        logits, size = x.mid @ w.values, x.size @ w.sizes
-        if bias is not None:
-            logits, size = logits + bias, size + bias.abs()
-        own = self.rounding.growth(d + 1) * size * 1.001 + (d + 1) * self.rounding.tiny
+        if stream.parts is None:
+            return math.inf
+        name, grown = f"blocks.{self.config.n_layers - 1}.mlp", self.rounding.growth
+        (before, read, pre), w_in, w_out = stream.parts, self.matrices[f"{name}.W_in"], self.matrices[f"{name}.W_out"]
+        whole, units, d = read.whole, pre.mid.shape[-1], len(vectors)
+        slope = torch.where(pre.low > 0, 1.0, torch.where(pre.high < 0, 0.0, 0.5)).double()
+        unsure = torch.where(slope == 0.5, 0.5 * pre.rad, 0.0)
+        back = torch.zeros(units, vectors.shape[1], dtype=torch.float64)
+        back[w_out.used] = w_out.values @ vectors
+        through = (slope[:, None] * back.T) @ w_in.values.T  # [n, other, d]
+        ball, used, length = read.ball, w_in.used, vectors.norm(dim=0)
+        off = (through.abs() @ ball.rad[:, used, None])[..., 0]
+        off = torch.minimum(off, through.norm(dim=-1) * ball.norm[:, None])
+        for vector, reach in read.along:
+            off = off + (through @ vector[:, used, None])[..., 0].abs() * reach
+        b_in, b_out = (self.weights.get(f"{name}.{bias}", torch.zeros(())).abs() for bias in ("b_in", "b_out"))
+        own = grown(d + 3) * (whole.size[:, used] @ w_in.sizes + b_in)
+        off = off + (unsure + (own + (d + 3) * self.rounding.tiny) * slope) @ back.abs()
+        off = off + torch.minimum(before.rad @ vectors.abs(), before.norm[:, None] * length)
+        size = torch.zeros(units, d, dtype=torch.float64)
+        size[w_out.used] = w_out.sizes
+        sums = pre.high.clamp_min(0.0) @ size  # of the MLP's products; with the bias and the stream before, of sums
+        largest = sums + before.size + b_out
+        off = off + (grown(units + 4) * sums + grown(4) * largest + (units + 4) * self.rounding.tiny) @ vectors.abs()
+        # Products in float64, which may cancel, of known numbers.
+        known = (whole.norm[:, None] * w_in.columns) @ back.abs() + (pre.rad @ size.norm(dim=1))[:, None] * length
+        return off * (1 + 1e-9) + 1e-12 * known
+
+    def margins(self, stream: Stream, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Bounds of the lead of ``tokens`` over the best other token, from what :meth:`final` gives.
+
+        Lemma: a lead is ``N / s + constant``. N is linear in what the norm reads after centring, so that what this is
+        off by goes through one vector for each pair of tokens; s is the norm's scale, which lies between its ends.
+        Without a norm s is 1. Rounding: of :meth:`Rounding.norm`, relative to each number of the normed vector (at most
+        sqrt d before the gain), and of a sum of d products and a bias.
+        """
+        cfg, w, grown, x = self.config, self.matrices["unembed.W_U"], self.rounding.growth, stream.whole
+        d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")
+        centred, shared = cfg.has_final_norm and cfg.normalization_type == "LN", torch.zeros_like(x.mid[:, :1])
+        if cfg.has_final_norm:
+            gain, roundings = self.weights["ln_final.w"], roundings + norm_roundings(d) + 2
+            if centred:
+                x, shared = self.rounding.centred(x)
+                x = x.with_errors([shared.expand_as(x.mid)])
+            least, _, most = scales_of(x, cfg.eps, cfg.norm_eps_outside)
+            size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
+        else:
+            gain, least, most, size = torch.ones_like(x.mid[0]), *2 * (torch.ones_like(x.mid[:, :1]),), x.size
+        columns, sizes = torch.zeros(2, d, w.values.shape[1], dtype=torch.float64)
+        columns[w.used], sizes[w.used] = w.values, w.sizes
+        bias = self.weights.get("unembed.b_U", torch.zeros_like(w.columns))
+        reached = size if shift is None else size + shift.abs()
+        own = (
+            grown(roundings) * 1.001 * (reached @ sizes + bias.abs()) + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
+        )
+        own = torch.where(x.size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
+        constant = bias if shift is None else bias + shift @ columns
         low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
         high = torch.full_like(low, torch.inf)
         for token in tokens.unique().tolist():
             rows = (tokens == token).nonzero()[:, 0]
-            others = [other for other in range(tokens_out) if other != token]
-            away = w.values[:, [token]] - w.values[:, others]
-            off = torch.minimum(x.rad[rows] @ away.abs(), x.norm[rows, None] * away.norm(dim=0))
-            off = (off + own[rows][:, [token]] + own[rows][:, others]) * (1 + 1e-12)
-            lead = logits[rows][:, [token]] - logits[rows][:, others]
-            off = off + 4 * 2.0**-53 * logits[rows].abs().amax(1, keepdim=True)
-            low[rows], high[rows] = (lead - off).amin(1), (lead + off).amin(1)
+            others = [other for other in range(w.values.shape[1]) if other != token]
+            away = gain[:, None] * (columns[:, [token]] - columns[:, others])
+            both = gain.abs()[:, None] * (sizes[:, [token]] + sizes[:, others])
+            lead, here = x.mid[rows] @ away, x[rows]
+            off = torch.minimum(here.rad @ away.abs(), here.norm[:, None] * away.norm(dim=0)) * (1 + 1e-12)
+            direct = self._through_last_mlp(stream[rows], away - away.mean(0) if centred else away)
+            if centred:
+                direct = direct + grown(2) * (here.size @ away.abs()) + shared[rows] * away.sum(0).abs()
+            off = torch.minimum(off, torch.as_tensor(direct, dtype=torch.float64).nan_to_num(nan=math.inf))
+            off = off + 8 * (d + 4) * 2.0**-53 * (here.size @ both)
+            below, above = lead - off, lead + off
+            below = torch.where(below > 0, below / most[rows], below / least[rows])
+            above = torch.where(above > 0, above / least[rows], above / most[rows])
+            fixed = constant[token] - constant[others]
+            off = own[rows][:, [token]] + own[rows][:, others]
+            off = off + 8 * (d + 4) * 2.0**-53 * (
+                below.abs() + above.abs() + reached[rows] @ (sizes[:, [token]] + sizes[:, others])
+            )
+            low[rows], high[rows] = (below + fixed - off).amin(1), (above + fixed + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)

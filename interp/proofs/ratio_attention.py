@@ -23,7 +23,7 @@ import numpy as np
 from flint import arb
 from jaxtyping import Float
 
-from interp.proofs.balls import EXP_ULPS, Arithmetic, Ball, around_zero, hull, upper
+from interp.proofs.balls import EXP_ULPS, TRIG_ULPS, Arithmetic, Ball, angle_roundings, around_zero, hull, upper
 from interp.proofs.one_layer import OneLayerAdder
 
 #: Directions that attention writes along by less than this share of the first one's are left to the error.
@@ -45,7 +45,7 @@ class QueryTerms:
     Attributes:
         weights: positive, at most about 1; zero where masked, or too small to count.
         spread: how far rounding may take each weight relative to the others, twice, as a share of it: see
-            :func:`read_ratio_attention`. None where that is in ``error``.
+            :func:`read_ratio_attention`. It is None where ``error`` has that as well.
         error: everything else, component by component.
     """
 
@@ -66,7 +66,7 @@ class RatioAttention:
         basis: r vectors, nearly orthonormal.
         coords: zero for tokens that cannot stand at a position.
         tokens: the tokens that can stand at the query of each target.
-        obstacle: why there are no terms, in words; None if there are.
+        obstacle: why there are no terms, in words. It is None where there are terms.
     """
 
     basis: Float[np.ndarray, "r d"]
@@ -127,7 +127,8 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
     # Largest values, written vectors and parts of these off the basis, over tokens at each position: [pos][head][..]
     size, written, off = ([[[arb(0)] * n for _ in range(heads)] for _ in normed] for n in (width, d, d))
     for h in range(heads):
-        keys.append([{t: project(arithmetic, x, w_k[h], adder.b_K[h]) for t, x in xs.items()} for xs in normed])
+        key = lambda x, j, h=h: headed(adder, arithmetic, project(arithmetic, x, w_k[h], adder.b_K[h]), adder.k_norm, j)  # noqa: E731
+        keys.append([{t: key(x, j) for t, x in xs.items()} for j, xs in enumerate(normed)])
         for j, xs in enumerate(normed):
             for token, x in xs.items():
                 value = project(arithmetic, x, w_v[h], adder.b_V[h])
@@ -151,6 +152,7 @@ def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
             error, sizes, spreads = [arb(0)] * d, [], False
             for h in range(heads):
                 own = project(arithmetic, normed[query][token], w_q[h], adder.b_Q[h])
+                own = headed(adder, arithmetic, own, adder.q_norm, query)
                 standing = [{token: keys[h][query][token]} if j == query else keys[h][j] for j in seen]
                 eta = _weights(arithmetic, own, standing, adder.score_scale, weights[h], spread[h])
                 if eta is None:
@@ -181,7 +183,7 @@ def _weights(
     weights: Float[np.ndarray, "pos token"],
     spread: Float[np.ndarray, "pos token"],
 ) -> Ball | None:
-    """Fill in one head's weights and spreads; returns the lemma's largest eta, None where scores are too far apart."""
+    """Fill in one head's weights and spreads. Returns the lemma's largest eta, and None if scores are too far apart."""
     vectors = [key for at in keys for key in at.values()]
     middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
     scores = [{t: _score(arithmetic, query, key, middle, scale) for t, key in at.items()} for at in keys]
@@ -279,6 +281,31 @@ def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, posi
     normed = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, adder.ln1.tolist(), strict=True)]
     biased = zip(normed, adder.ln1_b.tolist(), strict=True)
     return [arithmetic.rounded(v + b) if b else v for v, b in biased]
+
+
+def headed(
+    adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], gain: Float[np.ndarray, " e"] | None, position: int
+) -> list[Ball]:
+    """A query or a key as scores read it: through its norm, if it has one, and turned, if positions are rotary.
+
+    Rounding: of the norm as :func:`normed_stream` says; each half of a turned pair is two products and a difference.
+    """
+    config = adder.model.config
+    if gain is not None:
+        scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
+        x = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, gain.tolist(), strict=True)]
+    if config.positional_embedding_type != "rotary":
+        return x
+    half, turned = len(x) // 2, list(x)
+    for i in range(half):
+        at = (2 * i, 2 * i + 1) if config.rotary_adjacent_pairs else (i, half + i)
+        angle = arb(position) / arb(config.rotary_scaling_factor) * arb(config.rotary_base) ** (-arb(2 * i) / len(x))
+        off = arithmetic.growth(angle_roundings(config.rotary_base)) * upper(angle) + arithmetic.growth(2 * TRIG_ULPS)
+        cos, sin = (value + around_zero(upper(off)) for value in (angle.cos(), angle.sin()))
+        first, second = (x[place] for place in at)
+        products = [arithmetic.rounded(y) for y in (first * cos, -second * sin, second * cos, first * sin)]
+        turned[at[0]], turned[at[1]] = (arithmetic.rounded(sum(pair)) for pair in (products[:2], products[2:]))
+    return turned
 
 
 def matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:

@@ -109,7 +109,7 @@ class Pattern:
 
     @classmethod
     def of(cls, match: Ball | None, rest: Ball, n_keys: int, arithmetic: Arithmetic) -> Pattern:
-        """From unnormalised weights; ``match`` None where the query has none."""
+        """From unnormalised weights. ``match`` is None where no key matches the query."""
         near = arb(0) if match is None else match
         leak = rest.upper()
         total = (1 + near).union(1 + near + leak)

@@ -11,10 +11,11 @@ import io
 import json
 import math
 import platform
+import time
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -60,12 +61,14 @@ EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sa
 LARGEST_FILE = 2**26  # bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Verdict(Result):
-    """A verdict on all inputs of a domain. Subclasses are frozen dataclasses with at least these fields.
+    """A verdict on all inputs of a domain. Subclasses are frozen dataclasses that add fields to these.
 
     Attributes:
         fingerprint: SHA-256 of task, config and effective weights: what the verdict is about.
         method: how the model was judged; it tells the kinds of files apart.
+        counterexample: an input that the model gets wrong. It is None unless the status is "refuted".
     """
 
     model: str
@@ -75,10 +78,19 @@ class Verdict(Result):
     status: Status
     seconds: float
     versions: dict[str, str]
+    counterexample: Any = None
 
     @abstractmethod
+    def finding(self) -> str:
+        """The sentence without the time it took."""
+
+    def sentence(self) -> str:
+        return f"{self.finding()}   ({self.seconds:.1f} s)"
+
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, with ``format`` and ``method``."""
+        """As JSON, with ``format`` and every field. Subclasses replace what JSON cannot hold as it is."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"format": FORMAT} | {k: asdict(x) if is_dataclass(x) else x for k, x in own.items()}  # pyright: ignore
 
     def to_bytes(self) -> bytes:
         """As gzipped JSON without spaces, a sixth of the file that :meth:`save` writes; equal contents, equal bytes."""
@@ -102,6 +114,13 @@ class Verdict(Result):
 
     def __repr__(self) -> str:
         return self.sentence()
+
+
+def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:
+    """Fields of a verdict that a search ends with: what it is about, what it took since ``start``, what computed it."""
+    seconds = time.perf_counter() - start
+    named = {"model": model_name(model), "fingerprint": identity, "task": task.name}
+    return named | {"seconds": seconds, "versions": versions()}
 
 
 def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
@@ -146,6 +165,20 @@ def verdict_of(value: dict[str, Any], path: object, make: Callable[[dict[str, An
         return make(value)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not a complete certificate ({error}).") from None
+
+
+def stored(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The fields that every verdict of a problem at a time has, and those of these names, from a file's fields."""
+    found = value["counterexample"]
+    own = {name: value[name] for name in ("model", "fingerprint", "task", "status", "seconds", "versions", *names)}
+    return own | {"counterexample": None if found is None else WrongAnswer.from_dict(found)}
+
+
+def stored_shape(value: dict[str, Any]) -> tuple[int, ...]:
+    """A file's ``shape``. Raises ValueError if it is none."""
+    if not all(is_count(size) for size in value["shape"]):
+        raise ValueError("a shape that is none")
+    return tuple(value["shape"])
 
 
 def is_number(value: Any) -> bool:
@@ -208,7 +241,7 @@ class WrongAnswer:
 
 
 def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
-    """How the model gets one problem wrong when it decodes it alone, or None."""
+    """How the model gets one problem wrong when it decodes it alone. None says that it gets it right."""
     predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
     if torch.equal(predicted, expected):
         return None

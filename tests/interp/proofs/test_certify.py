@@ -20,10 +20,12 @@ from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
-from interp.proofs.trials import random_pairs, rounded, trial
+from interp.proofs.trials import perturb, random_pairs, rounded, trial
 from models.errors import UserError
 from models.evaluation import predict
 from models.importers import load_published
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy
 from tests.interp.proofs.conftest import certificate, class_of, dense, digits_of, zoo
 
@@ -105,6 +107,41 @@ def test_verdicts_near_certified_weights_agree_with_the_models():
 @pytest.mark.slow
 def test_verdicts_of_more_models_agree():
     assert all(trial(index).agrees for index in (*range(15, 101), 103, 104, 105))
+
+
+PUBLIC = Path("board/trained/dimopep_140p.py")  # rotary, norms of queries and keys, a gated MLP
+
+
+def test_the_public_model_of_140_parameters_is_certified_with_rounding(shared_dir: Path):
+    if not (shared_dir / PUBLIC).exists():
+        pytest.skip("needs the public submissions")
+    found = interp.certify(models.load(shared_dir / PUBLIC))
+    assert (found.status, found.arithmetic, found.open) == ("certified", "float32", 0)
+    assert 0.3 < found.lower_bound < found.smallest_margin < 1.52
+
+
+@pytest.mark.parametrize(("noise", "seed"), [(1e-4, 0), (1e-3, 1), (3e-3, 2), (1e-2, 3), (3e-2, 4)])
+def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path, noise: float, seed: int):
+    if not (shared_dir / PUBLIC).exists():
+        pytest.skip("needs the public submissions")
+    model = models.load(shared_dir / PUBLIC)
+    perturb(model, noise, "none", seed)
+    found = interp.certify(model, arithmetic="interval", width=None)
+    pairs = random_pairs(2000, seed)
+    wrong = (predict(model, pairs) != model.task.targets(pairs)).any(1)
+    assert not (found.status == "certified" and wrong.any())
+    if found.status == "refuted":
+        assert found.counterexample is not None
+        a, b, answer = found.counterexample
+        assert model.task.decode(predict(model, [(a, b)], "greedy"))[0] == (-1 if answer is None else answer) != a + b
+
+
+@pytest.mark.parametrize("switch", [{"attn_softmax": "softmax1"}, {"attn_bias": True}, {"layer_mix": True}])
+def test_a_switch_that_the_certifier_does_not_know_is_refused(switch):
+    model = zoo("microadder-74")
+    config = replace(model.config, **switch)
+    with pytest.raises(UserError):
+        read_adder(ArithmeticTransformer(DenseWeights(config), model.task, name="switched"))
 
 
 # ---- refuted and undecided

@@ -14,7 +14,7 @@ import torch
 from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import erf
+from scipy.special import erf, expit
 
 from interp.proofs import forms
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
@@ -29,7 +29,7 @@ from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, zoo
 
 RANKS = {"adder-456": 2, "microadder-57": 1, "microadder-67": 1, "microadder-133": 2, "adder-582": 3}
-MADE = ("biases", "relu", "eps outside", "LN eps outside")
+MADE = ("biases", "relu", "eps outside", "LN eps outside", "gated silu", "gated relu")
 NAMES = (*RANKS, *MADE)
 ARITHMETICS = pytest.mark.parametrize("arithmetic", [REAL, FLOAT32], ids=["real", "float32"])
 
@@ -42,6 +42,8 @@ def model_of(name: str) -> ArithmeticTransformer:
     changes = {
         "relu": {"act_fn": "relu"},
         "eps outside": {"norm_eps_outside": True, "eps": 1e-3},
+        "gated silu": {"gated_mlp": True, "act_fn": "silu"},
+        "gated relu": {"gated_mlp": True, "act_fn": "relu"},
         "LN eps outside": {"norm_eps_outside": True, "eps": 1e-3, "normalization_type": "LN"},
     }
     config = replace(zoo("adder-456").config, d_model=6, d_head=6, d_mlp=9, **changes.get(name, {}))
@@ -279,6 +281,7 @@ def enclosed(function, form: Forms, found: Forms, share: np.ndarray, exact) -> b
 
 FUNCTIONS = {
     "gelu": (forms.gelu, lambda x: x / 2 * (1 + (x / arb(2).sqrt()).erf())),
+    "silu": (forms.silu, lambda x: x / (1 + (-x).exp())),
     "relu": (forms.relu, lambda x: x.max(arb(0))),
     "inverse root": (lambda x, low, high: forms.inverse_root(x, low, high, 0.0), lambda x: 1 / x.sqrt()),
     "eps outside": (lambda x, low, high: forms.inverse_root(x, low, high, 0.01), lambda x: 1 / (x.sqrt() + arb(0.01))),
@@ -322,7 +325,11 @@ def ulps_off(found: np.ndarray, exact: list[arb]) -> float:
     return worst
 
 
-@pytest.mark.parametrize(("function", "reference"), [(erf, arb.erf), (np.exp, arb.exp)], ids=["erf", "exp"])
+@pytest.mark.parametrize(
+    ("function", "reference"),
+    [(erf, arb.erf), (np.exp, arb.exp), (expit, lambda x: 1 / (1 + (-x).exp()))],
+    ids=["erf", "exp", "expit"],
+)
 def test_float64_functions_are_as_exact_as_assumed(function, reference):
     rng = np.random.default_rng(0)
     x = np.concatenate(
@@ -332,6 +339,19 @@ def test_float64_functions_are_as_exact_as_assumed(function, reference):
     with flint.ctx.workprec(200):
         assert ulps_off(function(x), [reference(arb(v)) for v in x.tolist()]) <= forms.ULPS
         assert ulps_off(function(x) * (1 + 2e-15), [reference(arb(v)) for v in x.tolist()]) > forms.ULPS
+
+
+@pytest.mark.parametrize("curve", [forms.gelu, forms.silu], ids=["gelu", "silu"])
+def test_a_curve_bends_as_its_lemma_says(curve):
+    """On either side of the dip the second derivative falls and rises, and no value is beyond its two extremes."""
+    x = np.linspace(0, 30, 300_001)
+    second = curve.second(x)
+    left, right = x < curve.dip[0], x > curve.dip[1]
+    assert (np.diff(second[left]) <= 1e-15).all() and (np.diff(second[right]) >= -1e-15).all()
+    assert np.array_equal(curve.second(-x), second)
+    assert second.max() <= curve.most * (1 + 1e-12) and -second.min() <= curve.least * (1 + 1e-12)
+    slopes = (curve.value(x + 1e-5) - curve.value(x - 1e-5)) / 2e-5
+    assert np.abs(slopes - curve.slope(x)).max() < 1e-7
 
 
 # ---- LayerNorm

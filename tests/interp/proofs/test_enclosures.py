@@ -12,20 +12,9 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.proofs.balls import TINY, UNIT
-from interp.proofs.enclosures import (
-    ACTIVATION_ROUNDINGS,
-    FLOAT32,
-    LIBRARY_ULPS,
-    REAL,
-    SHAPES,
-    Enclosure,
-    Keys,
-    Matrix,
-    Rounding,
-    _activation,
-    stretch_of,
-)
+from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
+from interp.proofs.enclosed import Enclosure, Keys, Matrix, stretch_of
+from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, _activation
 from models.config import TransformerConfig
 from models.parts.mlp import ACTIVATIONS
 from models.parts.norms import Norm
@@ -75,6 +64,72 @@ def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, 
         gain, bias = floats(n, seed=seed + 4), floats(n, seed=seed + 5)
         found = FLOAT32.norm(ball, gain, bias.double(), config.eps, outside, centred)
         assert holds(found, norm(x, {"n.w": gain, "n.b": bias}))
+
+
+@pytest.mark.parametrize("n", [3, 40, 400])
+def test_no_order_of_summation_leaves_the_ball(n: int):
+    """Terms of one sign first, the largest first, the smallest first, and as they come; many of them are zero."""
+    x, w = floats(50, n, seed=n), floats(n, 1, seed=n + 1) * (torch.arange(n) % 3 > 0)[:, None]
+    found = FLOAT32.linear(Enclosure.exact(x), Matrix.of(w))
+    products = (x * w[:, 0]).numpy()
+    exact = (x.double() @ w.double())[:, 0].numpy()
+    reach = 0.0
+    for order in (
+        products.argsort(1),
+        (-products).argsort(1),
+        (-np.abs(products)).argsort(1),
+        np.abs(products).argsort(1),
+    ):
+        total = np.zeros(50, dtype=np.float32)
+        for terms in np.take_along_axis(products, order, 1).T:
+            total = total + terms
+        off = np.abs(total.astype(np.float64) - found.mid[:, 0].numpy())
+        assert (off <= found.rad[:, 0].numpy()).all() and total.dtype == np.float32
+        reach = max(reach, float((np.abs(total - exact) / found.rad[:, 0].numpy()).max()))
+    assert reach > 0.02  # the bound is near what an order can do
+
+
+def test_each_heads_columns_have_a_spectral_norm_of_their_own():
+    x, w = floats(6, 12, seed=0), floats(12, 8, seed=1)
+    w[:, :4] *= 0.01
+    ball, bias = around(x, 2), floats(8, seed=3)
+    found = FLOAT32.linear(ball, Matrix.of(w, 2), bias.double())
+    whole = FLOAT32.linear(ball, Matrix.of(w), bias.double())
+    values = (x @ w + bias).unflatten(-1, (2, 4))
+    assert (
+        holds(found, values)
+        and (found.norm[:, 0] < whole.norm / 20).all()
+        and (found.norm <= whole.norm[:, None]).all()
+    )
+
+
+@pytest.mark.parametrize("kind", ["LN", "RMS"])
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_norm_and_the_product_after_it_lie_in_the_ball(kind: Any, shift: float):
+    """What all entries are off by together is followed through the product: by far less than the worst direction."""
+    x, w = floats(40, 64, seed=0) + shift, floats(64, 32, seed=1)
+    config = TransformerConfig(1, 64, 1, 64, 1, 10, 4, normalization_type=kind)
+    norm = Norm(config)
+    norm.name = "n"
+    gain, bias = 1 + floats(64, seed=2) / 4, floats(64, seed=3)
+    for ball in (Enclosure.exact(x), around(x, 4, 1e-4)):
+        normed = FLOAT32.normed(ball, gain, bias.double(), config.eps, False, kind == "LN")
+        y = norm(x, {"n.w": gain, "n.b": bias})
+        order = torch.randperm(64, generator=generator(5))
+        found, whole = (FLOAT32.linear(part, Matrix.of(w)) for part in (normed, normed.whole))
+        for product in (y @ w, y[:, order] @ w[order], y.double() @ w.double()):
+            assert holds(normed.whole, y) and holds(found, product)
+        if shift == 0 and float(ball.rad.max()) == 0:
+            assert (found.norm < whole.norm).all()
+
+
+def test_rows_of_zeros_at_the_ends_are_left_out():
+    w = torch.zeros(9, 5)
+    w[2:6] = floats(4, 5, seed=0)
+    w[3] = 0
+    assert Matrix.of(w).used == slice(2, 6) and Matrix.of(torch.zeros(3, 2)).used == slice(0, 1)
+    x = floats(7, 9, seed=1)
+    assert holds(FLOAT32.linear(around(x, 2), Matrix.of(w)), x @ w)
 
 
 @given(seed=st.integers(0, 10**6), keys=st.integers(1, 9), spread=st.sampled_from([0.1, 3.0, 40.0]))

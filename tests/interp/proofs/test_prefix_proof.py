@@ -113,6 +113,35 @@ def test_margins_of_all_problems_lie_within_their_bounds(name: str):
             assert float((high - low).max()) < (1e-6 if rounding is REAL else torch.inf)
 
 
+@pytest.mark.parametrize("name", ["no norms", "LN pre", "final norm alone"])
+def test_errors_through_the_last_mlp_hold_what_every_order_of_it_computes(name: str):
+    """A last stream whose parts are moved by all that their balls allow keeps every product within its bound."""
+    task = ColumnAddition(3)
+    model = drawn(replace(CONFIGS[name], act_fn="relu"), task)
+    with torch.no_grad():
+        forward = EnclosedForward(model.config, model.effective_weights(), FLOAT32)
+        rows = Rows.of(task, ProblemSpace.of(task))
+        stream, _ = forward.final(Tree.of(rows), rows.queries)
+        assert stream.parts is not None
+        before, read = stream.parts[:2]
+        w = {key: value.double() for key, value in model.effective_weights().items()}
+        w_in, w_out, b_in = (w[f"blocks.1.mlp.{part}"] for part in ("W_in", "W_out", "b_in"))
+        vectors = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        allowed = forward._through_last_mlp(stream, vectors)
+        of = lambda m, y: (m + (y @ w_in + b_in).clamp_min(0) @ w_out + w["blocks.1.mlp.b_out"]) @ vectors  # noqa: E731
+        middle, reach = stream.whole.mid @ vectors, 0.0
+        for seed in range(40):
+            torch.manual_seed(seed)
+            moved = [ball.mid + torch.randn_like(ball.rad).sign() * ball.rad * 0.3 for ball in (before, read.ball)]
+            for vector, most in read.along:
+                moved[1] = moved[1] + torch.randn_like(most).sign() * most * vector
+            inside = (moved[1] - read.ball.mid).norm(dim=1) <= read.whole.norm
+            off = (of(*moved) - middle).abs()[inside]
+            assert (off <= allowed[inside]).all()
+            reach = max(reach, float((off / allowed[inside]).max())) if len(off) else reach
+        assert reach > 0.01
+
+
 def test_coupled_positions_are_part_of_a_prefix():
     model = zoo("parity-coupling-1l4h-small")
     task = in_shape(model, 4)
@@ -197,6 +226,20 @@ def test_what_is_asked_for_is_what_is_done():
         dict(broken.weight_map.named_parameters())["unembed/W_U"].zero_()
     assert interp.certify(broken).method == "exhaustive"  # which counts the wrong ones
     assert interp.certify(broken, arithmetic="float32").status == "refuted"
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"attn_softmax": "softmax1"}, {"attn_bias": True}, {"layer_mix": True}, {"use_qk_norm": True},
+        {"final_gain": True}, {"positional_embedding_type": "rotary", "rotary_scaling_factor": 2.0},
+    ],
+)  # fmt: skip
+def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any]):
+    model = drawn(replace(PLAIN, **switch), ColumnAddition(3))
+    assert obstacle(model, model.task) is not None
+    with pytest.raises(UserError):
+        certify_prefixes(model, "interval")
 
 
 @pytest.mark.parametrize("change", ["hook", "training", "double", "fire", "large"])

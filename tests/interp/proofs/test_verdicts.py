@@ -82,7 +82,18 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
     grid = CertifiedGrid("float32", np.full((2, 2), 0.99996))
     assert numbers(grid.sentence())[-1] == 0.999
     part = Part("a step", 0.94599)
-    built = HandBuiltCertificate("m", "f", "t", "all", (), "interval", "certified", (part,), 1.0, {})
+    built = HandBuiltCertificate(
+        model="m",
+        fingerprint="f",
+        task="t",
+        domain="all",
+        shape=(),
+        arithmetic="interval",
+        status="certified",
+        parts=(part,),
+        seconds=1.0,
+        versions={},
+    )
     assert 0.945 in numbers(built.sentence())
 
 

@@ -1,0 +1,186 @@
+"""What is enclosed: balls around the entries of tensors, and the known matrices that they are multiplied with.
+
+Radii are sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred
+times 2^-53 at most; :func:`up` makes up for that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+DOUBLE = 2.0**-53
+LEAST = 2.0**-900  # more than what underflow in float64 can take from a sum of radii
+
+
+def up(radius: Tensor, terms: int = 1) -> Tensor:
+    """A radius that was computed with so many terms a sum, made large enough."""
+    return (radius * (1 + (terms + 40) * 2 * DOUBLE)).add_(LEAST)
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """Balls: every entry of what is enclosed is within ``rad`` of ``mid``, and every vector along the last axis within
+    ``norm`` of its midpoint, in Euclidean length. All are float64.
+
+    The second radius is what makes deep models possible: a matrix stretches a vector of errors by its spectral norm at
+    most, which is many times less than the sums of its entries' magnitudes say of the entries one by one. Each of the
+    two is made as small as the other allows.
+    """
+
+    mid: Float[Tensor, "*shape d"]
+    rad: Float[Tensor, "*shape d"]
+    norm: Float[Tensor, "*shape"]
+
+    @classmethod
+    def of(cls, mid: Tensor, rad: Tensor, norm: Tensor | None = None) -> Enclosure:
+        length = up(rad.norm(dim=-1), rad.shape[-1])
+        if norm is None:
+            return cls(mid, rad, length)
+        norm = torch.minimum(norm, length)
+        return cls(mid, torch.minimum(rad, norm[..., None]), norm)
+
+    @classmethod
+    def apart(cls, mid: Tensor, rad: Tensor) -> Enclosure:
+        """Entry by entry, where no length is asked for."""
+        return cls(mid, rad, rad.new_full((), torch.inf).expand(rad.shape[:-1]))
+
+    @classmethod
+    def exact(cls, value: Tensor) -> Enclosure:
+        """Numbers that are known."""
+        value = value.double()
+        return cls(value, torch.zeros_like(value), value.new_zeros(value.shape[:-1]))
+
+    @property
+    def low(self) -> Tensor:
+        return self.mid - self.rad - DOUBLE * 2 * (self.mid.abs() + self.rad)
+
+    @property
+    def high(self) -> Tensor:
+        return self.mid + self.rad + DOUBLE * 2 * (self.mid.abs() + self.rad)
+
+    @property
+    def size(self) -> Tensor:
+        """Upper bounds of the magnitudes."""
+        return up(self.mid.abs() + self.rad)
+
+    @property
+    def length(self) -> Tensor:
+        """Upper bounds of the vectors' lengths."""
+        return up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
+
+    def __getitem__(self, rows: Tensor) -> Enclosure:
+        """Some rows, of the first axis."""
+        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
+
+    def with_errors(self, errors: list[Tensor]) -> Enclosure:
+        """With these magnitudes added to what the entries may be off by."""
+        rad, norm = self.rad, self.norm
+        for error in errors:
+            rad, norm = rad + error, norm + up(error.norm(dim=-1), error.shape[-1])
+        return Enclosure.of(self.mid, up(rad), up(norm))
+
+    def heads_first(self) -> Enclosure:
+        """[node, head, d] as [head, node, d]."""
+        return Enclosure(*(getattr(self, field).transpose(0, 1).contiguous() for field in ("mid", "rad", "norm")))
+
+
+@dataclass(frozen=True, eq=False)
+class Normed:
+    """A ball, and what all entries of a vector are off by together: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.
+
+    A matrix takes each of these directions to one vector, and does not stretch it as it may stretch the worst one.
+    """
+
+    ball: Enclosure
+    along: tuple[tuple[Float[Tensor, "*shape d"], Float[Tensor, "*shape 1"]], ...]
+
+    @property
+    def whole(self) -> Enclosure:
+        """The same as one ball."""
+        return self.ball.with_errors([up(vector.abs() * reach) for vector, reach in self.along])
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """An enclosure [head, node, d] with what scores need of it; :meth:`at` gathers [head, query, key, d]."""
+
+    mid: Tensor
+    rad: Tensor
+    size: Tensor
+    norm: Tensor
+    length: Tensor
+
+    @classmethod
+    def of(cls, k: Enclosure) -> Keys:
+        return cls(k.mid, k.rad, k.size, k.norm, k.length)
+
+    def at(self, above: Int[Tensor, "query key"]) -> Keys:
+        return Keys(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Values [head, node, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
+
+    mid: Tensor
+    wide: Tensor
+    norm: Tensor
+
+    def at(self, above: Int[Tensor, "query key"]) -> Values:
+        return Values(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix [input, output] of known numbers, without the rows of zeros before and after all others.
+
+    Attributes:
+        used: which entries of the input it reads.
+        sizes: magnitudes. columns: lengths of the columns. filled: how many numbers of each are not zero.
+        stretch: spectral norms, one for each head's columns.
+    """
+
+    values: Float[Tensor, "input output"]
+    used: slice
+    sizes: Float[Tensor, "input output"]
+    columns: Float[Tensor, " output"]
+    filled: Float[Tensor, " output"]
+    stretch: Float[Tensor, " head"]
+
+    @classmethod
+    def of(cls, values: Tensor, heads: int = 1) -> Matrix:
+        values = values.double()
+        rows = values.any(1).nonzero()[:, 0].tolist() or [0]
+        used = slice(rows[0], rows[-1] + 1)
+        values = values[used].contiguous()
+        stretch = [stretch_of(part) for part in values.chunk(heads, 1)]
+        filled = (values != 0).sum(0).double()
+        columns = up(values.norm(dim=0), len(values))
+        return cls(values, used, values.abs(), columns, filled, torch.tensor(stretch, dtype=torch.float64))
+
+
+def stretch_of(values: Float[Tensor, "input output"]) -> float:
+    """An upper bound of a matrix's spectral norm, at most 1% above it.
+
+    ``|W|^2 = |G|`` with G = W W^T, and ``|G|^m = |G^m|``, which is at most the Frobenius norm of G^m. Powers are
+    squared in float64, ``G^m = 2^bits (power + E)``, and ``off`` bounds the Frobenius norm of E.
+    """
+    values = values.double()
+    power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
+    n, trace = len(power), float(power.trace())
+    if trace == 0:
+        return 0.0
+    bits, m, off = math.log2(trace), 1, 4 * max(values.shape) * DOUBLE
+    power = power / trace
+    found = math.inf
+    for _ in range(10):
+        length = float(power.norm()) * (1 + 1e-12)
+        found = min(found, (bits + math.log2(length + off)) / m)
+        off = (2 * length * off + off**2 + 4 * n * DOUBLE * length**2) / length**2 * (1 + 1e-9)
+        power, bits, m = power @ power / length**2, 2 * (bits + math.log2(length)), 2 * m
+    return 2 ** (found / 2) * (1 + 1e-9) if found < math.inf else math.inf
