@@ -18,7 +18,7 @@ from models.errors import UserError
 class Compare:
     """Put models next to each other on one page.
 
-    Two of one format are matched head by head and unit by unit, with their distances; more than two, or models of
+    Two of one format are matched head by head and neuron by neuron, with their distances; more than two, or models of
     different formats, are asked the same questions, one row per model.
     """
 

@@ -208,7 +208,7 @@ def _arc_radius(model: HookedModel, questions: Questions) -> dict[str, Answer]:
 
 def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     if not model.cfg.d_mlp:
-        raise UserError("This model has no MLP, so it has no units to ask about.")
+        raise UserError("This model has no MLP, so it has no neurons to ask about.")
     task, sample = questions.task, questions.uniform
     roles = {t: task.target_roles[t] for t in digit_targets(task, columns=True)}
     roles = {t: role for t, role in roles.items() if task.relative_roles(t).get("own operands")}

@@ -29,6 +29,8 @@ CONFIG: dict[str, Any] = {
 #: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
 _SIMPLE = 340  # pixels: the column of a telephone
+_LEAST = 620  # pixels that the style sheet leaves to a figure
+_COLUMN = 990  # the column of a page of 1024 pixels
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -109,17 +111,21 @@ def as_data(json_text: str) -> Markup:
 
 
 def least_width(figure: go.Figure) -> int | None:
-    """Pixels below which the figure's text would run into each other, where it says so or is of the simplest kind: one
-    panel of points and lines over numbers. None leaves it to the style sheet."""
-    least = (figure.layout.meta or {}).get("least_width")
-    if least is not None:
-        return int(least)
+    """Pixels below which the figure's text would run into each other: as it says itself, or what its panels' text needs
+    (:func:`interp.figures.panels.compose`) where that is more than the style sheet gives to all, or where it is of the
+    simplest kind: one panel of points and lines over numbers. None leaves it to the style sheet."""
+    meta = figure.layout.meta or {}
+    if "least_width" in meta:
+        return int(meta["least_width"])
+    text = min(_COLUMN, int(meta.get("text_width", 0)))
     simple = len(list(figure.select_xaxes())) < 2 and all(
         isinstance(trace, (go.Scatter, go.Scattergl))
         and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
         for trace in figure.data
     )
-    return _SIMPLE if simple and not any(axis.ticktext for axis in figure.select_yaxes()) else None
+    if simple and not any(axis.ticktext for axis in figure.select_yaxes()):
+        return max(_SIMPLE, text)
+    return text if text > _LEAST else None
 
 
 @cache
