@@ -59,7 +59,9 @@ def write(folder: Path) -> int:
     warnings.filterwarnings("ignore", "Error parsing type annotation", UserWarning)
     # Of torch's own, which Tensor's subclass inherits, pdoc finds no source.
     warnings.filterwarnings("ignore", r"Cannot determine where .*ReadOnly\._is_param", UserWarning)
-    dark_code = HtmlFormatter(style="github-dark").get_style_defs(":root[data-theme=dark] .pdoc-code")
+    dark_code = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(
+        ":root[data-theme=dark] .pdoc-code"
+    )
     env.globals |= {"theme_script": Markup(theme_script()), "dark_code": Markup(f"@media screen {{ {dark_code} }}")}
     configure(docformat="google", show_source=False, footer_text=SOURCE, search=True, template_directory=THEME)
     pdoc.pdoc(*specifications(), output_directory=folder)

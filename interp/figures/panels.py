@@ -12,8 +12,6 @@ switched in all of them together.
 
 from __future__ import annotations
 
-import itertools
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +23,14 @@ from plotly.subplots import make_subplots
 from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import Number
+from interp.figures.room import LETTER, TICK, categories
 
 Axis = str | Mapping[str, Any]
 SHARE = {"range": [-0.03, 1.03], "tickformat": ".0%"}  # an axis of shares
 QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 _GAPS = (70, 84)  # pixels between panels: tick labels and a title
 _AROUND = 190  # pixels that title and margins take up, about
-_TICK, _AXIS = 13, 16  # sizes of the letters of ticks and of axes' titles
-_BETWEEN = 66  # pixels that ticks and the title of an axis between two panels take up
 _LINE = 17  # pixels of a line of tick labels
-_LETTER = 0.45  # mean width of a letter, in sizes of its font
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,7 @@ def compose(
     high = figure.layout.height - figure.layout.margin.t - around["b"]
     under = 52 + _LINE * (lines - 1)
     below = {"orientation": "h", "x": 0, "y": -under / high, "yanchor": "top", "traceorder": "normal"}
-    figure.update_layout(legend=below | dict(legend or {}), meta={"text_width": _text_width(figure)})
+    figure.update_layout(legend=below | dict(legend or {}))
     return figure.update_layout(**layout)
 
 
@@ -214,69 +210,15 @@ def _wrap_categories(figure: go.Figure, inside: Number) -> int:
     and turned they run into the legend."""
     most = 1
     for axis in figure.select_xaxes():
-        names = _categories(figure, axis)
-        letters = (axis.domain[1] - axis.domain[0]) * inside / max(1, len(names)) / (_TICK * _LETTER) - 1
-        if not names or max(map(len, names)) <= letters or axis.ticktext or axis.tickangle is not None:
+        names = categories(figure, axis)
+        letters = (axis.domain[1] - axis.domain[0]) * inside / max(1, len(names)) / (TICK * LETTER) - 1
+        if not names or max(map(len, names)) <= letters or axis.ticktext is not None or axis.tickangle is not None:
             continue
         wrapped = [textwrap.wrap(name, max(1, int(letters)), break_long_words=False) for name in names]
         if max(len(line) for lines in wrapped for line in lines) <= letters:
             axis.update(tickvals=names, ticktext=["<br>".join(lines) for lines in wrapped], tickangle=0)
             most = max(most, *map(len, wrapped))
     return most
-
-
-def _categories(figure: go.Figure, axis: Any) -> list[str]:
-    """The names that bars stand over, where those are texts of one line."""
-    own = axis.plotly_name.replace("axis", "")
-    names = [x for bar in figure.select_traces("bar") if (bar.xaxis or "x") == own for x in _texts(bar.x)]
-    return list(dict.fromkeys(names)) if not any("<" in name for name in names) else []
-
-
-def _texts(values: Any) -> list[str]:
-    return [value for value in (() if values is None else values) if isinstance(value, str)]
-
-
-def _text_width(figure: go.Figure) -> int:
-    """Pixels of the whole figure below which titles of panels and axes, or names below bars, would meet."""
-    around = figure.layout.margin
-    titles = {}
-    for title in figure.layout.annotations:
-        if title.xref == "paper" and title.yanchor == "bottom" and title.showarrow is False:
-            titles[round(title.x, 4)] = max(titles.get(round(title.x, 4), 0), _width(title.text, title.font.size))
-    domains = sorted({tuple(axis.domain) for axis in figure.select_xaxes() if axis.domain})
-    gap = min((b[0] - a[1] for a, b in itertools.pairwise(domains) if b[0] > a[1]), default=0)
-    least = 0.0
-    for axis in figure.select_xaxes():
-        left, right = axis.domain or (0, 1)
-        over = 2 * min(around.l, around.r) if not gap else -10  # what may stand over the margins; or is kept apart
-        text = max(_width(axis.title.text, _AXIS), titles.get(round((left + right) / 2, 4), 0)) - over
-        least = max(least, text / (right - left + gap))
-        labels = axis.ticktext or _categories(figure, axis)
-        widest = max((_width(label, axis.tickfont.size or _TICK) for label in _texts(labels)), default=0)
-        if axis.tickangle is None or axis.tickangle == 0:
-            least = max(least, len(labels) * (widest + 4) / (right - left))
-        least = max(least, _cells_width(figure, axis) / (right - left))
-    first = {axis.plotly_name.replace("axis", "") for axis in figure.select_xaxes() if not (axis.domain or (0,))[0]}
-    if gap and any(axis.title.text and axis.anchor not in first for axis in figure.select_yaxes()):
-        least = max(least, _BETWEEN / gap)
-    return round(least + around.l + around.r)
-
-
-def _cells_width(figure: go.Figure, axis: Any) -> float:
-    """Pixels that the columns of a heat map need for what is written in them."""
-    own, most = axis.plotly_name.replace("axis", ""), 0.0
-    for grid in figure.select_traces("heatmap"):
-        if (grid.xaxis or "x") == own and grid.text is not None and grid.texttemplate:
-            size = grid.textfont.size or _TICK
-            widest = max(_width(str(text), size) for row in grid.text for text in row)
-            most = max(most, max(map(len, grid.text)) * (1.2 * widest + 4))  # digits are wider than letters
-    return most
-
-
-def _width(text: str | None, size: Number) -> float:
-    """Pixels of the longest line."""
-    lines = re.sub(r"</?(?:b|i|sub|sup)>", "", text or "").split("<br>")
-    return max(map(len, lines)) * _LETTER * size
 
 
 def _one_bar_a_scale(figure: go.Figure, inside: tuple[Number, Number]) -> None:

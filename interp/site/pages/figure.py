@@ -13,6 +13,7 @@ import plotly.io as pio
 from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
+from interp.figures.room import text_width
 from interp.figures.theme import title_room
 from interp.site.pages.words import as_read
 
@@ -112,18 +113,18 @@ def as_data(json_text: str) -> Markup:
 
 def least_width(figure: go.Figure) -> int | None:
     """Pixels below which the figure's text would run into each other: as it says itself, or what its panels' text needs
-    (:func:`interp.figures.panels.compose`) where that is more than the style sheet gives to all, or where it is of the
-    simplest kind: one panel of points and lines over numbers. None leaves it to the style sheet."""
-    meta = figure.layout.meta or {}
-    if "least_width" in meta:
-        return int(meta["least_width"])
-    text = min(_COLUMN, int(meta.get("text_width", 0)))
+    where that is more than the style sheet gives to all, or where it is of the simplest kind: one panel of points and
+    lines over numbers. None leaves it to the style sheet."""
+    stated = (figure.layout.meta or {}).get("least_width")
+    if stated is not None:
+        return int(stated)
+    text = min(_COLUMN, text_width(figure))
     simple = len(list(figure.select_xaxes())) < 2 and all(
         isinstance(trace, (go.Scatter, go.Scattergl))
         and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
         for trace in figure.data
     )
-    if simple and not any(axis.ticktext for axis in figure.select_yaxes()):
+    if simple and not any(axis.ticktext is not None for axis in figure.select_yaxes()):
         return max(_SIMPLE, text)
     return text if text > _LEAST else None
 
