@@ -51,7 +51,7 @@ def check_names(command: Any) -> None:
     models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
         given = getattr(command, field)
-        values = () if given is None else (given,) if isinstance(given, (str, Path)) else given
+        values: list[Any] = [] if given is None else [given] if isinstance(given, (str, Path)) else list(given)
         for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, Named):
                 for value in values:

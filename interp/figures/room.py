@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from interp.figures.layers import Number
 
 TICK, _AXIS = 13, 16  # sizes of the letters of ticks and of axes' titles
-LETTER = 0.45  # mean width of a letter, in sizes of its font
+LETTER = 0.5  # mean width of a letter or digit, in sizes of its font
 _BETWEEN = 66  # pixels that ticks and the title of an axis between two panels take up
 
 
