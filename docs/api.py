@@ -14,12 +14,16 @@ from importlib import import_module
 from pathlib import Path
 
 import pdoc
+from markupsafe import Markup
 from pdoc.extract import walk_specs
-from pdoc.render import configure
+from pdoc.render import configure, env
+from pygments.formatters import HtmlFormatter
 
 import interp
 import models
+from interp.site.pages import theme_script
 
+THEME = Path(__file__).parent / "api_theme"
 SOURCE = "A mechanistic-interpretability workbench for transformers that do arithmetic"
 
 
@@ -55,7 +59,11 @@ def write(folder: Path) -> int:
     warnings.filterwarnings("ignore", "Error parsing type annotation", UserWarning)
     # Of torch's own, which Tensor's subclass inherits, pdoc finds no source.
     warnings.filterwarnings("ignore", r"Cannot determine where .*ReadOnly\._is_param", UserWarning)
-    configure(docformat="google", show_source=False, footer_text=SOURCE, search=True)
+    dark_code = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(
+        ":root[data-theme=dark] .pdoc-code"
+    )
+    env.globals |= {"theme_script": Markup(theme_script()), "dark_code": Markup(f"@media screen {{ {dark_code} }}")}
+    configure(docformat="google", show_source=False, footer_text=SOURCE, search=True, template_directory=THEME)
     pdoc.pdoc(*specifications(), output_directory=folder)
     return sum(1 for _ in folder.rglob("*.html"))
 

@@ -3,16 +3,14 @@
 Everything that is *not* a weight is a switch here; everything that is a weight comes from a weight map
 (:mod:`models.weight_maps`). The switches cover the five papers:
 
-====================  ==============================================================================
-MicroAdder            RMS pre-norm, learned positions, dot-product scores with an explicit scale
-456-parameter adder   RMS (or LN) pre-norm, learned positions, erf GELU
-Position Coupling     RMS before *and* after each sublayer with eps outside the root, coupled / rotary /
-                      FIRE / no positions, unscaled scores, gated tanh-GELU MLP
-AddLM                 negative-L1 scores, softmax over the top 16 keys, ReLU
-ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
-public AdderBoard     rotary angles of any period, query-key norms, fixed biases on scores, "softmax1", a gain in place
-                      of the last norm, a layer that counts by a share (docs/board.md)
-====================  ==============================================================================
+    MicroAdder            RMS pre-norm, learned positions, dot-product scores with an explicit scale
+    456-parameter adder   RMS (or LN) pre-norm, learned positions, erf GELU
+    Position Coupling     RMS before *and* after each sublayer with eps outside the root, coupled / rotary /
+                          FIRE / no positions, unscaled scores, gated tanh-GELU MLP
+    AddLM                 negative-L1 scores, softmax over the top 16 keys, ReLU
+    ToyGPT                LN pre / post / none, learned / rotary / no positions, tanh GELU, dropout
+    public AdderBoard     rotary angles of any period, query-key norms, fixed biases on scores, "softmax1", a gain in
+                          place of the last norm, a layer that counts by a share (docs/board.md)
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The names of all models, known without torch, so that a mistyped one is answered at once.
+"""The names of all models and how their problems are written, known without torch, so that what is mistyped is answered
+at once.
 
 ``names.json`` lists what the modules of :data:`models.REGISTERING` register. A test holds it against the registry.
 After a model has been added there,
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from models import REGISTERING
 from models.errors import UserError, unknown_name
+from models.notation import Notation
 
 ZOO = Path(__file__).parent / "zoo"
 CONFIG = "config.json"  # every stored model has one
@@ -26,17 +28,24 @@ FILE = Path(__file__).with_name("names.json")
 
 
 class Names(NamedTuple):
-    """All registered names, and those of models that nobody trains."""
+    """All registered names, those of models that nobody trains, and the texts that they answer."""
 
     registered: list[str]
     constructed: list[str]
+    notations: list[tuple[Notation, list[str]]]
+    """Every notation, with the models whose problems are written so."""
 
 
 def from_registry() -> Names:
     """The names as the registering modules give them, which are imported for it."""
     from models import registry
 
-    return Names(registry.names(sweeps=True), registry.constructed())
+    names, written = registry.names(sweeps=True), {}
+    for name in names:
+        spec = registry.get_spec(name)
+        if (notation := spec.task(**spec.options).notation) is not None:
+            written.setdefault(notation, []).append(name)
+    return Names(names, registry.constructed(), list(written.items()))
 
 
 @functools.cache
@@ -45,7 +54,7 @@ def known() -> Names:
     data = json.loads(FILE.read_text(encoding="utf-8"))
     if data["modules"] != list(REGISTERING):
         return from_registry()
-    return Names(data["registered"], data["constructed"])
+    return Names(data["registered"], data["constructed"], [(Notation(*of), to) for of, to in data["notations"]])
 
 
 def stored(zoo: Path = ZOO) -> list[str]:
@@ -76,6 +85,14 @@ def check_loadable(name_or_path: str) -> None:
     if is_path(name_or_path) or name_or_path in (loadable := stored()) or name_or_path in known().constructed:
         return
     raise not_stored(name_or_path, known().registered, [*loadable, *known().constructed])
+
+
+def check_problem(name: str, text: str) -> None:
+    """Raises UserError, as the task of a registered model does, for a text that is no problem of it. A text for any
+    other model passes."""
+    for notation, names in known().notations:
+        if name in names:
+            notation.read(text)
 
 
 def check_registered(name: str) -> None:

@@ -12,36 +12,56 @@ import tyro
 
 from interp.cli.known_names import check_paper, check_probe, check_study
 from models.errors import UserError
-from models.known_names import check_loadable
+from models.known_names import check_loadable, check_problem
 
 
 @dataclass(frozen=True)
 class Named:
-    """Marks arguments that name something: ``check`` refuses a name that there is not, before torch is imported."""
+    """Marks arguments that can be refused before torch is imported: ``check`` raises UserError for a name that there is
+    not, or for a place that cannot be written to."""
 
-    check: Callable[[str], None]
+    check: Callable[[Any], None]
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file.")
 
 
 MODEL = Named(check_loadable)
+#: Marks problems of the command's models.
+PROBLEMS = object()
 ModelName = Annotated[str, MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 ModelNames = Annotated[tuple[str, ...], MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
 ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional]
 StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
 PaperName = Annotated[str | None, Named(check_paper)]
+Page = Annotated[Path, Named(_check_file)]
+OptionalFile = Annotated[Path | None, Named(_check_file)]
 MOST_THREADS = 1_024
 
 
 def check_names(command: Any) -> None:
-    """Raises UserError for a command that names a model, probe, study or paper that there is not.
+    """Raises UserError for a command that names a model, probe, study or paper that there is not, a badly written
+    problem, or a file to write where a folder is.
 
     Args:
         command: an instance of a command's dataclass.
     """
+    models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
-        for named in (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Named)):
-            given = getattr(command, field)
-            for name in (given,) if isinstance(given, str) else given or ():
-                named.check(name)
+        given = getattr(command, field)
+        values: list[Any] = [] if given is None else [given] if isinstance(given, (str, Path)) else list(given)
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, Named):
+                for value in values:
+                    mark.check(value)
+            if mark is MODEL:
+                models += values
+            if mark is PROBLEMS:
+                for model in models:
+                    for text in values:
+                        check_problem(model, text)
 
 
 def one_thread() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from interp.cli.arguments import ModelName, ProbeName, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, ProbeName, one_thread
 from models.errors import UserError
 
 
@@ -29,7 +28,7 @@ class Ask:
     """How many problems; the probe's own number by default."""
     seed: int = 0
     """Seed of the problems and controls that are drawn."""
-    out: Path | None = None
+    out: OptionalFile = None
     """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
 
     def run(self) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, one_thread
 from models.errors import UserError
 
 
@@ -28,7 +27,7 @@ class AttackModel:
     """Seed of both searches."""
     seconds: float | None = None
     """Stop the attack after this many seconds; the result then depends on the machine."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write the result here."""
 
     def run(self) -> int:

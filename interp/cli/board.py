@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import one_thread
+from interp.cli.arguments import Page, one_thread
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Board:
 
     folder: Annotated[Path, tyro.conf.Positional]
     """The folder with the submissions (*.py), in folders of its own or not."""
-    out: Path = Path("board.html")
+    out: Page = Path("board.html")
     """The page; its data are written next to it, as JSON."""
     checkpoints: Path | None = None
     """A folder with checkpoints that submissions name and that do not lie next to them."""

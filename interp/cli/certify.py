@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, one_thread
 from models.errors import UserError
 
 
@@ -26,7 +26,7 @@ class Certify:
     "float32" covers rounding."""
     shape: tuple[int, ...] = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write the certificate here."""
     width: float = 1e-6
     """How far apart the bounds on the share of wrong pairs may be, where the model is not certified."""
@@ -38,7 +38,7 @@ class Certify:
     """Verify this certificate against the model instead of making one."""
     card: bool = False
     """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""
-    standalone: Path | None = None
+    standalone: OptionalFile = None
     """Also write a file for certificates/check.py, which proves the claim without this package."""
 
     def run(self) -> int:

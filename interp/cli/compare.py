@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from interp.cli.arguments import ModelNames, one_thread
+from interp.cli.arguments import ModelNames, OptionalFile, Page, one_thread
 from models.errors import UserError
 
 
@@ -18,15 +18,15 @@ from models.errors import UserError
 class Compare:
     """Put models next to each other on one page.
 
-    Two of one format are matched head by head and unit by unit, with their distances; more than two, or models of
+    Two of one format are matched head by head and neuron by neuron, with their distances; more than two, or models of
     different formats, are asked the same questions, one row per model.
     """
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
     """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
-    out: Path = Path("compare.html")
+    out: Page = Path("compare.html")
     """The page to write."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write the numbers here."""
     problems: int | None = None
     """How many problems to use; more take more time."""
@@ -43,9 +43,6 @@ class Compare:
         from models.zoo import load
 
         one_thread()
-        for path in (self.out, self.json):
-            if path is not None and path.is_dir():
-                raise UserError(f"{path} is a folder; give the name of a file.")
         loaded = [load(name) for name in self.models]
         tasks = [model.task for model in loaded]
         if len(loaded) == 2 and same_format(*tasks):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import ModelNames, one_thread
+from interp.cli.arguments import PROBLEMS, ModelNames, Page, one_thread
 from models.errors import UserError
 
 
@@ -20,9 +20,9 @@ class Explore:
 
     models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL [MODEL]")] = ()
     """One or two: zoo names, constructed models, paths of snapshots or of published .pt checkpoints."""
-    problems: tuple[str, ...] = ()
+    problems: Annotated[tuple[str, ...], PROBLEMS] = ()
     """Problems to offer, such as --problems 57+48 99+1; examples for the models' task by default. Any can be typed."""
-    out: Path = Path("explore.html")
+    out: Page = Path("explore.html")
     """The page to write."""
 
     def run(self) -> int:

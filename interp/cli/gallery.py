@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from interp.cli.arguments import MODEL, one_thread
+from interp.cli.arguments import MODEL, Named, one_thread
+from interp.site.gallery.folder import check_folder
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Gallery:
     the command can be stopped at any time and goes on from there.
     """
 
-    out: Path = Path("gallery")
+    out: Annotated[Path, Named(check_folder)] = Path("gallery")
     """The site's folder: new, empty, or a gallery."""
     models: Annotated[tuple[str, ...], MODEL] = ()
     """Only the pages of these models and of their papers; others in the folder stay. All by default."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 
-from interp.cli.arguments import PaperName, one_thread
+from interp.cli.arguments import OptionalFile, PaperName, one_thread
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ShowHeadlines:
     """Print Markdown, one table per paper."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write everything here."""
 
     def run(self) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from models.errors import UserError
+from interp.cli.arguments import OptionalFile
 
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
 
@@ -23,7 +22,7 @@ class List:
     """Print the page docs/zoo.md: the table with all columns, and what they mean."""
     csv: bool = False
     """Print all columns as CSV."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write all columns here."""
 
     def run(self) -> int:
@@ -31,8 +30,6 @@ class List:
 
         from models.checkpoint import write_json_atomic
 
-        if self.json is not None and self.json.is_dir():
-            raise UserError(f"{self.json} is a folder; give the name of a file.")
         rows = list(_rows(everything=self.all))
         papers = list(dict.fromkeys(row["paper"] for row in rows))
         rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))

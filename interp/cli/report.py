@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.cli.arguments import ModelNames, one_thread
+from interp.cli.arguments import ModelNames, Page, one_thread
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Report:
 
     models: ModelNames = ()
     """Zoo names or paths; the zoo's ten-digit adders of up to 1,000 parameters by default."""
-    out: Path = Path("report.html")
+    out: Page = Path("report.html")
     """The page to write."""
 
     def run(self) -> int:

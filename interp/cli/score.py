@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from interp.cli.arguments import ModelName, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, one_thread
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Score:
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
     method: Literal["teacher_forced", "greedy"] = "teacher_forced"
     """Both give the same verdict on a whole answer; greedy decodes token by token."""
-    json: Path | None = None
+    json: OptionalFile = None
     """Also write the score here."""
 
     def run(self) -> int:

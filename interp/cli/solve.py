@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import ModelName
+from interp.cli.arguments import PROBLEMS, ModelName
 from models.errors import UserError
 
 
@@ -17,7 +17,7 @@ class Solve:
 
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
-    problems: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]")]
+    problems: Annotated[tuple[str, ...], PROBLEMS, tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]")]
     """Problems such as 57+48."""
 
     def run(self) -> int:

@@ -54,7 +54,7 @@ _SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # rows
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """One pair of models: rows (part, quantity, left, right, distance, factor) and the matched units."""
+    """One pair of models: rows (part, quantity, left, right, distance, factor) and the matched neurons."""
 
     rows: list[dict[str, Any]]
     pairs: list[dict[str, Any]]
@@ -207,7 +207,7 @@ def _measure(left: _Side, right: _Side) -> _Measured:
     units, matched = matched_units(left.reading, right.reading)
     if matched:
         mean = float(np.mean([pair["distance"] for pair in matched]))
-        add("units", f"{len(matched)} matched units", "", "", (mean, float("nan")))
+        add("units", f"{len(matched)} matched neurons", "", "", (mean, float("nan")))
     for name in _shared(left.heads, right.heads, 1):
         for j, i in pairs:
             tables = left.heads[name][i], right.heads[name][j]

@@ -23,7 +23,7 @@ class Comparison(Result):
     where that model's table is all zeros, at distance 1 from any; where both are there is no row), ``untrained`` (mean
     of the copies) and ``p_untrained``, ``shuffled`` and ``p_shuffled``.
 
-    ``heads`` Dataset over (a, b): ``distance``, ``low``, ``high``. ``unit_pairs``: matched units with their
+    ``heads`` Dataset over (a, b): ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
     correlation. ``units`` (a, b): all correlations, of units that vary. ``still``: how many do not, in a and in b.
     ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell],
     cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``:

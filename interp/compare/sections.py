@@ -20,8 +20,7 @@ has is named in the column "nothing in"."""
 def table_sections(table: ModelTable, about: str = ABOUT) -> list[Section]:
     """Models of any formats."""
     texts = table.texts()
-    names = {column: texts[column].str.replace("-", "\u2011") for column in ("model", "asked about")}
-    texts = texts.assign(**names)
+    texts = texts.assign(model=texts["model"].str.replace("-", "\u2011"))
     reasons = table.to_dataframe()
     reasons = reasons[reasons.why != ""][["model", "question", "why"]]
     figures = [table.figure(), *([table.figure("heads")] if table.has_attention else [])]
@@ -40,7 +39,7 @@ def matched_sections(found: Comparison) -> list[Section]:
     return [
         Section("The two next to each other", f"{found.sentence()}\n\n{found.provenance}.", figures=[found.figure()]),
         Section("Distances", DISTANCES, [distances]),
-        Section("Matched units", "Correlation of activations over problems and answer tokens.", tables),
+        Section("Matched neurons", "Correlation of activations over problems and answer tokens.", tables),
     ][: 2 + bool(tables)]
 
 

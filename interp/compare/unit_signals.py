@@ -1,4 +1,4 @@
-"""The MLP unit that tells a signal of its column best, on problems that it was not chosen on.
+"""The MLP neuron that tells a signal of its column best, on problems that it was not chosen on.
 
 :func:`interp.carry_units` asks ten-digit adders more, with ablations; here the same ``auroc_apart``
 (:mod:`interp.core.signal_measures`) is asked of every format, at the inner columns alone.
@@ -37,7 +37,7 @@ def unit_signals(subject: Subject, signal: str) -> Answer:
     """
     units = subject.readings.units
     if not units.shape[-1]:
-        raise UserError("The model has no MLP, so it has no units to ask about.")
+        raise UserError("The model has no MLP, so it has no neurons to ask about.")
     at, width = RIVALS.index(signal), units.shape[-1]
     if "units" not in subject.found:
         labels = _labels(subject)
@@ -91,7 +91,7 @@ def _flat(units: np.ndarray, rows: np.ndarray, chosen: np.ndarray | None = None)
 
 def _choose(units: Float[np.ndarray, "n column layer unit"], labels: Bool[np.ndarray, "n column signal"]) -> _Chosen:
     if not np.isfinite(units).all():
-        raise UserError("A unit's activation is not a finite number: the model has diverged.")
+        raise UserError("A neuron's activation is not a finite number: the model has diverged.")
     fit, held = _halves(len(units))
     flat = lambda rows: labels[rows].reshape(-1, len(RIVALS))  # noqa: E731
     apart = np.nan_to_num(separation(_flat(units, fit), flat(fit), RIVALS)["auroc_apart"], nan=0.5)

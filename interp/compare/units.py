@@ -1,4 +1,4 @@
-"""MLP units of two models matched by what they respond to.
+"""MLP neurons of two models matched by what they respond to.
 
 Over the same problems and targets, ``mlp.hook_post`` of two units has correlation r, and
 

@@ -234,7 +234,7 @@ def heads(model: HookedModel, layer: int | None = None) -> list[Head]:
 
 
 def neurons(model: HookedModel, layer: int | None = None) -> list[Neuron]:
-    """Every MLP unit, or those of one layer; none where the model has no MLP."""
+    """Every MLP neuron, or those of one layer; none where the model has no MLP."""
     units = range(model.cfg.d_mlp if has_mlp(model) else 0)
     return [Neuron(index, unit) for index in _layers(model, layer) for unit in units]
 

@@ -122,7 +122,7 @@ class Site:
         if self.neuron is not None and not has_mlp(model):
             raise UserError("This model has no MLP, so it has no neurons.")
         if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:
-            raise UserError(f"There is no unit {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
+            raise UserError(f"There is no neuron {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
         check_positions(self.positions, length)
         require_hook(model, self.hook)
 

@@ -109,7 +109,7 @@ def carry_unit_ablation(result: CarryUnits, signal: str | None = None) -> go.Fig
     chosen_signal: str = signal or ("carry_out" if "carry_out" in known else known[0])
     table = result.double_dissociation(chosen_signal).dropna(subset="ablated")
     if table.empty:
-        raise UserError("No unit was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
+        raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
     chosen = list(kept.sort_values(ascending=False).index[:8])
     chosen.sort()

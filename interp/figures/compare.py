@@ -26,8 +26,8 @@ _OF = ("a", "b")
 
 @drawing(Comparison)
 def comparison(result: Comparison) -> go.Figure:
-    """Matched heads next to each other, matched units and digits over one another, all distances with their nulls, and
-    the parameters where both models have the same."""
+    """Matched heads next to each other, matched neurons and digits over one another, all distances with their nulls,
+    and the parameters where both models have the same."""
     pairs = _closest_pairs(result)
     numbers = result.parameters if result.parameters is not None else pd.DataFrame()
     with_numbers = 0 < len(numbers) <= _MOST_NUMBERS

@@ -12,6 +12,7 @@ switched in all of them together.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +23,14 @@ from plotly.subplots import make_subplots
 from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import Number
+from interp.figures.room import LETTER, TICK, categories
 
 Axis = str | Mapping[str, Any]
 SHARE = {"range": [-0.03, 1.03], "tickformat": ".0%"}  # an axis of shares
 QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 _GAPS = (70, 84)  # pixels between panels: tick labels and a title
 _AROUND = 190  # pixels that title and margins take up, about
+_LINE = 17  # pixels of a line of tick labels
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,14 @@ def compose(
         _fill(figure, panel, {"row": row, "col": column})
     _one_legend(figure)
     _one_bar_a_scale(figure, inside)
+    lines = _wrap_categories(figure, inside[0])
+    around["b"] += _LINE * (lines - 1)
     theme.finish(figure, title, provenance, width, height, note, around)
     if plots is not None:
         figure.update_layout(height=plots + figure.layout.margin.t + around["b"])
     high = figure.layout.height - figure.layout.margin.t - around["b"]
-    below = {"orientation": "h", "x": 0, "y": -52 / high, "yanchor": "top", "traceorder": "normal"}
+    under = 52 + _LINE * (lines - 1)
+    below = {"orientation": "h", "x": 0, "y": -under / high, "yanchor": "top", "traceorder": "normal"}
     figure.update_layout(legend=below | dict(legend or {}))
     return figure.update_layout(**layout)
 
@@ -197,6 +203,22 @@ def _one_legend(figure: go.Figure) -> None:
         if trace.name and trace.legendgroup is None and named.count(trace.name) > 1:
             trace.legendgroup = trace.name
         seen.add(key)
+
+
+def _wrap_categories(figure: go.Figure, inside: Number) -> int:
+    """Names below bars that would run into each other stand in several lines; returns how many. Plotly would turn them,
+    and turned they run into the legend."""
+    most = 1
+    for axis in figure.select_xaxes():
+        names = categories(figure, axis)
+        letters = (axis.domain[1] - axis.domain[0]) * inside / max(1, len(names)) / (TICK * LETTER) - 1
+        if not names or max(map(len, names)) <= letters or axis.ticktext is not None or axis.tickangle is not None:
+            continue
+        wrapped = [textwrap.wrap(name, max(1, int(letters)), break_long_words=False) for name in names]
+        if max(len(line) for lines in wrapped for line in lines) <= letters:
+            axis.update(tickvals=names, ticktext=["<br>".join(lines) for lines in wrapped], tickangle=0)
+            most = max(most, *map(len, wrapped))
+    return most
 
 
 def _one_bar_a_scale(figure: go.Figure, inside: tuple[Number, Number]) -> None:

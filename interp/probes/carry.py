@@ -1,4 +1,4 @@
-"""Which MLP units detect a carry, and which one.
+"""Which MLP neurons detect a carry, and which one.
 
 For every unit and every candidate signal of a column (carry in, carry out, digit sum >= 10, digit sum 9, parity and
 value of the answer digit, shuffled labels) at the query that predicts the column's digit:
@@ -51,7 +51,7 @@ from models.tasks.domain import base_of
 
 @dataclass(frozen=True, eq=False)
 class CarryUnits(Result):
-    """What every MLP unit detects. ``table`` is a Dataset over (layer, unit, signal):
+    """What every MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
 
     * ``auroc``, ``auroc_apart`` and the ``rival`` that leaves least
     * ``threshold``, ``above`` (the signal lies above it); ``accuracy``, ``accuracy_low``, ``accuracy_high`` on the
@@ -237,7 +237,7 @@ def compute_carry_units(
         UserError: NaN activations; no variable of two values; an unknown signal.
     """
     if np.isnan(pre).any():
-        raise UserError("A unit's activation is NaN: the model has diverged.")
+        raise UserError("A neuron's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.seed or 0
     signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
@@ -304,7 +304,7 @@ def carry_units(
     max_ablated: int = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:
-    """What every MLP unit of a hooked model detects, and what breaks without it.
+    """What every MLP neuron of a hooked model detects, and what breaks without it.
 
     Args:
         model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
@@ -323,7 +323,7 @@ def carry_units(
     """
     task = resolve_task(model, task)
     if not model.cfg.d_mlp:
-        raise UserError("This model has no MLP, so it has no units to ask about.")
+        raise UserError("This model has no MLP, so it has no neurons to ask about.")
     sample = draw(task, problems, n, seed, carry_heavy)
     places = answer_columns(task)
     if not places.columns:

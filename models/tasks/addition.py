@@ -7,7 +7,6 @@ digits and in the tokens of plus, equals and EOS.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +17,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from models.errors import UserError
+from models.notation import check_below, pairs_below
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
@@ -35,10 +35,7 @@ def parse_problem(problem: Any, limit: int = LIMIT) -> tuple[int, int]:
         UserError: not two integers, or a number outside 0..limit - 1.
     """
     if isinstance(problem, str):
-        match = re.fullmatch(r"\s*([+-]?\d{1,99})\s*\+\s*([+-]?\d{1,99})\s*=?\s*", problem)
-        if match is None:
-            raise UserError(f"{problem!r} is not an addition; write it like '57+48'.")
-        problem = (int(match[1]), int(match[2]))
+        problem = tuple(int(operand) for operand in pairs_below(limit).read(problem))
     if isinstance(problem, (str, bytes)) or not isinstance(problem, Iterable):
         raise UserError(f"{problem!r} is not a problem; give two integers such as (57, 48).")
     pair = tuple(problem)
@@ -47,8 +44,7 @@ def parse_problem(problem: Any, limit: int = LIMIT) -> tuple[int, int]:
     for number in pair:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise UserError(f"Operands must be integers, and {number!r} is not one.")
-        if not 0 <= number < limit:
-            raise UserError(f"Operands must lie in 0..{limit - 1}, and {number} does not.")
+        check_below(int(number), limit)
     return int(pair[0]), int(pair[1])
 
 
@@ -100,6 +96,7 @@ class FixedWidthAddition(Task):
     input_length = 33
     plus_token, equals_token, eos_token = 0, 0, 0
     most_significant_first = False  # the operands; the answer never is
+    notation = pairs_below(LIMIT)
     domain: Domain = Domain.of((DIGITS, DIGITS))
 
     @cached_property

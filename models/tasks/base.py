@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.notation import Notation
 from models.tasks.domain import Domain, NoDomain
 
 
@@ -45,6 +46,8 @@ class Task(ABC):
     compared_by: str = "accuracy"
     #: What stands between the operands of a problem's text.
     operator: str = "+"
+    #: How a problem is written, for tasks whose texts are read by that alone.
+    notation: Notation | None = None
 
     # What a task sets in its class, in ``__init__``, or as a property:
 

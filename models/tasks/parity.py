@@ -71,10 +71,9 @@ class Parity(SequenceTask):
             raise UserError(f"{problems!r} is not a list of problems; give some such as '{self.example}'.")
         rows = []
         for problem in problems:
-            text = problem.strip().removesuffix("=") if isinstance(problem, str) else None
-            if not text or set(text) - {"0", "1"}:
+            if not isinstance(problem, str):
                 raise UserError(f"{problem!r} is not a problem of {self.name}; write it like '{self.example}'.")
-            rows.append([int(bit) for bit in text])
+            rows.append([int(bit) for bit in self.notation.read(problem)[0]])
         if not rows:
             raise UserError("There is no problem to encode: the list is empty.")
         return rows

@@ -23,6 +23,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.notation import Notation
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
 from models.tasks.segments import Segments, TokenSequences, compose, to_digits, to_number
@@ -89,12 +90,14 @@ class SequenceTask(Task):
     def example(self) -> str:
         """A problem's text, for error messages."""
 
+    @property
+    def notation(self) -> Notation:  # type: ignore[override]
+        """From the operator and the example."""
+        return Notation(f"a problem of {self.name}", self.example, self.operator)
+
     def _parse_one(self, problem: Any) -> tuple[int, ...]:
         if isinstance(problem, str):
-            parts = problem.strip().removesuffix("=").split(self.operator)
-            if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-                raise UserError(f"{problem!r} is not a problem of {self.name}; write it like '{self.example}'.")
-            return tuple(to_number([int(digit) for digit in reversed(part.strip())]) for part in parts)
+            return tuple(to_number([int(digit) for digit in reversed(part)]) for part in self.notation.read(problem))
         if isinstance(problem, bytes) or not isinstance(problem, Iterable):
             raise UserError(f"{problem!r} is not a problem; write it like '{self.example}'.")
         for number in (numbers := tuple(problem)):

@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.notation import pairs_below
 from models.tasks.addition import as_problems, digit_rows, to_digits
 from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
@@ -57,6 +58,7 @@ class TwoDigitAddition(Task):
 
     name = "two-digit-addition"
     vocabulary = "0123456789"
+    notation = pairs_below(LIMIT)
     d_vocab = 10
     input_length = 6
     domain: Domain = Domain.of((2, 2))

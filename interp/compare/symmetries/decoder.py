@@ -60,8 +60,8 @@ class DecoderSymmetries(Symmetries):
             "order of heads",
             inner or "invertible matrices between queries and keys",
             "invertible matrices between values and output",
-            *(["order of MLP units"] if cfg.d_mlp else []),
-            *(["scales and signs of gated units"] if cfg.d_mlp and cfg.gated_mlp else []),
+            *(["order of MLP neurons"] if cfg.d_mlp else []),
+            *(["scales and signs of gated neurons"] if cfg.d_mlp and cfg.gated_mlp else []),
             *(["gains and biases of norms"] if cfg.has_pre_norm else []),
         )
 

@@ -66,7 +66,7 @@ class LowRankSymmetries(Symmetries):
             f"permutations{' and signs' if self.rms else ''} of the residual stream's axes",
             "invertible matrices between the factors of every product",
             "invertible matrices in the head",
-            "order of MLP units",
+            "order of MLP neurons",
             "gains and biases of norms before sublayers",
         )
 

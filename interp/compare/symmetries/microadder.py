@@ -6,10 +6,10 @@ Exact, and used, each where a rung has the numbers for it:
   odd last row may change its sign. Rows of each pair exchanged reverse the angle, which therefore lies in [0, 180].
 * Values and output. Own values: an invertible matrix on each side of ``out_A``. Values through the head: ``out_A``
   counts by ``W_head out_A`` alone, and a factor can be moved to ``out_B``.
-* MLP units in any order, where their output is not the head's matrix.
+* MLP neurons in any order, where their output is not the head's matrix.
 * The token plane. A table after norms of its own: any rotation. An arc or ellipse: its axes exchanged (digit d's angle
-  is then measured from the other axis) and reversed. 57, whose head is also what the units write: exchanged only, with
-  the units.
+  is then measured from the other axis) and reversed. 57, whose head is also what the neurons write: exchanged only,
+  with the neurons.
 * The position space, where the spiral is learned: the circle turned (its phase), the slope reversed.
 * Norm gains of dimensions that are read by matrices of their own belong to these.
 * A correction of columns 1 + b + m i: the 1 + b belongs to the spiral. Radii are positive, angles within a turn.
@@ -94,7 +94,7 @@ class MicroAdderSymmetries(Symmetries):
             "invertible matrices between values and output" if own else "factors of the output, and what no value has",
             exchanged.get(plane, "exchange and signs of the token axes"),
             *([] if self.place is None else ["turns of the spiral and the sign of its slope"]),
-            *([] if o.tie_fc2 else ["order of MLP units", "gains of norms"]),
+            *([] if o.tie_fc2 else ["order of MLP neurons", "gains of norms"]),
             "angles by full turns",
         )
 

@@ -56,9 +56,9 @@ two-digit number.""",
 that carry (a digit sum of 10 or more), or it passes it on (a digit sum of 9). One activation is taken from the other
 problem: bars say how often the predicted digit becomes the other problem's. The last output digit is the query's own
 token; it reaches the prediction in the residual stream, and through the query, its key and its value.""",
-    UNITS: """The input of MLP units by the digit sum of the column. A unit that tells carry out from carry in, and from
-every other rival signal, with the rival held fixed, is drawn; it is a detector if setting it to zero hurts the columns
-with that signal apart from each rival, and correlated only if it does not.""",
+    UNITS: """The input of MLP neurons by the digit sum of the column. A neuron that tells carry out from carry in, and
+from every other rival signal, with the rival held fixed, is drawn; it is a detector if setting it to zero hurts the
+columns with that signal apart from each rival, and correlated only if it does not.""",
     LOOK: """Mean weight at the query of each answer digit on positions of one meaning. Right: the score gap between a
 digit of the column itself and one of the column below, next to ln 10.""",
 }
@@ -123,7 +123,7 @@ def circuit_table(found: Mapping[str, Mapping[str, Result]]) -> pd.DataFrame:
                 "own column : below : last digit": f"{signal.mean('own')[0]:.2f} : 1 : {signal.mean('last')[0]:.2f}",
                 "carry passed on, from own token in the stream": f"{routes.rate('passed', OWN_TOKEN[0]).accuracy:.1%}",
                 "by all its routes": f"{routes.rate('passed', OWN_TOKEN[1]).accuracy:.1%}",
-                "units for carry out": ", ".join(f"{n} {kind}" for kind, n in units.count_kinds("carry_out").items())
+                "neurons for carry out": ", ".join(f"{n} {kind}" for kind, n in units.count_kinds("carry_out").items())
                 or "none",
             }
         )

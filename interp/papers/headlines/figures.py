@@ -82,7 +82,7 @@ def figure_headlines(result: Headlines) -> go.Figure:
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=1100, height=300 + 75 * len(papers),
         widths=[0.56, 0.44], gaps=(30, 0), shared="y", margin={"l": 130, "b": 110}, barmode="stack",
-        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
+        uniformtext={"minsize": 9, "mode": "hide"}, legend={"yref": "container", "y": 0, "yanchor": "bottom"},
     )  # fmt: skip
 
 

@@ -48,9 +48,9 @@ ROLES = {
     "W_qk": "sharpness of attention on the columns' circle and slope",
     "out_A": "reads the arc's tangent out of the values",
     "out_B": "writes the weighed digits against the previous answer digit",
-    "W_fc1": "both units read the tangent, with opposite signs: carry out or none",
-    "W_fc2": "what the units write",
-    "W_head": "values, unit output and head: tangent (first two) and slope (last)",
+    "W_fc1": "both neurons read the tangent, with opposite signs: carry out or none",
+    "W_fc2": "what the neurons write",
+    "W_head": "values, output of the neurons and head: tangent (first two) and slope (last)",
     "norm_w": "norm gains",
 }
 

@@ -113,7 +113,7 @@ def dead_ends(settings: Settings) -> Made | None:
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
     unit, angle, plateau = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in stops)
     text = (
-        f"The paper: {unit:.0%} token accuracy with one MLP unit, {angle:.0%} without the angle or with rank-1 keys, a "
+        f"The paper: {unit:.0%} token accuracy with one neuron, {angle:.0%} without the angle or with rank-1 keys, a "
         f"plateau near {plateau:.0%} with two or three key dimensions. Not here: ALiBi, and d_model 4."
     )
     return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])

@@ -1,19 +1,16 @@
 """What is measured of every snapshot of a training: a registry, each entry one question asked of a model.
 
-==================  =================================================================================  ===============
-name                what it is                                                                         interval
-==================  =================================================================================  ===============
-loss                cross-entropy of the right token, nats a target, on uniform problems               t, by problem
-exact               share of uniform problems answered right as a whole                                Clopper-Pearson
-chain               the same by the length of the longest carry chain                                  Clopper-Pearson
-attention_gap       ln(weight of one own operand digit / of one key of the previous column), nats, of  t, by target
-                    the head that looks most at both (:mod:`interp.probes.attention`)
-arc_residual        distance of the ten digits' embeddings from the best circle, in radii              none: exact
-arc_radius          of that circle                                                                     none: exact
-unit_separation     AUROC of the best MLP neuron for carry in and carry out, each rival signal held      none: a maximum
-                    fixed (``auroc_apart``, :mod:`interp.probes.carry`)
-weight_norm         square root of the sum of the squared parameters                                   none: exact
-==================  =================================================================================  ===============
+    name             what it is                                                                         interval
+    loss             cross-entropy of the right token, nats a target, on uniform problems               t, by problem
+    exact            share of uniform problems answered right as a whole                                Clopper-Pearson
+    chain            the same by the length of the longest carry chain                                  Clopper-Pearson
+    attention_gap    ln(weight of one own operand digit / of one key of the previous column), nats, of  t, by target
+                     the head that looks most at both (:mod:`interp.probes.attention`)
+    arc_residual     distance of the ten digits' embeddings from the best circle, in radii              none: exact
+    arc_radius       of that circle                                                                     none: exact
+    unit_separation  AUROC of the best MLP neuron for carry in and carry out, each rival signal held    none: a maximum
+                     fixed (``auroc_apart``, :mod:`interp.probes.carry`)
+    weight_norm      square root of the sum of the squared parameters                                   none: exact
 
 The control is the first snapshot, before any step: what chance, the choice of the best unit or head, and the form of
 the parameters give without training."""
@@ -208,7 +205,7 @@ def _arc_radius(model: HookedModel, questions: Questions) -> dict[str, Answer]:
 
 def _unit_separation(model: HookedModel, questions: Questions) -> dict[str, Answer]:
     if not model.cfg.d_mlp:
-        raise UserError("This model has no MLP, so it has no units to ask about.")
+        raise UserError("This model has no MLP, so it has no neurons to ask about.")
     task, sample = questions.task, questions.uniform
     roles = {t: task.target_roles[t] for t in digit_targets(task, columns=True)}
     roles = {t: role for t, role in roles.items() if task.relative_roles(t).get("own operands")}

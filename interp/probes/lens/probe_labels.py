@@ -1,13 +1,10 @@
 """What a probe is asked, and what it must not have seen: labels of a column, the digit pairs that decide them, folds.
 
-======================  ==================================  ==========================================================
-signal                  label of column c                   decided by (the *type*)
-======================  ==================================  ==========================================================
-carry_out               a carry leaves column c             {a_c, b_c}, and the carry in where they sum to 9
-carry_in                a carry enters column c             the same of column c - 1
-nine                    a_c + b_c = 9                       {a_c, b_c}
-digit_sum               a_c + b_c, 0 to 18                  {a_c, b_c}
-======================  ==================================  ==========================================================
+    signal                  label of column c                   decided by (the *type*)
+    carry_out               a carry leaves column c             {a_c, b_c}, and the carry in where they sum to 9
+    carry_in                a carry enters column c             the same of column c - 1
+    nine                    a_c + b_c = 9                       {a_c, b_c}
+    digit_sum               a_c + b_c, 0 to 18                  {a_c, b_c}
 
 Any other signal is a variable of the task: its value in column c, whose deciding "pair" are the operands' digits of
 that column (the whole problem, where they are too few), and whose types are pairs with one value. Two values are yes

@@ -62,7 +62,7 @@ export function arcs(frame, state, target) {
   });
   const tokens = [...run.tokens].map((token, at) => {
     const here = at === from,
-      later = at > from ? 'opacity="0.45"' : "";
+      later = at > from ? 'opacity="0.7"' : "";
     return `<g data-at="${at}" ${later} ${here ? `data-here="${f(x(at))}"` : ""}><rect x="${f(x(at) - gap / 2)}" y="${base - 13}" width="${gap}" height="30" fill="${here ? ORANGE : PAPER}" fill-opacity="${
       here ? 0.45 : 0
     }"/>${text(x(at), base + 2, entry.vocabulary[token].replace(/^<(.).*>$/, "$1"), `font-size="13" ${here ? 'font-weight="700"' : ""}`)}${text(
@@ -242,7 +242,7 @@ export function plane(frame, state, target) {
         x,
         y + 3.5,
         String(i + 1),
-        `font-size="10" ${i === at.length - 1 ? 'fill="#fff" font-weight="700"' : ""}`,
+        `font-size="10" ${i === at.length - 1 ? 'fill="#000" font-weight="700"' : ""}`,
       )}<title>${escaped(all[i][1])}</title></g>`,
   );
   const label = `The stream at ${layout.labels[target]} among the ${digits.length} answers\u2019 directions: ${all

@@ -26,11 +26,12 @@ const shortNumber = (x, decimals = 2) =>
 
 export const withSign = (x) => (x >= 0.0005 ? "+" : "") + number(x);
 
-/** Background and ink for a share of 0 to 1 of a colour; the paper's where there is none. */
-const fill = (share, colour = "blue") =>
-  `background:color-mix(in srgb,var(--cx-${colour}) ${(100 * share).toFixed(
-    1,
-  )}%,var(--cx-cell))${share > 0.6 ? ";color:#fff" : ""}`;
+/** Background for a share of 0 to 1 of a colour, the paper's where there is none, and ink with a contrast of 4.5. */
+const fill = (share, colour = "blue") => {
+  const light = share <= 0.72 ? "var(--cx-ink)" : share > 0.93 && colour === "blue" ? "#fff" : "#000",
+    ink = `color:light-dark(${light},${share <= 0.72 ? "#fff" : "#000"})`;
+  return `background:color-mix(in srgb,var(--cx-${colour}) ${(100 * share).toFixed(1)}%,var(--cx-cell))${share > 0.5 ? `;${ink}` : ""}`;
+};
 
 /** The same for a signed number: blue above zero, vermilion below. */
 const signedFill = (x, most) =>

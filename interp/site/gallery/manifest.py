@@ -10,10 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from interp.site.gallery.folder import FILE, check_folder
 from models.checkpoint import read_json, sha256, write_bytes_atomic, write_json_atomic
 from models.errors import UserError
 
-FILE = "gallery.json"
 FORMAT = 1
 _PACKAGES = Path(__file__).parents[3]
 
@@ -69,13 +69,10 @@ def open_folder(folder: Path) -> Manifest:
     """The gallery in a folder, or the beginning of one in an empty or new folder. Writes nothing.
 
     Raises:
-        UserError: a file, or a folder that holds something else.
+        UserError: as :func:`check_folder`, or a list of pages that is not ours.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; give --out the name of a folder.")
+    check_folder(folder)
     if not (folder / FILE).is_file():
-        if folder.is_dir() and any(folder.iterdir()):
-            raise UserError(f"{folder} holds other files and no gallery; give --out an empty or new folder.")
         return Manifest(folder)
     value = read_json(folder / FILE)
     try:

@@ -13,6 +13,7 @@ import plotly.io as pio
 from markupsafe import Markup, escape
 from plotly.utils import PlotlyJSONEncoder
 
+from interp.figures.room import text_width
 from interp.figures.theme import title_room
 from interp.site.pages.words import as_read
 
@@ -29,6 +30,8 @@ CONFIG: dict[str, Any] = {
 #: Of an escaped text, the tags of letters and lines that plotly knows, and entities.
 _LETTERS = re.compile(r"&lt;/?(?:b|i|em|sub|sup|br)/?&gt;|&amp;(?=(?:lt|gt|amp|quot|nbsp|#\d+);)")
 _SIMPLE = 340  # pixels: the column of a telephone
+_LEAST = 620  # pixels that the style sheet leaves to a figure
+_COLUMN = 990  # the column of a page of 1024 pixels
 _TEMPLATE = "plotly_white"  # what interp.figures.theme gives every figure
 
 
@@ -109,17 +112,21 @@ def as_data(json_text: str) -> Markup:
 
 
 def least_width(figure: go.Figure) -> int | None:
-    """Pixels below which the figure's text would run into each other, where it says so or is of the simplest kind: one
-    panel of points and lines over numbers. None leaves it to the style sheet."""
-    least = (figure.layout.meta or {}).get("least_width")
-    if least is not None:
-        return int(least)
+    """Pixels below which the figure's text would run into each other: as it says itself, or what its panels' text needs
+    where that is more than the style sheet gives to all, or where it is of the simplest kind: one panel of points and
+    lines over numbers. None leaves it to the style sheet."""
+    stated = (figure.layout.meta or {}).get("least_width")
+    if stated is not None:
+        return int(stated)
+    text = min(_COLUMN, text_width(figure))
     simple = len(list(figure.select_xaxes())) < 2 and all(
         isinstance(trace, (go.Scatter, go.Scattergl))
         and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
         for trace in figure.data
     )
-    return _SIMPLE if simple and not any(axis.ticktext for axis in figure.select_yaxes()) else None
+    if simple and not any(axis.ticktext is not None for axis in figure.select_yaxes()):
+        return max(_SIMPLE, text)
+    return text if text > _LEAST else None
 
 
 @cache

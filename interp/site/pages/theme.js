@@ -4,9 +4,14 @@
   const root = document.documentElement,
     system = matchMedia("(prefers-color-scheme: dark)"),
     KEY = "carrylens-theme";
+  // What the reader chose here; or on the pages of MkDocs around this one, which remember it under their folder.
   const remembered = () => {
     try {
-      return localStorage.getItem(KEY);
+      const around = Object.keys(localStorage).find(
+        (key) => key.endsWith(".__palette") && location.pathname.startsWith(key.slice(0, -".__palette".length)),
+      );
+      const scheme = around && JSON.parse(localStorage.getItem(around)).color?.scheme;
+      return localStorage.getItem(KEY) ?? (scheme ? (scheme === "slate" ? "dark" : "light") : null);
     } catch {
       return null; // no storage for pages from disk: the system's theme
     }
@@ -24,8 +29,8 @@
   button.addEventListener("click", () => {
     const theme = root.dataset.theme === "dark" ? "light" : "dark";
     try {
-      if (theme === preferred()) localStorage.removeItem(KEY);
-      else localStorage.setItem(KEY, theme);
+      localStorage.removeItem(KEY);
+      if (theme !== (remembered() ?? preferred())) localStorage.setItem(KEY, theme);
     } catch {
       // chosen for this page alone
     }
@@ -33,6 +38,6 @@
   });
   system.addEventListener("change", () => apply(remembered() ?? preferred()));
   addEventListener("storage", () => apply(remembered() ?? preferred()));
-  addEventListener("DOMContentLoaded", () => (document.querySelector("header") ?? document.body).prepend(button));
+  addEventListener("DOMContentLoaded", () => (document.querySelector("header, nav > div") ?? document.body).prepend(button));
   apply(remembered() ?? preferred());
 })();

@@ -18,7 +18,8 @@ _NAMES = {
     "resid_post": "the stream after the layer", "attn_out": "attention's output", "mlp_out": "the MLP's output",
     "exact_match": "exact match", "chain_length": "chain length", "digit_sum": "digit sum",
     "previous_sum": "previous sum", "carry_in": "carry in", "carry_out": "carry out",
-    "ten-digit-addition-delimited": "ten-digit addition between delimiters", "ten-digit-addition": "ten-digit addition",
+    "ten-digit-addition-delimited": "ten-digit addition between delimiters",
+    "ten-digit-addition-unended": "ten-digit addition without an end token", "ten-digit-addition": "ten-digit addition",
     "padded-addition": "ten-digit addition of padded numbers", "two-digit-addition": "two-digit addition",
     "multi-operand-addition": "sums of many numbers", "tinyshakespeare": "the characters of Shakespeare's plays",
 }  # fmt: skip
@@ -34,7 +35,7 @@ def as_read(text: str) -> str:
     text = _STREAM.sub(r"L\1 \2", text)
     text = _HOOK.sub(lambda found: f"L{found[1]} {_HOOKS[found[2]]}", text)
     text = _NAME.sub(lambda found: _NAMES[found[1]], text)
-    text = _FLOAT.sub(_float, text)
+    text = _FLOAT.sub(_float, text.replace(" more in .verdicts()", " more"))
     return _POWER.sub(lambda found: f"{' × ' if found[1] else ''}10{found[2].translate(_RAISED)}", text)
 
 

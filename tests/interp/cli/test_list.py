@@ -66,6 +66,15 @@ def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
         ["headlines", "--paper", "microader"],
         ["explore"],
         ["compare", "microadder-57"],
+        ["gallery", "--out", __file__],
+        ["gallery", "--out", str(Path(__file__).parent)],
+        ["report", "--out", "."],
+        ["list", "--json", "."],
+        ["solve", "microadder-57", "57+48", "57+x"],
+        ["solve", "adder-456", "9999999999+10000000000"],
+        ["solve", "toygpt-learned-pre", "57+100"],
+        ["solve", "parity-hand-built", "0121"],
+        ["explore", "microadder-57", "--problems", "57-48"],
     ]
     code = """
 import json, sys

@@ -82,7 +82,7 @@ def test_trained_models_are_closer_to_each_other_than_untrained_ones_are():
     for quantity in ("attention by role", NAMES["logits"], NAMES["MLP"], NAMES["OV: token"]):
         assert rows.loc[quantity, "p_untrained"] == pytest.approx(1 / 40), quantity
         assert rows.loc[quantity, "distance"] < 0.1 < rows.loc[quantity, "untrained"], quantity
-    assert rows.loc["2 matched units", "p_shuffled"] == pytest.approx(1 / 40)
+    assert rows.loc["2 matched neurons", "p_shuffled"] == pytest.approx(1 / 40)
     assert rows.loc[NAMES["logits"], "p_shuffled"] == pytest.approx(1 / 200)
 
 

@@ -26,6 +26,7 @@ from interp.site.gallery.site import build, model_names
 from interp.site.notebooks import stored_notebooks
 from interp.site.pages import style
 from models.errors import UserError
+from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS
 from tests.shape_checks import unchecked_shapes
 
 NAMES = ("microadder-57", "parity-hand-built", "parity-coupling-1l4h-small")
@@ -199,6 +200,16 @@ def test_every_figure_is_drawn_and_no_page_is_wider_than_the_window(site: Path, 
             assert page.locator(".drawing:has(svg.main-svg)").count() == figures, path.name
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name} at {width}"
         page.close()
+
+
+def test_texts_of_figures_do_not_meet_on_a_telephone_and_all_text_stands_out(site: Path, open_page):
+    page = open_page(site / path_of("microadder-57"), 380)
+    drawn(page)
+    assert page.evaluate(MEETING_TEXTS) == []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        assert page.evaluate(FAINT_TEXTS, "body *") == []
 
 
 @pytest.mark.parametrize("name", ["index.html", pytest.param(path_of("microadder-57"), marks=pytest.mark.slow)])

@@ -6,6 +6,7 @@ import html
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
@@ -14,8 +15,10 @@ import pytest
 from interp.core.results import Provenance
 from interp.core.sections import Section
 from interp.figures import theme
+from interp.figures.layers import bars, cells, points
+from interp.figures.panels import Panel, compose
 from interp.site.pages import document, figure_data, figure_html, section_html, table_html
-from interp.site.pages.figure import as_markup, template_json
+from interp.site.pages.figure import as_markup, least_width, template_json
 from interp.site.pages.words import as_read, heading
 
 
@@ -134,3 +137,37 @@ def test_a_short_text_stays_on_one_line_and_a_long_one_does_not():
     html = table_html(pd.DataFrame({"model": ["microadder-57-by-hand", "one two three four five six seven"]}))
     assert "<td class='short'>microadder-57-by-hand" in html and "<td>one two" in html
     assert heading("smallest_margin") == "smallest margin" and heading("d_model") == "d_model"
+
+
+# ---- room for text
+
+
+def panels(n: int, **axis: str) -> go.Figure:
+    each = [Panel([points([1], [1], "a")], f"L0 neuron {i}: on with carry out", **axis) for i in range(n)]
+    return compose(each, "A title", Provenance(2, 0, "points"), columns=n)
+
+
+def test_a_figure_is_scrolled_where_its_panels_titles_would_meet_and_not_where_they_do_not():
+    assert least_width(panels(1, x="step", y="loss")) == 340  # a telephone's column
+    assert 620 < (least_width(panels(4, x="a + b in the column (digit sum)")) or 0) <= 990
+    assert (least_width(panels(1, x="share of the targets that are right, with its interval")) or 0) > 380
+    stated = panels(4).update_layout(meta={"least_width": 700})
+    assert least_width(stated) == 700
+
+
+def test_numbers_in_cells_have_room():
+    def grids(number: str) -> go.Figure:
+        each = [Panel([cells(np.eye(3), text=[[number] * 3] * 3)]) for _ in range(3)]
+        return compose(each, "A title", Provenance(2, 0, "points"), columns=3)
+
+    assert (least_width(grids("0.000531")) or 0) > 620 and least_width(grids("1")) is None
+
+
+def test_names_below_bars_stand_in_lines_above_the_legend_and_only_if_they_must():
+    def named(n: int) -> go.Figure:
+        layer = bars([f"L0 neuron {i} zeroed" for i in range(n)], np.ones(n), "a")
+        return compose([Panel([layer])], "A title", Provenance(2, 0, "points"))
+
+    many, few = named(9), named(3)
+    assert many.layout.xaxis.ticktext[0] == "L0 neuron 0<br>zeroed" and few.layout.xaxis.ticktext is None
+    assert many.layout.margin.b > few.layout.margin.b and many.layout.legend.y < few.layout.legend.y

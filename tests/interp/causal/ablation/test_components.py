@@ -444,7 +444,7 @@ BAD = {
     "There is no head 7: each layer has 2": lambda m: component_ablation(m, components=Head(0, 7)),
     "There is no layer 5": lambda m: component_ablation(m, components=Head(5, 0)),
     "counts from 0; there is no layer -1": lambda m: component_ablation(m, components=Neuron(-1, 0)),
-    "There is no unit 10": lambda m: component_ablation(m, components=Neuron(1, 10)),
+    "There is no neuron 10": lambda m: component_ablation(m, components=Neuron(1, 10)),
     "at position 6": lambda m: component_ablation(m, components=Head(0, 0, (6,))),
     "Did you mean 'blocks.0.hook_resid_mid'": lambda m: (
         component_ablation(m, components=along("blocks.0.hook_residmid"))

@@ -137,7 +137,7 @@ BAD = {
     ),
     "no signal to compare": lambda m: double_dissociation(m, units=neurons(m), signals=[], n=20),
     "at least 19 draws": lambda m: double_dissociation(m, units=neurons(m), n=20, draws=9),
-    "There is no unit 2": lambda m: double_dissociation(m, units=Neuron(0, 2), n=20),
+    "There is no neuron 2": lambda m: double_dissociation(m, units=Neuron(0, 2), n=20),
     "There is no replacement": lambda m: double_dissociation(m, units=Neuron(0, 1), replacement="none", n=20),
     "two in all": lambda m: double_dissociation(dense()(0), units=Head(0, 0), n=20),
 }

@@ -59,7 +59,7 @@ def test_models_beside_each_other_show_what_their_probes_found():
     assert table["attention moves by, at most"].tolist() == ["0"] and table["right with its mean"].tolist() == [
         "100.0%"
     ]
-    assert table["units for carry out"].tolist() == ["2 exact switches"]
+    assert table["neurons for carry out"].tolist() == ["2 exact switches"]
 
 
 def test_a_wrong_name_is_answered_with_the_right_one():

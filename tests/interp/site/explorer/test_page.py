@@ -16,6 +16,7 @@ from interp.figures.theme import BLUE, VERMILION
 from interp.site.explorer import Subject, asset_files, static_view, view_data, write_explorer
 from interp.site.gallery.overviews import EXPLORED, view_page, weights_file, weights_path
 from models.errors import UserError
+from tests.interp.site.looks import FAINT_TEXTS
 
 EXAMPLES = [("57+48", "two carries"), ("1234+5432", "no carry"), ("9999999999+1", "a long carry")]
 HERE = Path(__file__).parents[4] / "interp" / "site" / "explorer"
@@ -318,6 +319,7 @@ def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, sche
         )
         light = [sum(map(int, re.findall(r"\d+", shade)[:3])) for shade in (ink, paper)]
         assert (light[0] < light[1]) == (scheme == "light") and abs(light[0] - light[1]) > 400
+        assert opened.evaluate(FAINT_TEXTS, ".cx *") == []
 
 
 def test_two_views_of_one_page_share_their_script_and_do_not_disturb_each_other(subjects, open_page, tmp_path: Path):
