@@ -51,8 +51,9 @@ def check_names(command: Any) -> None:
     models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
         given = getattr(command, field)
-        values: list[Any] = [] if given is None else [given] if isinstance(given, (str, Path)) else list(given)
-        for mark in getattr(hint, "__metadata__", ()):
+        marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Named) or mark is PROBLEMS]
+        values = list(given) if isinstance(given, (tuple, list)) else [] if given is None else [given]
+        for mark in marks:
             if isinstance(mark, Named):
                 for value in values:
                     mark.check(value)
