@@ -3,5 +3,8 @@
 from interp.papers import Paper
 
 PAPER = Paper(
-    "microadder", "MicroAdder: Training a Transformer for Perfect 10-Digit Addition", 0, ("studies", "continued", "gap")
+    "microadder",
+    "MicroAdder: Training a Transformer for Perfect 10-Digit Addition",
+    0,
+    ("studies", "continued", "gap", "starts"),
 )

@@ -42,13 +42,14 @@ SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 @dataclass(frozen=True)
 class Arm:
-    """One variant: a model, a recipe, where it is trained and where its seeds begin (None: at random)."""
+    """One variant: a model, a recipe, where it is trained, where its seeds begin (None: at random), and the first."""
 
     label: str
     model: str
     recipe: Recipe
     folder: str
     start: Start | None = None
+    first_seed: int = 0
 
 
 def shrunk(recipe: Recipe, times: int) -> Recipe:
@@ -65,6 +66,7 @@ def shrunk(recipe: Recipe, times: int) -> Recipe:
         steps=recipe.steps // times,
         warmup_steps=recipe.warmup_steps // times,
         problems=replace(problems, digit_curriculum=digits, carry_mix=mix),
+        hold_until=tuple((name, step // times) for name, step in recipe.hold_until),
         give_up=None,
     )
 
@@ -103,7 +105,7 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
         settings.say(f"training {arm.label}: {arm.model}, {seeds} seeds, {arm.recipe.steps:,} steps")
         device = "cpu" if settings.device == "auto" else settings.device
         result = train(
-            arm.model, folder, seeds, recipe=arm.recipe, device=device, compile=False, minutes=left,
+            arm.model, folder, seeds, arm.first_seed, recipe=arm.recipe, device=device, compile=False, minutes=left,
             progress=settings.progress, start=arm.start,
         )  # fmt: skip
         if result.complete:
@@ -209,6 +211,7 @@ def sweep_made(
     "microadder:carry-mix",
     "microadder:below-57",
     "microadder:continued",
+    "microadder:starts",
 )
 def show_sweeps(data: Any) -> list[Section]:
     """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
@@ -222,5 +225,5 @@ def show_sweeps(data: Any) -> list[Section]:
     if data.get("comparisons"):
         note = "Two-sided tests over the seeds of finished runs; no correction for the number of comparisons."
         sections.append(Section("Comparisons", note, (comparison_table(data["comparisons"]),)))
-    rest = {key: data[key] for key in ("steps", "scores", "stress") if key in data}
+    rest = {key: data[key] for key in ("steps", "scores", "stress", "arcs", "verdicts") if key in data}
     return sections + [replace(section, level=2) for section in show_tables(rest)]
