@@ -298,7 +298,8 @@ class _Growth:
             return (np.zeros(0, dtype=np.int64),) * 4  # pyright: ignore[reportReturnType]
         kind = index[going] * 2 + needed[going]
         bins, width = low[going], 1
-        while len(np.unique(np.stack((kind, bins // width), 1), axis=0)) > MOST_NODES:
+        most_nodes = max(MOST_NODES, 2 * len(np.unique(kind)))  # what bins of any width come down to
+        while len(np.unique(np.stack((kind, bins // width), 1), axis=0)) > most_nodes:
             width = max(4 * width, int(np.ptp(bins)) >> 16)
         _, first, number = np.unique(np.stack((kind, bins // width), 1), axis=0, return_index=True, return_inverse=True)
         number = number.reshape(-1)

@@ -124,7 +124,7 @@ def _hand_built(model: HookedModel, task: Task, asked: Asked) -> Verdict:
 
 
 def _one_layer(model: HookedModel, task: Task, asked: Asked) -> Verdict:
-    own = "interval" if model.dtype == torch.float64 else "float32"  # there are no bounds on float64's rounding
+    own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # there are no bounds on float64's rounding
     return certify_one_layer(model, asked.arithmetic or own, task, asked.width, asked.targets)
 
 

@@ -124,10 +124,10 @@ class Trainer:
 
     def _begin(self) -> torch.Tensor | None:
         """Put parameters where the recipe lets them begin; until which step each is held, None if none is."""
-        for name, value in self.recipe.begin_at:
+        for name, value in self.recipe.begin_at or ():
             self.theta[:, self.layout.places(name)] = value
         until = torch.zeros(self.layout.n, dtype=torch.long)
-        for name, step in self.recipe.hold_until:
+        for name, step in self.recipe.hold_until or ():
             until[self.layout.places(name)] = step
         return until.to(self.device) if self.recipe.hold_until else None
 

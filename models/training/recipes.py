@@ -78,8 +78,8 @@ class Recipe:
     keep_best: tuple[tuple[int, float], ...] | None = None
     # (parameter, value): where it begins in every seed. A parameter is named as in the weight map's
     # named_parameters(), "norm_w", which means all its numbers, or "norm_w[4]", which means one
-    begin_at: tuple[tuple[str, float], ...] = ()
-    hold_until: tuple[tuple[str, int], ...] = ()  # (parameter, step): it stays where it begins before that step
+    begin_at: tuple[tuple[str, float], ...] | None = None
+    hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): before that it stays where it begins
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
 
@@ -101,10 +101,10 @@ class Recipe:
                 raise UserError(
                     f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
                 )
-        for name, value in self.begin_at:
+        for name, value in self.begin_at or ():
             if not math.isfinite(value):
                 raise UserError(f"{name} must begin at a finite value, not {value}.")
-        for name, step in self.hold_until:
+        for name, step in self.hold_until or ():
             if step < 0:
                 raise UserError(f"{name} must be held until a step that is not negative, not {step}.")
         for step, share in self.keep_best or ():

@@ -13,7 +13,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.importers.board import interpreter, load_submission, stated_parameters
+from models.importers.board import expressions, load_submission, stated_parameters
 from models.importers.board.reading import interpreter_for_files, read
 from tests.models.submissions import HARD, TEXTS, TIED_VALUES, own_logits
 
@@ -156,7 +156,7 @@ def test_another_forward_pass_is_refused(old: str, new: str, tmp_path: Path) -> 
     ],
 )
 def test_what_is_no_model_is_refused_and_nothing_runs(text: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(interpreter, "MOST_STEPS", 200_000)
+    monkeypatch.setattr(expressions, "MOST_STEPS", 200_000)
     with pytest.raises(UserError):
         read(write(tmp_path, text))
 

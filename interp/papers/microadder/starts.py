@@ -38,7 +38,7 @@ def arms() -> list[Arm]:
     """The recipe, the same with the arc held for two thirds of the steps, and a short run of the paper's own, for the
     arcs of its seeds: of its whole run the zoo keeps one seed's parameters."""
     placed, papers = get_recipe(PLACED_START), get_recipe("microadder")
-    longer = placed.replace(hold_until=tuple((name, 2 * step) for name, step in placed.hold_until))
+    longer = placed.replace(hold_until=tuple((name, 2 * step) for name, step in placed.hold_until or ()))
     return [
         Arm(PLACED, NAME, placed, "starts/placed", first_seed=1000),
         Arm(LONGER, NAME, longer, "starts/placed-longer", first_seed=2000),

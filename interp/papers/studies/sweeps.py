@@ -66,7 +66,7 @@ def shrunk(recipe: Recipe, times: int) -> Recipe:
         steps=recipe.steps // times,
         warmup_steps=recipe.warmup_steps // times,
         problems=replace(problems, digit_curriculum=digits, carry_mix=mix),
-        hold_until=tuple((name, step // times) for name, step in recipe.hold_until),
+        hold_until=recipe.hold_until and tuple((name, step // times) for name, step in recipe.hold_until),
         give_up=None,
     )
 

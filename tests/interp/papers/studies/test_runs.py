@@ -46,8 +46,8 @@ def test_a_finished_run_is_only_taken_for_its_own_recipe(tmp_path: Path):
 
 
 def test_a_model_that_is_not_stored_is_named_with_the_command_that_trains_it():
-    with pytest.raises(UserError, match="interp train adder-763"):
-        zoo_model("adder-763")
+    with pytest.raises(UserError, match="interp train microadder-170-frozen-spiral"):
+        zoo_model("microadder-170-frozen-spiral")
 
 
 def test_a_page_names_its_command_and_its_data_lie_beside_it(tmp_path: Path):
