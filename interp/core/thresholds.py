@@ -31,6 +31,9 @@ RESTING = 0.9
 
 #: Distance from the circle, in radii, from which points are not called one.
 POOR = 0.05
+#: The radius of an arc that has shrunk to a point: places lie at 3.5 and more from the middle, so that digits this
+#: close move the stream's direction by less than a third of its length.
+SHRUNK = 1.0
 #: Difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773).
 STRONG = 6.0
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
@@ -67,6 +68,11 @@ class Forecast(Result):
         """A row per model and share of the steps."""
         return self.table.to_dataframe().reset_index()
 
+    @cached_property
+    def _seeds(self) -> dict[str, _Seeds]:
+        """Each model's seeds, read once."""
+        return {model: _Seeds.of(self.curves, model, self.measure, self.level) for model in self.curves.models}
+
     def ranked(self, share: float, parts: int = 4) -> pd.DataFrame:
         """Of the seeds of each ``1/parts`` by rank within their model: how many grok, with Clopper-Pearson intervals.
 
@@ -74,7 +80,7 @@ class Forecast(Result):
         """
         counts = np.zeros((parts, 2), dtype=int)
         for model in self.curves.models:
-            values, will, open_ = _at(self.curves, model, self.measure, self.level, share)
+            values, will, open_ = self._seeds[model].at(share)
             values, will = values[open_], will[open_]
             rank = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
             for part, groks in zip(rank * parts // max(1, len(rank)), will, strict=True):
@@ -111,7 +117,7 @@ class Forecast(Result):
                 f"second not, all above 0 and at most 1, not {list(rule)}."
             )
         named = ["seeds", "grok", "grok with the rule", "runs", "runs with the rule"]
-        counts = [_halved(self, model, rule) for model in self.curves.models]
+        counts = [self._seeds[model].halved(rule) for model in self.curves.models]
         frame = pd.DataFrame([*counts, np.sum(counts, 0)], columns=named)
         frame = frame.astype({"seeds": int, "grok": int, "grok with the rule": int})
         frame.insert(0, "model", [*self.curves.models, _ALL])
@@ -149,8 +155,9 @@ def grokking_forecast(
     if not shares or not all(0 < share <= 1 for share in shares):
         raise UserError(f"Shares of the steps lie above 0 and at most at 1, not {list(shares)}.")
     rng, cells = np.random.default_rng(seed), []
+    seeds = [_Seeds.of(curves, model, measure, level) for model in curves.models]
     for share in shares:
-        pairs = [_Pairs.of(*_at(curves, model, measure, level, share)) for model in curves.models]
+        pairs = [_Pairs.of(*one.at(share)) for one in seeds]
         draws = [one.drawn(rng, resamples) for one in pairs]
         cells += [_cell([one], [draw]) for one, draw in zip(pairs, draws, strict=True)] + [_cell(pairs, draws)]
     grid = np.array(cells).reshape(len(shares), len(curves.models) + 1, 5).transpose(2, 1, 0)
@@ -163,50 +170,60 @@ def grokking_forecast(
     return Forecast(curves, measure, level, table, Provenance(n, seed, f"seeds of {len(curves.models)} models"))
 
 
-def _filled(curves: Curves, model: str, measure: str) -> Float[np.ndarray, "seed step"]:
-    """A measure, larger for better; a seed that has ended stays at its last value."""
-    exact = curves.of(model)
-    values = curves.table[measure].sel(model=model, seed=exact.seed, step=exact.step).values
-    known = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), 1)
-    return np.take_along_axis(values, known, 1) * (-1 if measure.endswith("loss") else 1)
+def _filled(known: Float[np.ndarray, "seed step"]) -> Float[np.ndarray, "seed step"]:
+    """NaN replaced by the seed's last value before it."""
+    last = np.maximum.accumulate(np.where(np.isnan(known), 0, np.arange(known.shape[1])), 1)
+    return np.take_along_axis(known, last, 1)
 
 
-def _last_evaluation(curves: Curves, model: str) -> np.ndarray:
-    """Index of each seed's last evaluation."""
-    known = ~np.isnan(curves.of(model).values)
-    return known.shape[1] - 1 - known[:, ::-1].argmax(1)
+@dataclass(frozen=True)
+class _Seeds:
+    """One model's seeds; one that has ended stays at its last values.
 
+    Attributes:
+        steps: of the evaluations.
+        grok: whether a seed is at the level.
+        values: the measure, larger for better.
+        ends: the step of each seed's last evaluation.
+    """
 
-def _index(steps: np.ndarray, share: float) -> int:
-    """The last evaluation up to this share of the steps (the first, where there is none)."""
-    return max(0, int(np.searchsorted(steps, share * steps[-1], "right")) - 1)
+    steps: Int[np.ndarray, " step"]
+    grok: Bool[np.ndarray, "seed step"]
+    values: Float[np.ndarray, "seed step"]
+    ends: Int[np.ndarray, " seed"]
 
+    @classmethod
+    def of(cls, curves: Curves, model: str, measure: str, level: float) -> _Seeds:
+        exact = curves.of(model)
+        measured = curves.table[measure].sel(model=model, seed=exact.seed, step=exact.step).values
+        values = _filled(measured) * (-1 if measure.endswith("loss") else 1)
+        known = ~np.isnan(exact.values)
+        ends = exact.step.values[known.shape[1] - 1 - known[:, ::-1].argmax(1)]
+        return cls(exact.step.values, np.asarray(_filled(exact.values) >= level), values, ends)
 
-def _at(
-    curves: Curves, model: str, measure: str, level: float, share: float
-) -> tuple[Float[np.ndarray, " seed"], Bool[np.ndarray, " seed"], Bool[np.ndarray, " seed"]]:
-    """Each seed's value at this share of the steps, whether it groks ever, and whether it had not by then."""
-    exact, i = _filled(curves, model, "exact"), _index(curves.of(model).step.values, share)
-    reached = np.asarray(exact >= level)
-    ever, by_then = (np.asarray(part.any(1)) for part in (reached, reached[:, : i + 1]))
-    return _filled(curves, model, measure)[:, i], ever, ~by_then
+    def index(self, share: float) -> int:
+        """The last evaluation up to this share of the steps (the first, where there is none)."""
+        return max(0, int(np.searchsorted(self.steps, share * self.steps[-1], "right")) - 1)
 
+    def at(
+        self, share: float
+    ) -> tuple[Float[np.ndarray, " seed"], Bool[np.ndarray, " seed"], Bool[np.ndarray, " seed"]]:
+        """Each seed's value at this share of the steps, whether it groks ever, and whether it had not by then."""
+        i = self.index(share)
+        ever, by_then = (np.asarray(part.any(1)) for part in (self.grok, self.grok[:, : i + 1]))
+        return self.values[:, i], ever, ~by_then
 
-def _halved(found: Forecast, model: str, rule: Sequence[tuple[float, float]]) -> tuple[int, int, int, float, float]:
-    """(seeds, those that grok, also with the rule, runs' worth of steps, the same with the rule) of one model."""
-    steps = found.curves.of(model).step.values
-    exact, values = _filled(found.curves, model, "exact"), _filled(found.curves, model, found.measure)
-    ends = steps[_last_evaluation(found.curves, model)]
-    kept, ruled = np.arange(len(exact)), ends.copy()
-    for share, most in rule:
-        i = _index(steps, share)
-        best = kept[np.argsort(-values[kept, i], kind="stable")]
-        kept, dropped = np.split(best, [max(1, math.ceil(most * len(exact)))])
-        ruled[dropped] = np.minimum(ruled[dropped], steps[i])
-    grok = exact >= found.level
-    in_time = (grok & (steps <= ruled[:, None])).any(1)
-    last = int(steps[-1])
-    return len(exact), int(grok.any(1).sum()), int(in_time.sum()), ends.sum() / last, ruled.sum() / last
+    def halved(self, rule: Sequence[tuple[float, float]]) -> tuple[int, int, int, float, float]:
+        """(seeds, those that grok, also with the rule, runs' worth of steps, the same with the rule)."""
+        n, last = len(self.ends), int(self.steps[-1])
+        kept, ruled = np.arange(n), self.ends.copy()
+        for share, most in rule:
+            i = self.index(share)
+            best = kept[np.argsort(-self.values[kept, i], kind="stable")]
+            kept, dropped = np.split(best, [max(1, math.ceil(most * n))])
+            ruled[dropped] = np.minimum(ruled[dropped], self.steps[i])
+        in_time = (self.grok & (self.steps <= ruled[:, None])).any(1)
+        return n, int(self.grok.any(1).sum()), int(in_time.sum()), self.ends.sum() / last, ruled.sum() / last
 
 
 @dataclass(frozen=True)
@@ -224,7 +241,9 @@ class _Pairs:
     def drawn(self, rng: np.random.Generator, resamples: int) -> Float[np.ndarray, "resample 2"]:
         """Bootstrap over the seeds: won pairs and all pairs of each draw."""
         will, never = self.wins.shape
-        counts = rng.multinomial(will + never, np.full(will + never, 1 / max(1, will + never)), size=resamples)
+        if not will + never:
+            return np.zeros((resamples, 2))
+        counts = rng.multinomial(will + never, np.full(will + never, 1 / (will + never)), size=resamples)
         a, b = counts[:, :will], counts[:, will:]
         return np.stack((((a @ self.wins) * b).sum(1), a.sum(1) * b.sum(1)), 1)
 

@@ -35,6 +35,8 @@ PAIRS = 10 ** (2 * DIGITS)
 WIDTH = 1e-6  # of the bounds on the share of right pairs, by default
 #: Columns of the windows that are all judged, and how many longer ones, by round.
 DEPTH, LONGER = 2, (0, 20_000, 100_000)
+#: How many boxes are bounded with an effort; 6 us to 30 us each. Trained models need 20,000 to a million.
+MOST_BOXES = 2_000_000
 #: A target is looked at again if it holds more than this share of what is open.
 SHARE = 0.01
 #: Of each target one diagram or several: the worst of what they say of a pair holds.
@@ -196,7 +198,8 @@ def accuracy_bounds(
     wrong_at_least, over real numbers ("interval") or for the model as it runs ("float32"). In float32 pairs whose
     margin is within the rounding stay open, however fine the sets are.
 
-    Cost: one CPU thread, 2 to 30 s (:mod:`interp.proofs.half_spaces`).
+    Cost: one CPU thread, 2 to 30 s (:mod:`interp.proofs.half_spaces`); up to a minute for a model that is nowhere near
+    an adder, most of whose pairs stay open.
 
     Args:
         width: how far apart the bounds may be.
@@ -282,7 +285,7 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
 
 def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
     """Verdicts, round by round finer ones."""
-    search = Search(adder, rung)
+    search = Search(adder, rung, most_boxes=MOST_BOXES)
     reason = search.attention.obstacle
     if reason is None and rung.unit:
         reason = weights_out_of_range(adder)
@@ -291,7 +294,7 @@ def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verd
     tables = window_verdicts(search, DEPTH)
     best = [[diagram] for diagram in window_diagrams(search, tables, LONGER[0])]
     yield f"windows of {DEPTH} columns", best
-    if adder.W_V.shape[0] == 1:
+    if adder.W_V.shape[0] == 1 and not search.exhausted:
         for apart in (False, True):
             least = SHARE * sum(_open(own) for own in best)
             found = [
@@ -299,7 +302,7 @@ def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verd
             ]
             best = [min((own, new or own), key=_open) for own, new in zip(best, found, strict=True)]
             yield f"windows of {DEPTH} columns, half-spaces of attention", best
-    for most in LONGER[1:]:
+    for most in () if search.exhausted else LONGER[1:]:
         longer = [[diagram] for diagram in window_diagrams(search, tables, most)]
         best = [min(pair, key=_open) for pair in zip(best, longer, strict=True)]
         yield f"windows of {DEPTH} columns, half-spaces of attention, up to {most:,} longer windows", best

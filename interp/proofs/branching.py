@@ -64,12 +64,28 @@ class ClassProof:
 
 
 class Search:
-    """Bounds of margins over windows of columns, for one adder in one arithmetic."""
+    """Bounds of margins over windows of columns, for one adder in one arithmetic.
 
-    def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic, attention: RatioAttention | None = None):
+    The time goes into the boxes that are bounded, which ``boxes`` counts. Where there were more than ``most_boxes``,
+    :meth:`judge` no longer halves the boxes of leaves: what is undecided then stays so.
+    """
+
+    def __init__(
+        self,
+        adder: OneLayerAdder,
+        arithmetic: Arithmetic,
+        attention: RatioAttention | None = None,
+        most_boxes: float = np.inf,
+    ):
         self.adder = adder
         self.attention = read_ratio_attention(adder, arithmetic) if attention is None else attention
         self.downstream = Downstream(adder, arithmetic)
+        self.boxes, self.most_boxes = 0, most_boxes
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many boxes were bounded as there shall be."""
+        return self.boxes > self.most_boxes
 
     def query(self, target: int, token: int) -> Query:
         return Query(self.attention, self.adder.layout, target, token)
@@ -111,7 +127,7 @@ class Search:
         for halvings in range(HALVINGS + 1):
             below, above = self.margins(query, answer[owner], low, high)
             settled = (below > aim[owner]) | (above < 0)
-            if halvings == HALVINGS:
+            if halvings == HALVINGS or self.exhausted:
                 settled[:] = True
             middle = (low[~settled] + high[~settled]) / 2
             at_below, at_above = self.margins(query, answer[owner[~settled]], middle, middle)
@@ -139,7 +155,13 @@ class Search:
     def margins(
         self, query: Query, answer: Int[np.ndarray, " n"], low: Float[np.ndarray, "n r"], high: Float[np.ndarray, "n r"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Lower and upper bounds of margins over boxes of attention's coordinates, each taken as a whole."""
+        """Lower and upper bounds of margins over boxes of attention's coordinates, each taken as a whole.
+
+        Raises:
+            TimeUp: the time is up.
+        """
+        check_time()
+        self.boxes += len(answer)
         found = [self.downstream.margins(regions(query, answer[:0], low[:0], high[:0]))]
         for start in range(0, len(answer), CHUNK):
             rows = slice(start, start + CHUNK)

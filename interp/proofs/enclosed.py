@@ -7,7 +7,7 @@ times 2^-53 at most; :func:`up` makes up for that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int
@@ -120,7 +120,7 @@ class Keys:
         return cls(k.mid, k.rad, k.size, k.norm, k.length)
 
     def at(self, above: Int[Tensor, "query key"]) -> Keys:
-        return Keys(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
+        return Keys(*(getattr(self, field.name)[:, above] for field in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class Values:
     norm: Tensor
 
     def at(self, above: Int[Tensor, "query key"]) -> Values:
-        return Values(*(getattr(self, field)[:, above] for field in self.__dataclass_fields__))
+        return Values(*(getattr(self, field.name)[:, above] for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition, digit_rows
+from models.tasks.addition import FixedWidthAddition, TenDigitAddition, digit_rows
 from models.tasks.base import Task
 from models.training.counter import row_keys, uniform
 from models.training.native import library
@@ -71,6 +71,7 @@ class MetricCarryMix:
 class DigitCurriculum:
     """How many digits operands have at most, by step; both papers of ten-digit adders have the same."""
 
+    for_task: ClassVar[type[Task]] = FixedWidthAddition
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
 
     def __post_init__(self) -> None:

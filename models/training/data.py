@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from models.errors import UserError
 from models.tasks.base import Task
 
 
@@ -16,7 +17,12 @@ class ProblemSource(Protocol):
     """Where a recipe's problems come from; see :class:`models.training.addition_problems.AdditionProblems`.
 
     The problems of (seed, step) must depend on nothing else: resuming and stacking rest on that.
+
+    Attributes:
+        for_task: whose problems these are.
     """
+
+    for_task: ClassVar[type[Task]] = Task
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row operands"]:
         """The problems of one seed at one step."""
@@ -36,6 +42,15 @@ class AdaptiveSource(ProblemSource, Protocol):
     def after(self, token_accuracy: float) -> ProblemSource:
         """What the source is to a seed with this token accuracy on the natural distribution, at its last validation."""
         ...
+
+
+def require_problems_of(task: Task, source: Any) -> None:
+    """Raise UserError where a recipe's problems are those of another kind of task."""
+    if not isinstance(task, source.for_task):
+        raise UserError(
+            f"This recipe's problems ({type(source).__name__}) are not those of {task.name}; choose a recipe of a "
+            "model with the same task."
+        )
 
 
 class TrainingStream:

@@ -18,7 +18,7 @@ import torch
 from models.errors import UserError
 from models.questions import question
 from models.registry import build, get_spec
-from models.training.data import TrainingStream
+from models.training.data import TrainingStream, require_problems_of
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
@@ -380,6 +380,7 @@ def train(
         )
     if minutes is not None and not minutes >= 0:
         raise UserError(f"--minutes must not be negative, not {minutes}.")
+    require_problems_of(spec.task(**spec.options), recipe.problems)
     resolved = resolve_device(device)
     share = Share()
     if data_parallel:

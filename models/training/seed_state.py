@@ -46,8 +46,8 @@ class SeedState:
 
     @property
     def standing(self) -> float:
-        """What the seeds of a run are ranked by: token accuracy, of text the negative loss; a failed one is last."""
-        if self.status == "failed":
+        """What the seeds of a run are ranked by: token accuracy, of text the negative loss. Given-up ones are last."""
+        if self.status in ("failed", "hopeless"):
             return -math.inf
         return self.token if self.validation_loss is None else -self.validation_loss
 

@@ -16,6 +16,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.tasks.base import Task
+from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.multiplication import Multiplication
+from models.tasks.parity import Parity
 from models.tasks.sequences import SequenceTask
 from models.training.counter import mix, row_keys, uniform, uniform_table
 
@@ -42,6 +46,7 @@ class SequenceSource(ABC):
     buckets: int = 4  # a batch is cut into so many parts of similar length, which saves half of the padding
     #: The fields that say how long problems may be, and the least that each can be.
     smallest: ClassVar[dict[str, int]] = {}
+    for_task: ClassVar[type[Task]] = SequenceTask
 
     def __post_init__(self) -> None:
         if not 2 <= self.size < 2**40 or self.buckets < 1:
@@ -100,6 +105,7 @@ class AdditionSet(SequenceSource):
     max_digits: int = 10
     max_operands: int = 10
     smallest: ClassVar[dict[str, int]] = {"max_digits": 1, "max_operands": 2}
+    for_task: ClassVar[type[Task]] = MultiOperandAddition
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         m = 2 + (uniform(keys, 0) * (self.max_operands - 1)).long()
@@ -117,6 +123,7 @@ class MultiplicationSet(SequenceSource):
     max_first: int = 10
     max_second: int = 10
     smallest: ClassVar[dict[str, int]] = {"max_first": 1, "max_second": 1}
+    for_task: ClassVar[type[Task]] = Multiplication
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         most = torch.tensor([self.max_first, self.max_second], device=keys.device)
@@ -130,6 +137,7 @@ class ParitySet(SequenceSource):
 
     max_bits: int = 20
     smallest: ClassVar[dict[str, int]] = {"max_bits": 1}
+    for_task: ClassVar[type[Task]] = Parity
 
     def problems(self, keys: Int[Tensor, " row"], odd: Bool[Tensor, " row"]) -> MixedProblems:
         length = 1 + (uniform(keys, 0) * self.max_bits).long()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.characters import N_CTX, TRAINING
+from models.tasks.base import Task
+from models.tasks.characters import N_CTX, TRAINING, CharacterLanguage
 from models.training.counter import row_keys, uniform
 from models.training.data import ProblemSource
 
@@ -21,6 +23,7 @@ class TextWindows(ProblemSource):
     The start of (seed, step, row) depends on nothing else; see :mod:`models.training.counter`.
     """
 
+    for_task: ClassVar[type[Task]] = CharacterLanguage
     characters: int = TRAINING
 
     def __post_init__(self) -> None:

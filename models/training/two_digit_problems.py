@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tasks.two_digit import training_problems
+from models.tasks.base import Task
+from models.tasks.two_digit import TwoDigitAddition, training_problems
 from models.training.counter import row_keys, uniform
 from models.training.data import ProblemSource
 
@@ -19,6 +21,8 @@ class TwoDigitProblems(ProblemSource):
 
     minGPT shuffles the pairs instead and goes through them; a thousand batches of 64 are seven passes.
     """
+
+    for_task: ClassVar[type[Task]] = TwoDigitAddition
 
     def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
         """The problems of one seed at one step, a function of these two alone."""

@@ -18,6 +18,7 @@ from models.training.loop import Trainer, resolve_device
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
+from models.training.seed_state import SeedState
 from models.training.start import Start
 from tests.training.edited import contents
 
@@ -268,6 +269,26 @@ def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_n
     for name in ("arc_B", "norm_w[5]", "norm_w[-1]"):
         with pytest.raises(UserError):
             tiny(tmp_path / "wrong", recipe=TINY.replace(begin_at=((name, 4.0),)))
+
+
+def test_seeds_that_were_given_up_do_not_stand_above_those_that_go_on():
+    given_up, failed, going = SeedState(0, token=0.9), SeedState(1, token=0.9), SeedState(2, token=0.1)
+    given_up.end("hopeless", 10)
+    failed.end("failed", 10)
+    finished = SeedState(3, token=0.5)
+    finished.end("perfect", 10)
+    assert max((given_up, failed, going), key=lambda state: state.standing) is going
+    assert finished.standing > going.standing  # its place is its own
+
+
+@pytest.mark.parametrize(
+    "recipe", ["addlm-0.8m", "toygpt", "parity-coupling-1l4h-small", "position-coupling-1l4h-small"]
+)
+def test_a_recipe_of_another_task_is_refused_before_anything_is_written(recipe: str, tmp_path: Path):
+    others = get_recipe(recipe)
+    with pytest.raises(UserError):
+        train("microadder-57", tmp_path / "run", recipe=others)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("rule", [((-1, 0.5),), ((10, 0.0),), ((10, 1.5),)])

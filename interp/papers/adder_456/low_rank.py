@@ -57,12 +57,12 @@ def seed_row(name: str, sources: Sequence[str | Path]) -> dict[str, Any]:
 
 @study("adder-456:low-rank", "Do low-rank factors help to grok? Seeds of 763, 582, 512, 491 and 456 parameters")
 def low_rank(settings: Settings) -> Made:
-    """The zoo's seeds and those of runs in ``OUT/adder-456/runs/NAME``; ``--yes`` trains there what lacks of 32."""
+    """The zoo's seeds and those of runs in ``OUT/adder-456/low-rank/NAME``; ``--yes`` trains there what lacks of 32."""
     rows = []
     for name in _NAMES:
         stored = [name] if name in models.zoo_names() else []
         n = learning_curves(name).of(name).sizes["seed"] if stored else 0
-        folder = settings.out / "adder-456" / "runs" / name
+        folder = settings.out / "adder-456" / "low-rank" / name
         if settings.yes and n < SEEDS:
             train(
                 name, folder, SEEDS - n, n, device=settings.device, progress=settings.progress,

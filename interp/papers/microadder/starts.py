@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from interp.core.stats import clopper_pearson
+from interp.core.thresholds import SHRUNK
 from interp.papers.studies import Made, Settings, study
 from interp.papers.studies.sweeps import Arm, folder_of, read_entry_row, shrunk, sweep_made, train_arms
 from interp.probes.seed_sweeps import seed_model, sweep_curves
@@ -29,9 +30,6 @@ from models.training.run_folder import RunFolder
 NAME, PAPERS = "microadder-57", "the paper's recipe"
 PLACED, LONGER, SHORT = "placed start", "placed start, held twice as long", "the paper's recipe, a fifth of the steps"
 SEEDS = 64
-#: The radius of an arc that has shrunk to a point: places lie at 3.5 and more from the middle, so that digits this
-#: close move the stream's direction by less than a third of its length.
-POINT = 1.0
 
 
 def arms() -> list[Arm]:
@@ -71,7 +69,7 @@ def radii(settings: Settings, arm: Arm) -> list[float]:
 
 def arc_row(row: Mapping[str, Any], radius: list[float]) -> dict[str, Any]:
     """How many seeds' arcs have shrunk to a point, and how far the seeds come that have one and that have none."""
-    point, token = np.array(radius) < POINT, np.array(row["token"])
+    point, token = np.array(radius) < SHRUNK, np.array(row["token"])
     low, high = clopper_pearson(int(point.sum()), len(point))
     median = [float(np.median(token[here])) if here.any() else float("nan") for here in (point, ~point)]
     return {

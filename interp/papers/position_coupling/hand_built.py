@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +196,7 @@ def run_hand_built(settings: Settings) -> Made | None:
         "cells": list(cells()),
         "versions": {"torch": str(torch.__version__)},
         "rung": "sampled",
-        "cell": list(GridCell.__dataclass_fields__),
+        "cell": [field.name for field in fields(GridCell)],
         "sizes": list(sizes()),
     }
     return Made(data, options=f"--size {settings.size}") if data["cells"] else None

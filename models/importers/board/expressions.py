@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,11 +67,12 @@ class Returned(Exception):
         self.value = value
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluates expressions. ``words``: what files may import, by module; ``builtins``: names that are always there.
 
     Attributes:
-        methods: (interpreter, value, name) -> an attribute of a plain value; raises UserError for one that is no word.
+        methods: (interpreter, value, name) -> an attribute of a plain value. It raises UserError for a name that files
+            may not use.
         heard: called with every call of a function of the text: (function, arguments).
     """
 
@@ -94,13 +96,13 @@ class Expressions:
         if self.steps > MOST_STEPS:
             raise UserError(f"it takes more than {MOST_STEPS:,} steps")
 
+    @abstractmethod
     def run(self, body: list[ast.stmt], scope: Scope, owner: Class | None = None) -> None:
         """Run statements, which :class:`~models.importers.board.interpreter.Interpreter` knows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         """Give a value to names, also those of an interpreter's loops."""
-        raise NotImplementedError
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
         self._step(node)

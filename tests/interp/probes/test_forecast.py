@@ -64,6 +64,12 @@ def test_a_seed_that_has_grokked_already_is_no_success_of_the_forecast(tmp_path:
     assert found.ranked(0.5)["seeds"].sum() == 31
 
 
+def test_nothing_is_told_apart_where_every_seed_has_grokked_already(tmp_path: Path):
+    token, _ = planted()
+    row = interp.grokking_forecast(run_folder(tmp_path, "adder", token, np.ones_like(token)), shares=(0.5,)).table
+    assert row.will.sum().item() == row.never.sum().item() == 0 and row.auroc.isnull().all()
+
+
 def test_an_easy_model_next_to_a_hard_one_is_no_forecast(tmp_path: Path):
     """Token accuracy differs between the models, of which one groks often; within each it says nothing."""
     rng = np.random.default_rng(2)
