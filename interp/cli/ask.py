@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interp.cli.arguments import ModelName, OptionalFile, ProbeName, one_thread
+from interp.core.model import HookedModel
 from models.errors import UserError
 
 
@@ -38,7 +39,7 @@ class Ask:
         from models.zoo import load
 
         one_thread()
-        model: Any = load(self.model)
+        model = load(self.model)
         task: Any = model.task
         task = task.at(*self.shape) if self.shape and hasattr(task, "at") else task
         if self.probe is None:
@@ -64,7 +65,7 @@ class Ask:
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
         return 0
 
-    def _list(self, model: Any, task: Any) -> None:
+    def _list(self, model: HookedModel, task: Any) -> None:
         """Print what can be asked here, and what in Python alone."""
         from interp.core.probe import applying, probes
 

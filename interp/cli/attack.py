@@ -35,7 +35,7 @@ class AttackModel:
         from models.zoo import load
 
         one_thread()
-        model: Any = load(self.model)
+        model = load(self.model)
         task: Any = model.task
         if self.shape:
             if not hasattr(task, "at") or len(task.shape) != len(self.shape):

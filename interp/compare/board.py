@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import models
+from interp.core.model import HookedModel
 from interp.probes.stress import suites
 from interp.proofs.attacks import attack
 from interp.proofs.methods import certify
@@ -124,7 +125,7 @@ def judge(path: Path, name: str, checkpoints: Path | None = None, minutes: float
 
 
 @torch.inference_mode()
-def _scored(model: Any) -> tuple[int, int]:
+def _scored(model: HookedModel) -> tuple[int, int]:
     """(problems of the test set whose whole sum is right when it is decoded greedily, all of them).
 
     Teacher-forced all at once, which comes to the same; the ``REPLAYED`` smallest margins, where another order of
@@ -140,12 +141,12 @@ def _scored(model: Any) -> tuple[int, int]:
     return int(right.sum()), len(problems)
 
 
-def _digits(model: Any) -> list[int]:
+def _digits(model: HookedModel) -> list[int]:
     """The targets that are digits of the sum, without an EOS after them."""
     return [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
 
 
-def _leads(model: Any, problems: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
+def _leads(model: HookedModel, problems: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
     """The smallest margin of each sum's digits, given the right ones before."""
     digits = _digits(model)
     queries, found = [model.task.query_positions[i] for i in digits], []
@@ -155,7 +156,7 @@ def _leads(model: Any, problems: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
     return torch.cat(found)
 
 
-def _verdict(model: Any, minutes: float | None) -> dict[str, Any]:
+def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
     ended = model.task.target_roles[-1].kind == "eos"
     found: dict[str, Any] = {}
     try:
@@ -197,7 +198,7 @@ def near_nines(n: int, seed: int) -> Int[Tensor, "n 2"]:
     return torch.stack(((a * powers).sum(1), (b * powers).sum(1)), 1)
 
 
-def _searched(model: Any, reason: str) -> dict[str, Any]:
+def _searched(model: HookedModel, reason: str) -> dict[str, Any]:
     """A problem that the model gets wrong, or that none was found."""
     problems = torch.cat((model.task.test_set()[1], near_nines(NINES, SEED), *(p for *_, p in suites(STRESS, SEED))))
     wrong = None

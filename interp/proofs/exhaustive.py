@@ -237,7 +237,9 @@ class _Run:
             problem[tuple(at)] = self.space.text(self.space.problems(index))
         margin = np.where(self.counts > 0, self.least, np.nan)
         return smallest_margins(
-            *(value[:, columns] for value in (self.counts, margin, problem)),
+            self.counts[:, columns],
+            margin[:, columns],
+            problem[:, columns],
             [role.label for role in self.task.target_roles],
             [self.task.token_text(int(token)) for token in columns],
         )

@@ -125,7 +125,7 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 
 @torch.no_grad()
-def _alive(model: ArithmeticTransformer, task: FramedAddition) -> tuple[int, str | None]:
+def _alive(model: HookedModel, task: FramedAddition) -> tuple[int, str | None]:
     """(the largest number of keys that a head looks at, why the columns are not those of the lemma).
 
     A score depends on the tokens at its query and its key alone. Sequences with one token everywhere and another at the
@@ -173,7 +173,7 @@ def _problems() -> Int[Tensor, "n 2"]:
     return torch.from_numpy(np.unique(np.concatenate(found), axis=0))
 
 
-def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
+def certify_few_keys(model: HookedModel, task: Any) -> FewKeysCertificate:
     """Run every class of problems through a model: right in all, or wrong in which.
 
     Precondition: :func:`obstacle` has none. Postcondition: "certified" if every class is answered rightly, by more than
@@ -230,7 +230,7 @@ def certify_few_keys(model: Any, task: Any) -> FewKeysCertificate:
     )
 
 
-def _leads(model: Any, task: Task, problems: Int[Tensor, "n 2"]) -> Tensor:
+def _leads(model: HookedModel, task: Task, problems: Int[Tensor, "n 2"]) -> Tensor:
     logits = model(task.encode(problems).to(model.device))[:, list(task.query_positions)].cpu()
     return margins(logits, task.targets(problems))
 
@@ -258,7 +258,7 @@ def right_pairs(right: Bool[np.ndarray, "target 2 100 100"]) -> int:
     return int(sum(counts[c, below] * int(right[DIGITS, c, below, 0]) for c in (0, 1) for below in range(100)))
 
 
-def check_few_keys(certificate: Any, model: Any, task: Any) -> FewKeysCertificate:
+def check_few_keys(certificate: Any, model: HookedModel, task: Any) -> FewKeysCertificate:
     """Judge the model again. Raises UserError for another model's certificate, or one that says something else."""
     require_claim(certificate, identify(model, task), model_name(model))
     if (reason := obstacle(model, task)) is not None:

@@ -219,7 +219,7 @@ def certify_prefixes(
 class _Proof:
     """One pass over the prefixes of a domain. What it finds stands in its attributes."""
 
-    def __init__(self, model: Any, task: Task, rounding: Rounding):
+    def __init__(self, model: HookedModel, task: Task, rounding: Rounding):
         self.model, self.task, self.space = model, task, ProblemSpace.of(task)
         self.rows = Rows.of(task, self.space)
         self.prefixes = self.rows.n_nodes

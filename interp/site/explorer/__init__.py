@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
+from interp.core.model import HookedModel
 from interp.site.explorer.pack import Subject, view_data
 from interp.site.explorer.static import (
     as_view,
@@ -27,8 +26,8 @@ from models.zoo import load
 
 
 def explore(
-    a: str | nn.Module,
-    b: str | nn.Module | None = None,
+    a: str | HookedModel,
+    b: str | HookedModel | None = None,
     problem: str | None = None,
     method: str = "zero",
     task: Any = None,

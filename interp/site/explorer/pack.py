@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
 from models.errors import UserError, unknown_name
@@ -80,7 +81,7 @@ class Subject:
             something else than its weights say, or in half precision: the page would show another model.
     """
 
-    def __init__(self, model: Any, task: Task | None = None):
+    def __init__(self, model: HookedModel, task: Task | None = None):
         task = resolve_task(model, task)
         self.name = model_name(model)
         if task.compared_by == "loss":
@@ -282,7 +283,7 @@ def _takes(subject: Subject, problem: str) -> bool:
 
 
 @torch.no_grad()
-def _weights(model: Any) -> dict[str, Tensor]:
+def _weights(model: HookedModel) -> dict[str, Tensor]:
     return {name: value.detach().cpu() for name, value in model.effective_weights().items()}
 
 

@@ -29,6 +29,7 @@ from models.tasks.addition import FixedWidthAddition
 from models.tasks.parity import Parity
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
+from models.transformer import ArithmeticTransformer
 
 TRIED = 200  # problems of a constructed model's shape
 
@@ -101,7 +102,7 @@ def _linked(views: Sequence[Link]) -> Markup:
 Found = tuple[say.Row, str, list[tuple[str, Any]], list[Part]]
 
 
-def _trained(name: str, model: Any, entry: dict[str, Any], row: say.Row) -> Found:
+def _trained(name: str, model: ArithmeticTransformer, entry: dict[str, Any], row: say.Row) -> Found:
     certificate = stored_certificate(name)
     rung = certificate.provenance.rung if certificate is not None else ""
     fields = say.score_fields(entry["score"]) | say.seed_fields(entry["training"])
@@ -144,7 +145,7 @@ def _uncertified(entry: dict[str, Any]) -> str:
     return "not known: no certificate"
 
 
-def _accuracy(name: str, model: Any, entry: dict[str, Any]) -> Part:
+def _accuracy(name: str, model: ArithmeticTransformer, entry: dict[str, Any]) -> Part:
     if isinstance(model.task, (FixedWidthAddition, TwoDigitAddition)):
         known = Score.from_dict(entry["score"]) if "by_chain_length" in entry["score"] else None
         return chain_part(model, known)
@@ -187,7 +188,7 @@ def _training_part(name: str, entry: dict[str, Any]) -> Part:
 # ---- constructed models
 
 
-def _constructed(model: Any, row: say.Row) -> Found:
+def _constructed(model: ArithmeticTransformer, row: say.Row) -> Found:
     if isinstance(model.task, SequenceTask):
         return _constructed_sequences(model, row)
     found, certificate = score(model), certified_at_best(model)
@@ -204,7 +205,7 @@ def _constructed(model: Any, row: say.Row) -> Found:
     return row, sentence, facts, [chain_part(model, found), Part("certificate", "Certificate", proof)]
 
 
-def _constructed_sequences(model: Any, row: say.Row) -> Found:
+def _constructed_sequences(model: ArithmeticTransformer, row: say.Row) -> Found:
     name = row.name
     if name == HAND_BUILT:
         from interp.papers.position_coupling.hand_built import load_grid  # a paper's folder may be missing
@@ -226,18 +227,19 @@ def _constructed_sequences(model: Any, row: say.Row) -> Found:
         items = [paragraph(text[:1].upper() + text[1:] + "."), commands([f"interp certify {name}"])]
         items.append(figure_data(certificate.figure()))
         return row, f"{sentence} {text[:1].upper()}{text[1:]}.", [], [Part("certificate", "Certificate", items)]
-    shape = (4,) * len(model.task.shape)
-    rate = _rate(model, shape)
+    task = model.task
+    assert isinstance(task, SequenceTask)
+    shape = (4,) * len(task.shape)
+    rate = _rate(model, task.at(*shape))
     row = replace(row, score=f"{rate.correct:,} of {rate.n:,}", share=rate.accuracy)
     text = f"{rate.correct:,} of {rate.n:,} problems of shape {' x '.join(map(str, shape))} (sampled, seed 0)"
     return row, f"{sentence} {text}.", [("Right of those tried", text)], []
 
 
-def _rate(model: Any, shape: tuple[int, ...]) -> Rate:
+def _rate(model: ArithmeticTransformer, task: SequenceTask) -> Rate:
     import torch
 
     from models.partial_forward import exact_match
 
-    task = model.task.at(*shape)
     problems = task.sample(TRIED, torch.Generator().manual_seed(0))
     return Rate(TRIED, int(exact_match(model, task, problems).sum()))

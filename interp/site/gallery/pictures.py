@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from markupsafe import Markup
 
+from interp.core.model import HookedModel
 from models.tasks.characters import CharacterLanguage
 from models.tasks.sequences import SequenceTask
 
@@ -18,7 +19,7 @@ TEXT = "We shall add the numbers."
 SIZES = {1: (6,), 2: (2, 3)}  # of a problem of a task of many shapes
 
 
-def attention_pattern(model: Any) -> tuple[Float[np.ndarray, "layer head query key"], str]:
+def attention_pattern(model: HookedModel) -> tuple[Float[np.ndarray, "layer head query key"], str]:
     """The pattern on the rows that predict, for one problem (drawn with seed 0), and that problem in words."""
     task = model.task
     if isinstance(task, CharacterLanguage):

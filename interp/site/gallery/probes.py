@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 import models
 from interp.core.controls import untrained_copy
+from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table
 from interp.core.probe import OnPage, Probe, applying
 from interp.core.problems import DIGIT_TOKENS
@@ -32,7 +33,7 @@ SHAPES: dict[type, tuple[int, ...]] = {MultiOperandAddition: (3, 3), Multiplicat
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems of each carry-chain length, of small models and others
 
 
-def chain_part(model: Any, known: Score | None) -> Part:
+def chain_part(model: HookedModel, known: Score | None) -> Part:
     """Accuracy by the length of the longest carry chain, of ten-digit and of two-digit adders."""
     if isinstance(model.task, TwoDigitAddition):
         found = score(model, problems=all_problems())
@@ -50,7 +51,7 @@ def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 
-def probe_parts(model: Any, learned: bool) -> list[Part]:
+def probe_parts(model: HookedModel, learned: bool) -> list[Part]:
     """Every registered probe that says how it stands on a page and that applies; the embeddings of small adders.
 
     Args:
@@ -69,7 +70,7 @@ def probe_parts(model: Any, learned: bool) -> list[Part]:
     return parts
 
 
-def _part(each: Probe, page: OnPage, model: Any, task: Any, learned: bool) -> Part:
+def _part(each: Probe, page: OnPage, model: HookedModel, task: Any, learned: bool) -> Part:
     asked = {"n": N} | dict(page.arguments)
     found = each.answer(model, task=task, **asked)
     items = [paragraph(found.sentence())]
@@ -79,7 +80,7 @@ def _part(each: Probe, page: OnPage, model: Any, task: Any, learned: bool) -> Pa
     return Part(each.name, each.question, items + [figure_data(found.figure(kind)) for kind in page.pictures])
 
 
-def _task(model: Any) -> Any:
+def _task(model: HookedModel) -> Any:
     """The model's task, a small one of those that come in many shapes."""
     for kind, shape in SHAPES.items():
         if isinstance(model.task, kind):
@@ -87,7 +88,7 @@ def _task(model: Any) -> Any:
     return model.task
 
 
-def _embeddings(model: Any) -> Part:
+def _embeddings(model: HookedModel) -> Part:
     digits, columns = model.W_E[:DIGIT_TOKENS], model.W_pos[:DIGITS]
     items: list[Markup] = []
     fits = (("Digits", circle_fit, digits), ("As waves over the digits", fourier_spectrum, digits))
@@ -97,7 +98,7 @@ def _embeddings(model: Any) -> Part:
     return Part("embeddings", "What shape are the embeddings?", items)
 
 
-def parameter_part(model: Any) -> Part:
+def parameter_part(model: HookedModel) -> Part:
     """Every free number."""
     frame = parameter_table(model)
     groups = [
@@ -116,5 +117,5 @@ def _number(row: dict[str, Any]) -> Markup:
     )
 
 
-def _is_small(model: models.ArithmeticTransformer) -> bool:
+def _is_small(model: HookedModel) -> bool:
     return sum(p.numel() for p in model.parameters()) <= SMALL

@@ -20,6 +20,7 @@ import models
 from interp.compare.across import compare_models
 from interp.compare.compare import compare
 from interp.core.controls import copies_to_draw
+from interp.core.model import HookedModel
 from interp.core.probe import find_probe
 from interp.core.problems import DIGIT_TOKENS
 from interp.papers.headlines import table as headlines
@@ -52,7 +53,7 @@ class Shown:
     """A model of the page. A probe looks at ``n`` problems, drawn with ``seed``."""
 
     name: str
-    model: Any
+    model: HookedModel
     n: int
     seed: int
 
