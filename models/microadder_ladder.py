@@ -226,7 +226,8 @@ def register_options(name: str, options: MicroAdderOptions, recipe: str | None, 
 
 def _before_the_first_column() -> list[float]:
     """The spiral's place for column -1."""
-    return spiral(*(torch.tensor(SPIRAL[name]) for name in SPIRAL_NUMBERS), 1, 10, first=-1)[0].tolist()
+    amp, phase, slope, offset = (torch.tensor(SPIRAL[name]) for name in SPIRAL_NUMBERS)
+    return spiral(amp, phase, slope, offset, n=1, first=-1)[0].tolist()
 
 
 def _recipe(n_parameters: int) -> str:
