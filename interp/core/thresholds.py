@@ -53,3 +53,6 @@ LEAST_RISE = 0.05
 #: Largest half-width of a 95% interval that still confirms a paper's number, as a share of it; and of a counted rate,
 #: absolute, since a rate may be 0.
 CONFIRMS, CONFIRMS_RATE = 0.1, 0.05
+
+#: How far a gap of attention scores may lie from ln 10, in nats, to be called base ten: a twentieth of the weight.
+ALIKE_GAPS = 0.05

@@ -6,13 +6,14 @@ from typing import Any
 
 import interp
 from interp.compare.connectivity import ModeConnectivity
+from interp.compare.population import Population
 from interp.compare.result import Comparison
 from interp.compare.seeds import SeedDistances
 from interp.compare.swaps.result import Swaps
 from interp.compare.table import ModelTable
 from interp.core.answers import Answer
 from tests.exams.exam import Case, Exam, register_exam
-from tests.exams.subjects import looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
+from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
 WITHOUT_CONTROL = 0
 ASKED = ("uniform", "all inputs", "attention: own column")
@@ -122,6 +123,24 @@ register_exam(
             {"before": 0.0, "after": 0.0, "divergence": 1.0, "agreement": 0.0},
         ),
         untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got["after"] > 0.5 and got["agreement"] == 0),
+    )
+)
+
+
+def _held(found: Population) -> set[str]:
+    """The findings that hold for the one member."""
+    return {name for name in found.table["finding"].unique() if found.share(name).correct}
+
+
+register_exam(
+    Exam(
+        "population",
+        lambda model: interp.population([model], n=200),
+        _held,
+        presence=Case(trained, {"base ten", "carry out", "only switches", "chained"}),
+        absence=Case(lambda: without("out_A"), {"base ten"}),  # it still looks, and passes nothing on
+        inversion=Case(lambda: looks_at(0.04, 0.4), set()),
+        untrained=Case(untrained, set()),
     )
 )
 

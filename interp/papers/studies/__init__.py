@@ -26,6 +26,7 @@ _OWN = (
     "causal",
     "comparison",
     "comparison_forecast",
+    "comparison_population",
     "comparison_seeds",
     "comparison_swaps",
 )  # on models of several papers

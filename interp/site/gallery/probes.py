@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-import models
 from interp.core.controls import untrained_copy
 from interp.core.model import HookedModel
 from interp.core.parameters import parameter_table

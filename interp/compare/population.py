@@ -1,0 +1,229 @@
+"""Many adders, one table: which findings about one of them hold for the others as well?
+
+    interp.population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
+
+Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
+decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
+called a law of this population, one that holds for more than half a majority, any other a quirk; seeds of
+one architecture have the architecture in common, so that shares are also given architecture by architecture.
+
+Limits. What is decided is sampled, except where a certificate says more. A finding that is built into an architecture
+is a law without telling anything; the control, which has the same architecture, shows that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp.causal.interchange import which_algorithm
+from interp.core.model import HookedModel
+from interp.core.probe import probe
+from interp.core.problems import resolve_task
+from interp.core.random_draws import untrained_twin
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_evaluation_mode
+from interp.core.thresholds import ALIKE_GAPS
+from interp.probes.attention import OWN, attention_by_role
+from interp.probes.carry import carry_units
+from models.errors import UserError
+from models.evaluation import Rate
+from models.tasks.addition import FixedWidthAddition
+
+LN10 = math.log(10)
+#: What is read from one adder: see :func:`readings`.
+Readings = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement about one adder: ``words`` in a whole sentence, ``source`` who says it of which model, ``holds``
+    whether it does, by the readings (None where it makes no sense for the model)."""
+
+    name: str
+    words: str
+    source: str
+    holds: Callable[[Readings], bool | None]
+
+
+def _near(name: str) -> Callable[[Readings], bool | None]:
+    return lambda found: None if math.isnan(found[name]) else found[name] <= ALIKE_GAPS
+
+
+FINDINGS = (
+    Finding(
+        "base ten",
+        "In the head that looks most at the own column, its digits outweigh those of the column below tenfold, in the "
+        "mean over answer digits.",
+        "MicroAdder, section 3 (57 parameters)",
+        _near("off"),
+    ),
+    Finding(
+        "base ten at every digit",
+        "The same holds at each of s1 to s9.",
+        "this project (57 parameters)",
+        _near("worst off"),
+    ),
+    Finding(
+        "carry out",
+        "Some neuron is a switch on the carry out of the column that is written.",
+        "this project (57 parameters)",
+        lambda found: found["switches on carry out"] > 0,
+    ),
+    Finding(
+        "carry in",
+        "Some neuron tells the carry into the column that is written, whatever else holds, and is needed for it.",
+        "MicroAdder, section 3 (57 parameters)",
+        lambda found: found["neurons of carry in"] > 0,
+    ),
+    Finding(
+        "only switches",
+        "Every neuron is a switch on the carry out.",
+        "this project (57 parameters)",
+        lambda found: found["switches on carry out"] == found["neurons"],
+    ),
+    Finding(
+        "chained",
+        "Its answers follow the algorithm that reads the carry off the digit written before.",
+        "this project (57 parameters)",
+        lambda found: bool(found["chained"]),
+    ),
+)
+
+
+def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, float]:
+    """What :data:`FINDINGS` are decided by.
+
+    ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
+    its mean over answer digits in the head with the largest weight on own digits; ``off`` is its distance from ln 10,
+    ``worst off`` the largest of any answer digit. Neurons are counted by :func:`interp.carry_units`.
+    """
+    looks = attention_by_role(model, task=task, n=n, seed=seed)
+    own = looks.table.weight.sel(role=OWN).mean("target")
+    layer, head = np.unravel_index(int(own.values.argmax()), own.shape)
+    gaps = looks.gap.isel(layer=layer, head=head).values
+    gaps = gaps[~np.isnan(gaps)]
+    gap = float(gaps.mean()) if len(gaps) else math.nan
+    units = carry_units(model, task=task, n=n, seed=seed).verdicts()
+    causal = units[units["kind"].isin(("switch", "detector"))]
+    algorithm = which_algorithm(model, task=task, n=max(2, n // 4), seed=seed)
+    return {
+        "gap": gap,
+        "off": abs(gap - LN10),
+        "worst off": float(np.abs(gaps - LN10).max()) if len(gaps) else math.nan,
+        "own weight": float(own.values.max()),
+        "neurons": float(len(units)),
+        "switches on carry out": float(((units["kind"] == "switch") & (units["signal"] == "carry_out")).sum()),
+        "neurons of carry out": float((causal["signal"] == "carry_out").sum()),
+        "neurons of carry in": float((causal["signal"] == "carry_in").sum()),
+        "chained": float(algorithm.winner() == ("chained",)),
+        "chained answers": algorithm.accuracy("chained").value,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Population(Result):
+    """What many adders have in common.
+
+    Attributes:
+        members: a row per model with its ``name``, its ``architecture`` and its :func:`readings`.
+        controls: the same of an untrained copy of each.
+        table: a row per finding, architecture ("all" for all together) and kind ("trained", "untrained"): ``k`` of
+            ``n`` models for which it holds (those it makes sense for), with ``low`` and ``high``, the 95%
+            Clopper-Pearson interval of the share.
+    """
+
+    members: pd.DataFrame
+    controls: pd.DataFrame
+    table: pd.DataFrame
+    provenance: Provenance
+
+    def share(self, finding: str, architecture: str = "all", kind: str = "trained") -> Rate:
+        """Models for which a finding holds, of those that it makes sense for."""
+        rows = self.table
+        for column, value in (("finding", finding), ("architecture", architecture), ("kind", kind)):
+            rows = rows[rows[column] == value]
+        if rows.empty:
+            raise UserError(f"There is no finding {finding!r} of {architecture!r} ({kind}).")
+        row = rows.iloc[0]
+        return Rate(int(row.n), int(row.k))
+
+    def verdict(self, finding: str) -> str:
+        """ "law" (all members), "majority" (more than half), "quirk" (others), "untested" (it makes sense for none)."""
+        found = self.share(finding)
+        if not found.n:
+            return "untested"
+        return "law" if found.correct == found.n else "majority" if 2 * found.correct > found.n else "quirk"
+
+    def sentence(self) -> str:
+        said = []
+        for name in self.table["finding"].unique():
+            found, blank = self.share(name), self.share(name, kind="untrained")
+            said.append(
+                f"{name}: {found.correct} of {found.n}, a {self.verdict(name)} (untrained {blank.correct} of {blank.n})"
+            )
+        architectures = self.members["architecture"].nunique()
+        return f"{len(self.members)} adders of {architectures} architectures. {'; '.join(said)}."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """``table``."""
+        return self.table
+
+
+def decided(members: pd.DataFrame, controls: pd.DataFrame, provenance: Provenance) -> Population:
+    """A population from its readings."""
+    rows = []
+    for finding in FINDINGS:
+        for kind, frame in (("trained", members), ("untrained", controls)):
+            for architecture in ("all", *members["architecture"].unique()):
+                chosen = frame if architecture == "all" else frame[frame["architecture"] == architecture]
+                each = [finding.holds(row) for row in chosen.to_dict("records")]  # pyright: ignore[reportArgumentType]
+                known = [one for one in each if one is not None]
+                rate = Rate(len(known), sum(known))
+                low, high = rate.interval if known else (math.nan, math.nan)
+                names = {"finding": finding.name, "architecture": architecture, "kind": kind}
+                rows.append(names | {"k": rate.correct, "n": rate.n, "low": low, "high": high})
+    return Population(members, controls, pd.DataFrame(rows), provenance)
+
+
+@probe("What do many adders have in common?")
+def population(
+    models: Sequence[HookedModel],
+    *,
+    names: Sequence[str] | None = None,
+    task: Any = None,
+    n: int = 1000,
+    seed: int = 0,
+) -> Population:
+    """Decide every finding for every model and for an untrained copy of each.
+
+    Args:
+        models: ten-digit adders with hooks.
+        names: what to call them; their own names unless given. Their architecture is the model's name.
+        task: what their tokens mean, for models that do not say it themselves.
+        n: problems of a probe (a quarter of it for the algorithm).
+        seed: draws problems and untrained copies.
+
+    Cost: some 3 s per adder with one core.
+
+    Raises:
+        UserError: no model, names that do not fit, or a model that does not add ten-digit numbers.
+    """
+    models = list(models)
+    called = [model_name(model) for model in models] if names is None else [str(name) for name in names]
+    if not models or len(called) != len(models):
+        raise UserError(f"A population is at least one model with a name each, not {len(models)} and {len(called)}.")
+    rows: tuple[list[dict[str, Any]], ...] = ([], [])
+    for model, name in zip(models, called, strict=True):
+        require_evaluation_mode(model)
+        own = resolve_task(model, task)
+        if not isinstance(own, FixedWidthAddition):
+            raise UserError(f"{name} is no adder of ten-digit numbers; the findings are about those.")
+        for kept, subject in zip(rows, (model, untrained_twin(model, own, seed)), strict=True):
+            kept.append({"name": name, "architecture": model_name(model)} | readings(subject, own, n, seed))
+    return decided(pd.DataFrame(rows[0]), pd.DataFrame(rows[1]), Provenance(n, seed, "problems a model"))

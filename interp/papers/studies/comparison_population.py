@@ -1,0 +1,238 @@
+"""Certified adders by the dozen, and what they have in common: ``interp reproduce comparison:population``.
+
+Members are the zoo's trained ten-digit adders, those that this package keeps from earlier runs, and every seed of a run
+folder ``OUT/comparison/population/runs/NAME`` that was perfect on validation. Each is certified with float32 rounding;
+only those that are right on all 10^20 pairs count, and how many were tried is said next to them. Their numbers are
+kept in the study's data, from which :func:`stored_members` builds them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import models
+from interp.compare.population import FINDINGS, Population, population
+from interp.compare.seeds import SeedDistances, seed_distances
+from interp.core.as_json import decode, encode
+from interp.core.sections import Section
+from interp.core.stored_data import DATA
+from interp.papers.studies import Made, Settings, shows, study
+from interp.proofs import certify
+from models.checkpoint import read_json, write_json_atomic
+from models.numerals import shown
+from models.registry import build
+from models.tasks.addition import FixedWidthAddition
+from models.training.objective import ParameterLayout
+from models.training.run_folder import RunFolder
+from models.zoo import read_entry
+
+TARGET = "comparison:population"
+STORED = DATA / "experiments" / "comparison-population.json"
+#: Members of one architecture whose aligned parameters lie closer than this share of the closest untrained pair are of
+#: one class.
+ONE_CLASS = 0.5
+PROBLEMS = 1000
+MINUTES = 2.0  # for one proof; what is not proved by then does not count
+ZOO = "zoo"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One seed's numbers, before anything is proved of it."""
+
+    model: str
+    seed: int
+    origin: str
+    theta: Float[Tensor, " parameter"]
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(self.model.encode() + self.theta.numpy().tobytes()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        where = "" if self.origin in (ZOO, self.model) else f" ({self.origin})"
+        return f"{self.model} seed {self.seed}{where}"
+
+    def build(self) -> models.ArithmeticTransformer:
+        return built(self.model, self.theta)
+
+
+def built(name: str, theta: Any) -> models.ArithmeticTransformer:
+    """A registered model with these numbers, in evaluation mode."""
+    model = build(name)
+    ParameterLayout(model).load_into(model, torch.as_tensor(theta, dtype=torch.float32))
+    return model.eval()
+
+
+def candidates(runs: Path) -> Iterator[Candidate]:
+    """Of the zoo, of the numbers kept before, and of run folders, in this order."""
+    for name in models.zoo_names():
+        model = models.load(name)
+        if isinstance(model.task, FixedWidthAddition) and model.config.n_layers == 1:
+            made = read_entry(name)["training"]
+            yield Candidate(name, made["seed"], ZOO, ParameterLayout(model).flatten(model).detach())
+    for member in read_json(STORED)["members"] if STORED.is_file() else []:
+        if member["origin"] != ZOO:
+            yield Candidate(member["model"], member["seed"], member["origin"], torch.tensor(member["theta"]))
+    for folder in sorted(path.parent for path in runs.glob("*/checkpoint.json")):
+        loaded, name = RunFolder(folder).load_checkpoint(), read_json(folder / "config.json")["model"]
+        assert loaded is not None  # there is a checkpoint
+        for seed, theta in zip(loaded[2]["seeds"], loaded[1]["best_theta"], strict=True):
+            if seed["best_exact"] == 1.0:
+                yield Candidate(name, seed["seed"], folder.name, theta)
+
+
+def judged(candidate: Candidate) -> dict[str, Any]:
+    """A candidate with its verdict; of a certified one also its numbers."""
+    found = certify(candidate.build(), arithmetic="float32", width=None, minutes=MINUTES)
+    row: dict[str, Any] = {
+        "key": candidate.key,
+        "model": candidate.model,
+        "seed": candidate.seed,
+        "origin": candidate.origin,
+    }
+    row |= {"name": candidate.name, "status": found.status, "verdict": found.sentence().partition("   (")[0]}
+    if found.status != "certified":
+        return row
+    bound, smallest = float(found.classes.proved.min()), found.smallest_margin
+    return row | {
+        "bound": bound,
+        "smallest": float(smallest),
+        "theta": [float(f"{x:.9g}") for x in candidate.theta.tolist()],
+    }  # float32
+
+
+def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
+    """(name, model) of every certified member that is kept."""
+    return [(row["name"], built(row["model"], row["theta"])) for row in read_json(STORED)["members"]]
+
+
+@study(TARGET, "What certified adders have in common")
+def common(settings: Settings) -> Made | None:
+    """Some 5 s for each candidate's proof and 5 s for its questions, and a second for each pair's distance."""
+    folder = settings.out / "comparison" / "population"
+    before: Any = read_json(folder / "judged.json") if (folder / "judged.json").is_file() else []
+    kept: dict[str, dict[str, Any]] = {row["key"]: row for row in before}
+    rows = []
+    for candidate in candidates(folder / "runs"):
+        if candidate.key in {row["key"] for row in rows}:
+            continue
+        if candidate.key not in kept:
+            if settings.minutes_left() == 0:
+                settings.say(f"stopped before {candidate.name}; the same command goes on")
+                return None
+            kept[candidate.key] = judged(candidate)
+            settings.say(f"{candidate.name}: {kept[candidate.key]['status']}")
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(folder / "judged.json", list(kept.values()))
+        rows.append(kept[candidate.key])
+    members = [row for row in rows if row["status"] == "certified"]
+    models_ = [built(row["model"], row["theta"]) for row in members]
+    found = population(models_, names=[row["name"] for row in members], n=settings.problems or PROBLEMS)
+    settings.say(found.sentence())
+    return Made(
+        {
+            "members": members,
+            "others": [row for row in rows if row["status"] != "certified"],
+            "population": encode(found),
+            "distances": {name: encode(each) for name, each in families(members, settings)},
+        }
+    )
+
+
+def families(members: list[dict[str, Any]], settings: Settings) -> Iterator[tuple[str, SeedDistances]]:
+    """The distances of the members of each architecture that has two or more."""
+    for name in dict.fromkeys(row["model"] for row in members):
+        own = [row for row in members if row["model"] == name]
+        if len(own) > 1:
+            settings.say(f"distances of {len(own)} members of {name}")
+            called = [row["name"] for row in own]
+            yield name, seed_distances([built(name, row["theta"]) for row in own], names=called)
+
+
+def classes(found: SeedDistances) -> list[list[str]]:
+    """Members grouped by single linkage at :data:`ONE_CLASS` times the closest untrained pair, largest first."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    threshold = ONE_CLASS * float(found.table["untrained_low"].where(found.table["component"] == "all").min())
+    tree = linkage(squareform(found.matrix()), "single")
+    labels = fcluster(tree, threshold, "distance")
+    groups = [[name for name, own in zip(found.names, labels, strict=True) if own == label] for label in set(labels)]
+    return sorted(groups, key=len, reverse=True)
+
+
+def class_row(name: str, found: SeedDistances) -> dict[str, Any]:
+    """How far apart one architecture's members are, next to untrained copies, and in how many classes."""
+    rows, groups = found.table[found.table["component"] == "all"], classes(found)
+    return {
+        "architecture": name,
+        "members": len(found.names),
+        "classes": len(groups),
+        "largest": len(groups[0]),
+        "closest pair": float(rows["after"].min()),
+        "farthest pair": float(rows["after"].max()),
+        "closest untrained": float(rows["untrained_low"].min()),
+    }
+
+
+@shows(TARGET)
+def show_population(data: Any) -> list[Section]:
+    found: Population = decode(Population, data["population"])
+    members = pd.DataFrame(data["members"]).drop(columns="theta")
+    tried = pd.concat((members, pd.DataFrame(data["others"])))
+    by = [
+        {
+            "architecture": name,
+            "parameters": len(data["members"][rows.index[0]]["theta"]),
+            "tried": int((tried["model"] == name).sum()),
+            "certified": len(rows),
+            "smallest margin": float(rows["smallest"].min()),
+            "largest margin": float(rows["smallest"].max()),
+            "proved above": shown(float(rows["bound"].min())),
+        }
+        for name, rows in members.groupby("model", sort=False)
+    ]
+    who = (
+        f"{len(members)} adders of {len(by)} architectures answer all 10^20 pairs rightly, with float32 rounding "
+        f"(certified); {len(tried) - len(members)} others that were perfect on validation problems were refuted or "
+        "left undecided and do not count. A margin is the smallest lead of a right token that was found, in logits."
+    )
+    said = pd.DataFrame(
+        {
+            "finding": finding.name,
+            "in words": finding.words,
+            "said by": finding.source,
+            "holds for": "{0.correct} of {0.n}".format(found.share(finding.name)),
+            "untrained": "{0.correct} of {0.n}".format(found.share(finding.name, kind="untrained")),
+            "verdict": found.verdict(finding.name),
+        }
+        for finding in FINDINGS
+    )
+    trained = found.table[found.table["kind"] == "trained"]
+    trained = trained.assign(share=trained["k"].astype(str) + " of " + trained["n"].astype(str))
+    apart = trained.pivot(index="architecture", columns="finding", values="share")
+    apart = apart.loc[list(trained["architecture"].unique()), [finding.name for finding in FINDINGS]].reset_index()
+    distances = {name: decode(SeedDistances, each) for name, each in data["distances"].items()}
+    near = pd.DataFrame([class_row(name, each) for name, each in distances.items()])
+    same = (
+        "Distances of parameters with exact symmetries taken out (0 equal, 1 orthogonal). Members that a chain of "
+        f"distances below {ONE_CLASS:g} times that of the closest untrained pair connects are of one class; the rule "
+        "was fixed before any distance was seen."
+    )
+    return [
+        Section("Who they are", who, (pd.DataFrame(by),)),
+        Section("Which findings hold", found.sentence(), (said,), (found.figure(),)),
+        Section("By architecture", "Members for which each finding holds.", (apart,), level=3),
+        Section("How many classes", same, (near,)),
+    ]
