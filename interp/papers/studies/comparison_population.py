@@ -26,7 +26,6 @@ from interp.core.as_json import decode, encode
 from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Made, Settings, shows, study
-from interp.proofs import certify
 from models.checkpoint import read_json, write_json_atomic
 from models.numerals import shown
 from models.registry import build
@@ -94,7 +93,6 @@ def candidates(runs: Path) -> Iterator[Candidate]:
 
 def judged(candidate: Candidate) -> dict[str, Any]:
     """A candidate with its verdict; of a certified one also its numbers."""
-    found = certify(candidate.build(), arithmetic="float32", width=None, minutes=MINUTES)
     row: dict[str, Any] = {
         "key": candidate.key,
         "model": candidate.model,
@@ -121,8 +119,7 @@ def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
 def common(settings: Settings) -> Made | None:
     """Some 5 s for each candidate's proof and 5 s for its questions, and a second for each pair's distance."""
     folder = settings.out / "comparison" / "population"
-    before: Any = read_json(folder / "judged.json") if (folder / "judged.json").is_file() else []
-    kept: dict[str, dict[str, Any]] = {row["key"]: row for row in before}
+    kept = read_json(folder / "judged.json") if (folder / "judged.json").is_file() else {}
     rows = []
     for candidate in candidates(folder / "runs"):
         if candidate.key in {row["key"] for row in rows}:
@@ -134,7 +131,7 @@ def common(settings: Settings) -> Made | None:
             kept[candidate.key] = judged(candidate)
             settings.say(f"{candidate.name}: {kept[candidate.key]['status']}")
             folder.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(folder / "judged.json", list(kept.values()))
+            write_json_atomic(folder / "judged.json", kept)
         rows.append(kept[candidate.key])
     members = [row for row in rows if row["status"] == "certified"]
     models_ = [built(row["model"], row["theta"]) for row in members]
