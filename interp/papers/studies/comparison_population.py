@@ -93,21 +93,18 @@ def candidates(runs: Path) -> Iterator[Candidate]:
 
 def judged(candidate: Candidate) -> dict[str, Any]:
     """A candidate with its verdict; of a certified one also its numbers."""
-    row: dict[str, Any] = {
-        "key": candidate.key,
-        "model": candidate.model,
-        "seed": candidate.seed,
-        "origin": candidate.origin,
-    }
-    row |= {"name": candidate.name, "status": found.status, "verdict": found.sentence().partition("   (")[0]}
+    row: dict[str, Any] = {"key": candidate.key, "name": candidate.name}
+    row |= {"model": candidate.model, "seed": candidate.seed, "origin": candidate.origin}
+    try:
+        found = certify(candidate.build(), arithmetic="float32", width=None, minutes=MINUTES)
+    except UserError as refused:
+        return row | {"status": "undecided", "verdict": str(refused)}
+    row |= {"status": found.status, "verdict": found.sentence().partition("   (")[0]}
     if found.status != "certified":
         return row
-    bound, smallest = float(found.classes.proved.min()), found.smallest_margin
-    return row | {
-        "bound": bound,
-        "smallest": float(smallest),
-        "theta": [float(f"{x:.9g}") for x in candidate.theta.tolist()],
-    }  # float32
+    theta = [float(f"{x:.9g}") for x in candidate.theta.tolist()]  # as many digits as float32 has
+    bound = float(found.classes.proved.min())
+    return row | {"bound": bound, "smallest": float(found.smallest_margin), "theta": theta}
 
 
 def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
