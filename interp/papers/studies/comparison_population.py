@@ -26,7 +26,9 @@ from interp.core.as_json import decode, encode
 from interp.core.sections import Section
 from interp.core.stored_data import DATA
 from interp.papers.studies import Made, Settings, shows, study
+from interp.proofs import certify
 from models.checkpoint import read_json, write_json_atomic
+from models.errors import UserError
 from models.numerals import shown
 from models.registry import build
 from models.tasks.addition import FixedWidthAddition
