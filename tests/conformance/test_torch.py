@@ -11,6 +11,8 @@ from torch.func import vmap
 
 from tests.comparing import assert_same
 
+pytestmark = pytest.mark.transformer_lens
+
 #: One of each kind of position, score and norm: compiling takes seconds. (MicroAdder compiles as well, but not with the
 #: shape checks of these tests, which wrap a function that it defines on the way.)
 FEW = ("adder-456", "rotary, neighbours", "negative L1, top 3")

@@ -12,6 +12,8 @@ from tests.comparing import assert_same
 from tests.conformance.table import ROWS, STOCK_CLASS, Row
 from tests.interp.conftest import stock_copy
 
+pytestmark = pytest.mark.transformer_lens
+
 
 @pytest.mark.parametrize("row", [row for row in ROWS if STOCK_CLASS in row.twins], ids=lambda row: row.name)
 @torch.no_grad()
