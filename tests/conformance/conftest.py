@@ -1,6 +1,6 @@
 """Every test that asks for ``row``, ``model`` or ``tokens`` runs once for each row of the table.
 
-`make test` runs it on the rows of ``KEPT``, and a test marked ``every_switch`` on each row that has a switch of its own.
+`make test` runs it on the rows of ``KEPT``, and what is marked ``every_switch`` on each row with a switch of its own.
 """
 
 from __future__ import annotations
