@@ -90,8 +90,8 @@ WAYS = {
     "replaced method": _method,
 }
 
-#: Of each kind one: TransformerLens' hooks, torch's, and code that was exchanged. `make test` tries one on each question
-#: in turn, `make test-all` all.
+#: Of each kind one: TransformerLens' hooks, torch's, and code that was exchanged. `make test` tries one on each
+#: question in turn, `make test-all` all.
 FEW = ("TransformerLens hook", "forward pre-hook", "replaced method")
 
 

@@ -164,8 +164,9 @@ def test_results_say_what_they_found():
     table = result.to_dataframe()
     assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
-    strongest = table[table.metric == "logit_diff"].set_index("edge").effect.abs().idxmax()
-    assert strongest in result.sentence() and len(result.values.edge) == 61
+    size = table[table.metric == "logit_diff"].set_index("edge").effect.abs()
+    assert result.strongest().index[0] == size.idxmax() and len(result.strongest()) == len(result.values.edge) == 61
+    assert result.strongest("exact_match").abs().is_monotonic_decreasing
     matrix = result.matrix()
     assert float(matrix.sel(sender="embed", receiver="MLP0")) == pytest.approx(
         float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->MLP0"), "effect"])
@@ -175,7 +176,7 @@ def test_results_say_what_they_found():
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
     title = " ".join(lines)
-    assert f"of 61 direct paths {strongest} changes the logit difference most" in title
+    assert f" {result.strongest().index[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
 
