@@ -13,7 +13,7 @@ from interp.papers.adder_456.carry_routes import route_pairs
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import BUILDERS, pairs_for
+from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
 from tests.interp.conftest import stock_copy
 
 has_direct_paths = pytest.mark.skipif(
@@ -47,7 +47,7 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
 
 @has_direct_paths
 @pytest.mark.parametrize("letter", "qkv")
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("name", builders(DEEP))
 def test_head_to_head_is_transformer_lens_direct_path(name, letter):
     model = BUILDERS[name](0).double()
     pairs = pairs_for(model.task)
