@@ -46,17 +46,17 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
 
 
 @has_direct_paths
-@pytest.mark.parametrize("letter", "qkv")
 @pytest.mark.parametrize("name", builders(DEEP))
-def test_head_to_head_is_transformer_lens_direct_path(name, letter):
+def test_head_to_head_is_transformer_lens_direct_path(name):
     model = BUILDERS[name](0).double()
     pairs = pairs_for(model.task)
     metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
+    heads, layers = model.config.n_heads, model.config.n_layers
     for direction in ("denoise", "noise"):
         result = path_patching(model, pairs, direction=direction)
-        expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
-        heads, layers = model.config.n_heads, model.config.n_layers
-        assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
+        for letter in "qkv":
+            expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
+            assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
 
 
 def test_on_a_stock_model_too():
