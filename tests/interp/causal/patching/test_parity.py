@@ -19,7 +19,7 @@ from interp.causal.patching.run import CachedActivations, Frame, Run
 from interp.causal.patching.sites import get_site, parts_of, position_groups
 from interp.core.metrics import Metric
 from models.transformer import ArithmeticTransformer
-from tests.conformance.table import ROWS, Row, covered
+from tests.conformance.table import ROWS, Row
 from tests.interp.conftest import stock_copy
 
 TOLERANCE = 1e-9  # float64; the issue asks for 1e-6
