@@ -215,6 +215,7 @@ def test_a_stored_certificate_outlives_enclosures_that_come_out_a_little_wider()
         check_certificate(replace(found, classes=tighter), zoo(NAME))
 
 
+@pytest.mark.slow
 def test_a_certificate_goes_into_an_entry_only_if_it_holds_for_its_model(tmp_path):
     weights = models.load(NAME)
     entry = models.save_entry(tmp_path / "entry", weights, {}, {})

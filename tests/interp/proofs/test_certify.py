@@ -79,6 +79,7 @@ def test_zoo_models_are_certified_with_float32_rounding(name):
     assert len(found.classes.target) == 3442
 
 
+@pytest.mark.slow
 def test_free_weights_of_the_same_value_get_the_same_verdict():
     """Effective weights decide, and not what they were made of."""
     free, own = interp.certify(dense("microadder-74"), arithmetic="float"), certificate("microadder-74", "float")

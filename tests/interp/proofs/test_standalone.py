@@ -63,6 +63,7 @@ def test_the_stored_files_are_about_the_models_of_the_zoo(name):
     assert file["config"] == model.config.to_dict() | {"task": model.task.name}
 
 
+@pytest.mark.slow
 def test_a_written_file_is_the_stored_one(tmp_path, monkeypatch):
     monkeypatch.setattr(standalone, "check_one_layer", lambda *_: None)  # which test_candidates.py has checked
     found = stored_certificate("microadder-57")

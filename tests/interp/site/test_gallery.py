@@ -221,7 +221,8 @@ def test_texts_of_figures_do_not_meet_on_a_telephone_and_all_text_stands_out(sit
         assert page.evaluate(FAINT_TEXTS, "body *") == []
 
 
-@pytest.mark.parametrize("name", ["index.html", pytest.param(path_of("microadder-57"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["index.html", path_of("microadder-57")])
 def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Callable[..., Any], name: str):
     page = open_page(site / name, 380)
     drawn(page)
