@@ -24,7 +24,7 @@ help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
 	@echo "make test       the tests, without the slow ones"
 	@echo "make test-all   all tests"
-	@echo "make test-tl39  conformance and parity tests against transformer-lens 3.9"
+	@echo "make test-tl39  the tests that depend on TransformerLens' version, against 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
 	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
 	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
@@ -41,7 +41,8 @@ test-all: $(VENV)/.dev
 	$(PYTEST)
 
 test-tl39: $(VENV39)/.dev
-	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "not slow" tests/conformance tests/parity
+	OMP_NUM_THREADS=1 $(VENV39)/bin/python -m pytest -n auto --dist worksteal -m "transformer_lens and not slow" \
+		tests/conformance tests/models/test_stock_importer.py
 
 # The notebooks are kept as scripts; this makes or updates the .ipynb files next to them.
 lab: $(VENV)/.lab

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -33,3 +34,8 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-5, what: str = "")
             assert_same(one, other, tolerance, f"{what}[{i}]")
     else:
         assert ours == theirs, f"{what}: {ours!r} against {theirs!r}"
+
+
+def numbers_are_finite(text: str) -> bool:
+    """Whether no number that is written in a text is NaN or infinite; words such as "dominant" are no numbers."""
+    return re.search(r"(?<![A-Za-z])(nan|inf|infinity|NaN|-?∞)(?![A-Za-z])", text) is None

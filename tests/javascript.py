@@ -1,48 +1,43 @@
-"""Runs the explorer's scripts outside a page: in Chromium where there is one, else in node."""
+"""Runs the explorer's scripts outside a page, in node: a Chromium to ask takes several times as long."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import pytest
+from playwright._impl._driver import compute_driver_executable  # the node that Playwright brings along
 
 from interp.site.explorer import bundle
 
 Asked = Callable[[str, Any], Any]
-
-
-def ask_node(body: str, data: Any) -> Any:
-    """What the body of a function of ``data`` returns, run behind the explorer's scripts. Skips without node."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node")
-    code = f"""{bundle()}
-import {{ readFileSync }} from "node:fs";
-const found = ((data) => {{ {body} }})(JSON.parse(readFileSync(0, "utf8")));
-process.stdout.write(JSON.stringify(found));
+ANSWER = """
+import { createInterface } from "node:readline";
+for await (const line of createInterface({ input: process.stdin })) {
+  const [body, data] = JSON.parse(line), said = {};
+  try { said.found = eval(`(data) => { ${body} }`)(data); } catch (error) { said.error = String(error.stack); }
+  process.stdout.write(`${JSON.stringify(said)}\\n`);
+}
 """
-    made = subprocess.run(
-        [node, "--input-type=module", "--eval", code], input=json.dumps(data), capture_output=True, text=True
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
-    return json.loads(made.stdout)
 
 
-def ask_browser(browser: Any) -> Asked:
-    """The same in a browser, all questions in one page: a page for each would cost more than its answer."""
-    page = browser.new_page()
-    page.set_content("<!doctype html><title>scripts</title>")
-    seen_by_questions = "window.ask = (body, data) => JSON.stringify(eval(`(() => { ${body} })()`));"
-    page.add_script_tag(content=f"{bundle()}\n{seen_by_questions}", type="module")
-    page.wait_for_function("typeof window.ask === 'function'")
+@contextmanager
+def started_node() -> Iterator[Asked]:
+    """``ask(body, data)`` in one process: what the body of a function of ``data`` returns, behind the scripts."""
+    command = [shutil.which("node") or compute_driver_executable()[0], "--input-type=module", "--eval"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, bundle() + ANSWER], stdin=pipe, stdout=pipe, text=True) as node:
+        assert node.stdin is not None and node.stdout is not None
+        questions, answers = node.stdin, node.stdout
 
-    def ask(body: str, data: Any) -> Any:
-        return json.loads(
-            page.evaluate("([body, text]) => window.ask(body, JSON.parse(text))", [body, json.dumps(data)])
-        )
+        def ask(body: str, data: Any) -> Any:
+            questions.write(json.dumps([body, data]) + "\n")
+            questions.flush()
+            said = json.loads(answers.readline())
+            assert "error" not in said, said["error"]
+            return said.get("found")
 
-    return ask
+        yield ask

@@ -60,10 +60,11 @@ def test_rooms_import_those_below_them_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert lint_imports(cache_dir=None) == EXIT_STATUS_SUCCESS
 
 
-def test_everything_else_works_without_a_papers_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("papers", [PAPERS[:1], pytest.param(PAPERS, marks=pytest.mark.slow)], ids=["one", "each"])
+def test_everything_else_works_without_a_papers_folder(tmp_path: Path, papers: list[str]) -> None:
     shutil.copytree(ROOT / "interp", tmp_path / "interp", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "models").symlink_to(ROOT / "models")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", REST, *PAPERS]
+    command = [sys.executable, "-c", REST, *papers]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert PAPERS and done.stdout.split("\n") == [*(f"{paper} 0" for paper in PAPERS), ""], done.stderr[-2000:]
+    assert papers and done.stdout.split("\n") == [*(f"{paper} 0" for paper in papers), ""], done.stderr[-2000:]

@@ -39,6 +39,7 @@ def test_it_fits_three_screens():
     assert len(README.splitlines()) <= 110
 
 
+@pytest.mark.slow
 def test_what_it_says_of_the_papers_numbers_is_about_behaviour_and_as_counted():
     _, counted = whole_table().of_kind("behaviour").sentence().split(". ", 1)
     assert counted in " ".join(README.split())

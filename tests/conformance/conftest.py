@@ -1,4 +1,7 @@
-"""Every test that asks for ``row``, ``model`` or ``tokens`` runs once for each row of the table."""
+"""Every test that asks for ``row``, ``model`` or ``tokens`` runs once for each row of the table.
+
+`make test` runs it on the rows of ``KEPT``, and what is marked ``every_switch`` on each row with a switch of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import torch
 from torch import Tensor
 
 from models.transformer import ArithmeticTransformer
-from tests.conformance.table import ROWS, STOCK_CLASS, Row, covered
+from tests.conformance.table import KEPT, ROWS, STOCK_CLASS, Row, covered
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rows(predicate): run a conformance test on these rows of the table only")
+    config.addinivalue_line("markers", "every_switch: not slow on rows that alone have a switch or a kind of weights")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -22,8 +26,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     rows = [row for row in ROWS if STOCK_CLASS in row.twins] if "twin" in metafunc.fixturenames else ROWS
     for marker in metafunc.definition.iter_markers("rows"):
         rows = [row for row in rows if marker.args[0](row)]
-    marked = [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.name in covered() else []) for row in rows]
-    metafunc.parametrize("row", marked)
+    names = {row.name for row in ROWS} - covered() if metafunc.definition.get_closest_marker("every_switch") else KEPT
+    quick = {row.name for row in rows} & set(names) or {row.name for row in rows[:1]}
+    marks = {row.name: [] if row.name in quick else [pytest.mark.slow] for row in rows}
+    metafunc.parametrize("row", [pytest.param(row, id=row.name, marks=marks[row.name]) for row in rows])
 
 
 @pytest.fixture

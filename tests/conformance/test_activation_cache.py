@@ -13,7 +13,7 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
+pytestmark = [pytest.mark.transformer_lens, pytest.mark.usefixtures("without_shape_checks")]
 
 
 def _head_results(cache: ActivationCache) -> Any:
@@ -109,6 +109,7 @@ def test_every_public_method_is_tested():
 
 
 @torch.no_grad()
+@pytest.mark.every_switch
 def test_a_stock_model_with_the_same_weights_has_the_same_cache(model, tokens, twin):
     (logits, ours), (their_logits, theirs) = model.run_with_cache(tokens), twin.run_with_cache(tokens)
     assert_same(logits, their_logits)
@@ -153,6 +154,7 @@ def test_cache_methods_give_the_same_numbers_as_on_a_stock_model(model, tokens, 
 
 @torch.no_grad()
 @pytest.mark.rows(lambda row: row.config.residual_stream_adds_up)
+@pytest.mark.every_switch
 def test_decompositions_add_up_to_the_stream_they_decompose(model, tokens):
     _, cache = model.run_with_cache(tokens)
     last = cache["resid_post", -1]

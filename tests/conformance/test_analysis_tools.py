@@ -17,7 +17,7 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
+pytestmark = [pytest.mark.transformer_lens, pytest.mark.usefixtures("without_shape_checks")]
 RIGHT, WRONG = 3, 1
 adds_up = pytest.mark.rows(lambda row: row.config.residual_stream_adds_up)
 post_norm = pytest.mark.rows(lambda row: not row.config.residual_stream_adds_up)

@@ -10,6 +10,8 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS, dense
 
+pytestmark = pytest.mark.transformer_lens
+
 EXPORT = "to_hooked_transformer" if STOCK_CLASS == "HookedTransformer" else "to_transformer_bridge"
 OTHER = {"to_hooked_transformer": "to_transformer_bridge", "to_transformer_bridge": "to_hooked_transformer"}[EXPORT]
 
@@ -18,6 +20,7 @@ def refusal_of(row) -> str | None:
     return row.refusal or (row.bridge_refusal if STOCK_CLASS == "TransformerBridge" else None)
 
 
+@pytest.mark.every_switch
 def test_an_export_has_equal_logits_or_names_what_prevents_it(row, model, tokens):
     if refusal_of(row):
         with pytest.raises(UserError, match=refusal_of(row)):

@@ -11,11 +11,14 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations
 
+pytestmark = pytest.mark.transformer_lens
+
 
 def test_logits_have_a_row_per_position_and_a_column_per_token(model, tokens):
     assert model(tokens).shape == (*tokens.shape, model.config.d_vocab)
 
 
+@pytest.mark.every_switch
 def test_the_future_does_not_change_the_past(model, tokens):
     assert_same(model(tokens[:, :4]), model(tokens)[:, :4])
 
@@ -49,6 +52,7 @@ def test_a_run_can_stop_before_any_layer(model, tokens):
     assert torch.equal(model(tokens, stop_at_layer=model.config.n_layers), cache["resid_post", -1])
 
 
+@pytest.mark.every_switch
 def test_a_run_can_start_at_any_layer(model, tokens):
     logits, cache = model.run_with_cache(tokens)
     for layer in range(model.config.n_layers):
@@ -128,6 +132,7 @@ def test_pos_slice_keeps_the_query_positions_of_every_activation(model, tokens):
         assert torch.equal(cut[name], value[(slice(None),) * axis + (slice(1, 3),)]), name
 
 
+@pytest.mark.every_switch
 def test_incl_bwd_caches_the_gradient_of_every_activation(model, tokens):
     _, cache = model.run_with_cache(tokens, return_type="loss", incl_bwd=True)
     gradients = [name for name in cache if name.endswith("_grad")]

@@ -11,6 +11,8 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations, switches_for
 
+pytestmark = pytest.mark.transformer_lens
+
 GATED = {
     "use_attn_result": ["attn.hook_result"],
     "use_attn_in": ["hook_attn_in"],
@@ -23,6 +25,7 @@ def shapes(cache) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in cache.items()}
 
 
+@pytest.mark.every_switch
 def test_a_run_caches_the_promised_activations_in_firing_order(model, tokens):
     _, cache = model.run_with_cache(tokens)
     expected = expected_activations(model.config, *tokens.shape)
@@ -50,6 +53,7 @@ def test_every_hook_point_of_the_model_fires_under_some_switch(model, tokens):
     assert set(model.hook_dict) - aliases - never - unused == seen
 
 
+@pytest.mark.every_switch
 def test_each_switch_adds_its_hooks_and_changes_nothing_else(model, tokens):
     plain = model(tokens)
     for switch in switches_for(model.config):

@@ -11,7 +11,10 @@ from transformer_lens.utilities import get_act_name
 from models.errors import UserError
 from tests.comparing import assert_same
 
+pytestmark = pytest.mark.transformer_lens
 
+
+@pytest.mark.every_switch
 def test_embeddings_and_sublayer_outputs_add_up_to_the_last_residual_stream(model, tokens):
     _, cache = model.run_with_cache(tokens)
     total = cache["hook_embed"]
@@ -98,6 +101,7 @@ def test_residual_directions_are_the_columns_of_the_unembedding(model):
 
 
 @pytest.mark.rows(lambda row: not row.config.has_post_norm)
+@pytest.mark.every_switch
 def test_folding_the_norms_keeps_the_logits_and_leaves_no_gain(model, tokens):
     folded = model.fold_layer_norm()
     assert_same(folded(tokens), model(tokens))

@@ -15,6 +15,8 @@ from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.table import STOCK_CLASS
 
+pytestmark = pytest.mark.transformer_lens
+
 SMALL = ("LN, 1 layer", "RMS, unscaled scores", "gated with biases", "attention only", "rotary, neighbours")
 
 

@@ -14,7 +14,7 @@ from transformer_lens import ActivationCache, patching
 
 from tests.comparing import assert_same
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
+pytestmark = [pytest.mark.transformer_lens, pytest.mark.usefixtures("without_shape_checks")]
 SWEEPS = [name for name in vars(patching) if name.startswith("get_act_patch_") and "direct_path" not in name]
 DIRECT_PATHS = ["get_act_patch_direct_path", "get_act_patch_direct_path_all_sources"]  # new in transformer_lens 4
 COVERING = ["resid_mid", "attn_head_pattern_dest_src_pos", "block_every", "attn_head_by_pos_every"]

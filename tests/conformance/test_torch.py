@@ -11,10 +11,12 @@ from torch.func import vmap
 
 from tests.comparing import assert_same
 
-#: One of each kind of position, score and norm: compiling takes seconds. (MicroAdder compiles as well, but not with the
-#: shape checks of these tests, which wrap a function that it defines on the way.)
-FEW = ("adder-456", "rotary, neighbours", "negative L1, top 3")
-MORE = ("coupled positions", "FIRE", "post-norm")
+pytestmark = pytest.mark.transformer_lens
+
+#: Compiling takes seconds: one in `make test`, and one of each kind of position, score and norm in `make test-all`.
+#: (MicroAdder compiles as well, but not with the shape checks of these tests, which wrap a function that it defines.)
+FEW = ("adder-456",)
+MORE = ("rotary, neighbours", "negative L1, top 3", "coupled positions", "FIRE", "post-norm")
 
 
 def test_vmap_over_tokens(model, tokens):

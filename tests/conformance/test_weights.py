@@ -30,6 +30,7 @@ def promised_shapes(cfg) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+@pytest.mark.every_switch
 def test_weight_properties_have_the_promised_shapes(model):
     for name, shape in promised_shapes(model.config).items():
         assert tuple(getattr(model, name).shape) == shape, name
@@ -60,6 +61,7 @@ def test_assigning_a_computed_weight_is_refused(model):
         model.blocks[0].attn.W_O = torch.zeros_like(model.blocks[0].attn.W_O)
 
 
+@pytest.mark.transformer_lens
 def test_qk_and_ov_are_the_factored_products_of_each_head(model):
     assert isinstance(model.QK, FactoredMatrix) and isinstance(model.OV, FactoredMatrix)
     for layer in range(model.config.n_layers):
@@ -81,6 +83,7 @@ def test_a_state_dict_carries_the_model_over(row, model, tokens):
     assert torch.equal(other(tokens), model(tokens))
 
 
+@pytest.mark.every_switch
 def test_tl_parameters_are_all_effective_weights_with_zero_biases_filled_in(model, tokens):
     parameters = model.tl_parameters()
     shapes = {key: tuple(value.shape) for key, value in parameters.items()}
@@ -135,6 +138,7 @@ def test_stacked_parameters_run_under_vmap_like_single_models(row, tokens):
         assert_same(stacked[seed], model(tokens), what=f"seed {seed}")
 
 
+@pytest.mark.every_switch
 def test_stacked_seeds_each_see_their_own_tokens_and_get_their_own_gradient(row, tokens, corrupted):
     """What training does: weights and tokens both carry a seed axis."""
     seeds = [row.build(seed) for seed in range(2)]

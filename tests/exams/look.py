@@ -31,7 +31,7 @@ from tests.exams.subjects import (
     untrained,
     without,
 )
-from tests.javascript import ask_node
+from tests.javascript import started_node
 
 LN10 = math.log(10)
 MADE_UP = Provenance(10, 0, "made up")
@@ -272,7 +272,8 @@ def _answered(widget: Any) -> list[str]:
     body = """const [pack] = data.models, layout = layoutOf(data.problem, pack.task, pack.cfg);
       const { answer } = run(unpack(pack, pack.data.length - 1), layout);
       return [answer, layout.right].map((tokens) => numberOf(layout, pack.task, tokens));"""
-    return ask_node(body, widget.start)
+    with started_node() as ask:
+        return ask(body, widget.start)
 
 
 def _read_out(factor: float) -> Any:

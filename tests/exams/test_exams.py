@@ -19,7 +19,15 @@ from tests.exams.exam import EXAMS, REFUSED, Case
 
 #: Results whose files are not written by the types of their fields.
 PROOFS = (Verdict, AccuracyBounds, Attack)
-ASKED = [(probe, kind) for probe, exam in EXAMS.items() for kind in exam.kinds()]
+#: Of each probe what is there and what is not; the other subjects, and what takes seconds, in `make test-all`.
+DEAR = ("decompile", "accuracy_bounds", "stress_suites", "attack")
+OTHERS = [
+    pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in DEAR))
+    for probe, exam in EXAMS.items()
+    for kind in exam.kinds()
+    if kind != "presence"
+]
+PROBES = [pytest.param(probe, marks=[pytest.mark.slow] * (probe == "decompile")) for probe in EXAMS]
 
 
 @cache
@@ -32,20 +40,11 @@ def reported(probe: str, kind: str) -> Any:
 
 
 @pytest.mark.usefixtures("without_shape_checks")  # which the tests of each probe make
-@pytest.mark.parametrize(("probe", "kind"), ASKED)
-def test_a_probe_reports_what_is_there_and_nothing_else(probe: str, kind: str) -> None:
-    assert getattr(EXAMS[probe], kind).holds(reported(probe, kind)), reported(probe, kind)
-
-
-@pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize("probe", EXAMS)
-def test_an_exam_tells_presence_from_absence(probe: str) -> None:
-    assert not EXAMS[probe].absence.holds(reported(probe, "presence"))
-
-
-@pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize("probe", EXAMS)
-def test_a_result_survives_json(probe: str) -> None:
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_probe_reports_what_is_there_tells_it_from_absence_and_survives_json(probe: str) -> None:
+    exam = EXAMS[probe]
+    assert exam.presence.holds(reported(probe, "presence")), reported(probe, "presence")
+    assert not exam.absence.holds(reported(probe, "presence"))
     answer = found(probe, "presence")
     for result in answer if isinstance(answer, tuple) else (answer,):
         if not isinstance(result, Result) or isinstance(result, PROOFS):
@@ -53,6 +52,12 @@ def test_a_result_survives_json(probe: str) -> None:
         again = type(result).from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
         assert again.to_dict() == result.to_dict() and again.provenance == result.provenance
         pd.testing.assert_frame_equal(again.to_dataframe(), result.to_dataframe())
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(("probe", "kind"), OTHERS)
+def test_a_probe_reports_nothing_else(probe: str, kind: str) -> None:
+    assert getattr(EXAMS[probe], kind).holds(reported(probe, kind)), reported(probe, kind)
 
 
 def test_another_report_or_a_refusal_does_not_pass() -> None:

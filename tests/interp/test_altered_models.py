@@ -90,8 +90,9 @@ WAYS = {
     "replaced method": _method,
 }
 
-#: Of each kind one: TransformerLens' hooks, torch's, and code that was exchanged. `make test-all` tries all.
-FEW = ["TransformerLens hook", "forward pre-hook", "replaced method"]
+#: Of each kind one: TransformerLens' hooks, torch's, and code that was exchanged. `make test` tries one on each
+#: question in turn, `make test-all` all.
+FEW = ("TransformerLens hook", "forward pre-hook", "replaced method")
 
 
 # ---- questions
@@ -250,16 +251,21 @@ def test_every_public_question_is_asked() -> None:
     assert set(registered()) - RUN_NO_MODEL <= asked
 
 
-@pytest.mark.parametrize("ways", [FEW, pytest.param([*WAYS], marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize(
-    ("name", "ask", "model"),
+    ("name", "ask", "model", "ways"),
     [
-        pytest.param(*asked, id=f"{asked[0]} of {asked[2].__name__[1:]}", marks=[pytest.mark.slow] * (asked[0] in SLOW))
-        for asked in ASKED
+        pytest.param(
+            *asked,
+            ways,
+            id=f"{asked[0]} of {asked[2].__name__[1:]}, {len(ways)}",
+            marks=[pytest.mark.slow] * (len(ways) > 1 or asked[0] in SLOW),
+        )
+        for index, asked in enumerate(ASKED)
+        for ways in ((FEW[index % len(FEW)],), tuple(WAYS))
     ],
 )
 def test_a_destroyed_model_never_gets_the_untouched_ones_answer(
-    name: str, ask: Callable[[Any], Any], model: Callable[[], Any], ways: list[str]
+    name: str, ask: Callable[[Any], Any], model: Callable[[], Any], ways: tuple[str, ...]
 ) -> None:
     asked = model()
     assert not alterations(asked)

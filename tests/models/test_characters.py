@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,16 @@ task = CharacterLanguage()
 # ---- without the text
 
 
-def test_models_are_built_and_run_without_the_text(tmp_path):
-    """And nothing is downloaded: the script has no network to use."""
+def test_models_are_built_and_run_without_the_text(tmp_path, monkeypatch):
+    """And nothing is downloaded: there is no network to use."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", None)
+    model = models.build("addlm-0.8m")
+    assert model("To be, or").shape == (1, 9, 65) and model.to_string(model.to_tokens("be")) == ["be"]
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_needs_no_text_either(tmp_path):
     script = (
         "import socket; socket.socket.connect = None\n"
         "import models; m = models.build('addlm-0.8m')\n"

@@ -48,7 +48,7 @@ def weights_of(model: ArithmeticTransformer) -> HandBuiltMultiplicationWeights:
 # ---- what it computes
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 1), pytest.param((2, 2), marks=pytest.mark.slow)], ids=str)
 def test_every_next_token_of_every_product_up_to_two_by_two_digits_is_right_by_one(shape: tuple[int, int]) -> None:
     model = models.build(NAME, max_digits=2)
     assert smallest_margin(model, Multiplication(*shape), all_products(*shape)) >= EXACTLY_ONE

@@ -9,11 +9,20 @@ import torch
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from tests.comparing import assert_same
-from tests.conformance.table import ROWS, STOCK_CLASS, Row
+from tests.conformance.table import ROWS, STOCK_CLASS, Row, covered
 from tests.interp.conftest import stock_copy
 
+pytestmark = pytest.mark.transformer_lens
 
-@pytest.mark.parametrize("row", [row for row in ROWS if STOCK_CLASS in row.twins], ids=lambda row: row.name)
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=[pytest.mark.slow] * (row.name in covered()))
+        for row in ROWS
+        if STOCK_CLASS in row.twins
+    ],
+)
 @torch.no_grad()
 def test_export_and_import_give_the_model_back(row: Row):
     model = row.build(0)

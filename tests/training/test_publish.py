@@ -9,10 +9,12 @@ import torch
 import models
 from models.errors import UserError
 from models.importers import load_published
+from models.tasks import adderboard as adderboard_module
+from models.tasks.adderboard import adderboard
 from models.training import train
 from models.training.loop import Trainer
 from models.training.objective import ParameterLayout
-from models.training.publish import load_snapshots, publish
+from models.training.publish import load_snapshots, publish, ten_digit
 from models.training.publish.curves import curve_files
 from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
@@ -34,8 +36,11 @@ def perfect(checkpoint) -> torch.Tensor:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch, perfect):
-    """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights."""
-    make = Trainer._make_groups
+    """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
+    400 of the 10,010 test problems, and 200 others that choose between seeds."""
+    make, whole = Trainer._make_groups, adderboard()
+    monkeypatch.setattr(adderboard_module, "adderboard", lambda: whole[:400])
+    monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
         def planted(self):
@@ -51,8 +56,9 @@ def run(tmp_path: Path, monkeypatch, perfect):
     return make_run
 
 
-def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect):
+def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
+    monkeypatch.setattr(adderboard_module, "adderboard", adderboard)
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"]  # as of a run made before recipes had that field
     (folders[0] / "config.json").write_text(json.dumps(older))
@@ -94,7 +100,7 @@ def test_an_entry_ships_snapshots_curves_metrics_and_a_card(tmp_path: Path, run)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["exact"] for line in lines] == [1.0] * 4
     seeds = json.loads((folder / "seeds.json").read_text())
-    assert [row["exact_on_test"] for row in seeds] == [None, None, 10_010, None]
+    assert [row["exact_on_test"] for row in seeds] == [None, None, 400, None]
     card = (folder / "card.md").read_text()
     assert "1 of 4 seeds answer the whole test set" in card and "sampled" in card
     assert "57 free parameters" in card and "interp train microadder-57 --seeds 4 --first-seed 0" in card
@@ -132,7 +138,7 @@ def test_a_seed_that_is_perfect_only_on_uniform_problems_is_taken_if_no_other_is
     edit_checkpoint(folder, never_on_the_carry_rich_half)
     published, score = publish([folder], tmp_path / "entry")
     made = json.loads((published / "config.json").read_text())["training"]
-    assert made["seed"] in (1, 3) and made["first_perfect_step"] is None and score.correct == 10_010
+    assert made["seed"] in (1, 3) and made["first_perfect_step"] is None and score.correct == 400
     assert (made["seeds_once_perfect"], made["seeds_grokked"]) == (2, 2)
     card = (published / "card.md").read_text()
     assert "never perfect on the carry-rich half" in card and "2 of 4" in card

@@ -98,18 +98,28 @@ class ComponentAblation(Result):
         )
         return text + self._strata_text(metric) + self._unchanged_text() + "."
 
-    def _strata_text(self, metric: str) -> str:
-        """Where among the strata the first replacement's worst component hurts most and least."""
+    def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
+        """The strata on which the first replacement's worst component hurts most and least; None if it hurts all alike.
+
+        Raises:
+            UserError: a metric that was not measured.
+        """
+        metric = self.choose("metric", metric)
         row = self.worst(metric)
         rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
         rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
         if rows.sizes["stratum"] < 2:
-            return ""
+            return None
         most, least = (rows.isel(stratum=int(pick(rows["drop"].values))) for pick in (np.argmax, np.argmin))
-        if float(most["drop"]) == float(least["drop"]):
+        return (most, least) if float(most["drop"]) != float(least["drop"]) else None
+
+    def _strata_text(self, metric: str) -> str:
+        found = self.strata_hurt(metric)
+        if found is None:
             return ""
+        most, least = found
         return (
-            f"; {VERB[str(row.replacement.item())]}, it leaves {_one(most.value)} on {most.stratum.item()} "
+            f"; {VERB[str(most.replacement.item())]}, it leaves {_one(most.value)} on {most.stratum.item()} "
             f"(n = {int(most.n):,}) and {_one(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
         )
 

@@ -75,11 +75,16 @@ class PathPatching(Result):
             raise unknown_name("metric", name, names)
         return names[0] if name is None else name
 
+    def strongest(self, metric: str | None = None) -> pd.Series:
+        """Mean effect by edge, the largest in size first."""
+        mean = self.effects.sel(metric=self.metric(metric)).mean("example").values
+        order = np.argsort(-np.abs(mean), kind="stable")
+        return pd.Series(mean[order], index=self.values.edge.values[order])
+
     def sentence(self) -> str:
         metric = self.metric(None)
-        effect = self.effects.sel(metric=metric).mean("example").values
-        strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
-        parts = [f"{self.values.edge.values[i]} ({effect[i]:+.3g})" for i in strongest]
+        effect = self.strongest(metric)
+        parts = [f"{edge} ({size:+.3g})" for edge, size in effect[:_SAID].items()]
         base, other = (float(x.sel(metric=metric).mean()) for x in (self.base, self.other))
         return (
             f"{self.model}, {self.what}, {self.direction}: of {len(effect)} {self.paths} paths the strongest on "

@@ -75,17 +75,25 @@ class LogitAttribution(Result):
         total = self.parts["mean"].fillna(0.0).mean("target")
         return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
 
+    def units_needed(self, share: float = 0.9) -> int:
+        """The fewest neurons that have this share of all neurons' means over targets, signs left out.
+
+        Raises:
+            UserError: a model without MLPs.
+        """
+        if self.units is None:
+            raise UserError(f"{self.name} has no MLPs, so that it has no neurons.")
+        size = np.sort(np.abs(self.units["mean"].mean("target").values).ravel())[::-1]
+        return int(np.searchsorted(np.cumsum(size), share * size.sum()) + 1)
+
     def sentence(self) -> str:
         units = ""
         if self.units is not None:
             by_unit = self.units["mean"].mean("target")
-            flat = np.abs(by_unit.values).ravel()
-            layer, unit = np.unravel_index(int(flat.argmax()), by_unit.shape)
-            share = np.sort(flat)[::-1]
-            needed = int(np.searchsorted(np.cumsum(share), 0.9 * share.sum()) + 1)
+            layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
             units = (
-                f" The largest neuron is neuron {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), "
-                f"and {needed:,} of {share.size:,} neurons have 90% of the neurons' means, signs left out."
+                f" The largest neuron is neuron {unit} of layer {layer} ({by_unit.values[layer, unit]:+.2f}), and "
+                f"{self.units_needed():,} of {by_unit.size:,} neurons have 90% of the neurons' means, signs left out."
             )
         off = small(self.worst, 1)
         return f"{self.headline()}{units} The parts of each problem add up to its lead within {off} logits."

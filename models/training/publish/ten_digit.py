@@ -21,7 +21,7 @@ from torch import Tensor
 
 from models.checkpoint import format_weights
 from models.errors import UserError
-from models.evaluation import Rate, score
+from models.evaluation import Rate, Score, score
 from models.tasks.base import Task
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
@@ -38,7 +38,7 @@ def report_ten_digit(runs: Runs) -> Report:
     """
     model = runs.model
     seeds, seconds = finished_seeds(runs.folders, half=False)
-    exact = _exact_on_test(runs, seeds)
+    scores = _scores_on_test(runs, seeds)
     second = second_validation(model.task)
 
     def right(seed: Seed) -> int:
@@ -56,12 +56,9 @@ def report_ten_digit(runs: Runs) -> Report:
         chosen = seeds[best_row([seed.state for seed in seeds])]
         if chosen.state["best_step"] < 0:
             raise UserError(f"None of the {len(seeds)} seeds was measured before it failed, so none can be published.")
-        exact[chosen.number] = score(runs.load(chosen)).correct
-    result = score(runs.load(chosen))
-    repeated = [
-        _grok_rate(_exact_on_test(runs, finished_seeds([run], half=False)[0]), result.n) for run in runs.repeats
-    ]
-    counts = grokked(_grok_rate(exact, result.n)) | {
+    result = scores[chosen.number] = scores[chosen.number] or score(runs.load(chosen))
+    repeated = [_grok_rate(_scores_on_test(runs, finished_seeds([run], half=False)[0])) for run in runs.repeats]
+    counts = grokked(_grok_rate(scores)) | {
         "first_perfect_step": chosen.state["first_perfect_step"],
         "once_perfect": _once_perfect(chosen),
         "validation_exact": chosen.state["best_exact"],
@@ -80,7 +77,7 @@ def report_ten_digit(runs: Runs) -> Report:
         counts=counts,
         seconds=seconds,
         score=result.to_dict(),
-        seeds=[_public(seed, exact[seed.number]) for seed in seeds],
+        seeds=[_public(seed, None if (found := scores[seed.number]) is None else found.correct) for seed in seeds],
         files=evidence | {"snapshots.safetensors": _snapshots(chosen)},
         certificate=chosen.state.get("accepted"),
         half=False,
@@ -104,11 +101,9 @@ def second_validation(task: Task) -> Tensor:
             n //= 2
 
 
-def _exact_on_test(runs: Runs, seeds: list[Seed]) -> dict[int, int | None]:
-    """How many test problems each seed answers, by its number; None where it did not pass validation."""
-    return {
-        seed.number: score(runs.load(seed)).correct if _passes(seed) or _once_perfect(seed) else None for seed in seeds
-    }
+def _scores_on_test(runs: Runs, seeds: list[Seed]) -> dict[int, Score | None]:
+    """Each seed's score on the test set, by its number; None where it did not pass validation."""
+    return {seed.number: score(runs.load(seed)) if _passes(seed) or _once_perfect(seed) else None for seed in seeds}
 
 
 def _passes(seed: Seed) -> bool:
@@ -121,9 +116,9 @@ def _once_perfect(seed: Seed) -> bool:
     return seed.state.get("first_uniform_step") is not None
 
 
-def _grok_rate(exact: dict[int, int | None], n_test: int) -> Rate:
+def _grok_rate(scores: dict[int, Score | None]) -> Rate:
     """How many seeds answer the whole test set."""
-    return Rate(len(exact), sum(correct == n_test for correct in exact.values()))
+    return Rate(len(scores), sum(found is not None and found.correct == found.n for found in scores.values()))
 
 
 def _public(seed: Seed, exact: int | None) -> dict[str, Any]:

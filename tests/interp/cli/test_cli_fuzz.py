@@ -145,7 +145,7 @@ FLAGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(8)])
 def test_no_line_of_a_fuzzer_gives_a_traceback(seed: int, here: Path, capsys):
     rng = random.Random(seed)
     for _ in range(40):

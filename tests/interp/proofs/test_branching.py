@@ -69,8 +69,11 @@ def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic:
 
 @pytest.mark.parametrize(
     ("make", "depth", "targets"),
-    [(in_bfloat16, 1, (0, 2, 10)), (in_bfloat16, 2, (1, 2, 7, 10, 11)), (perturbed, 1, (0, 9, 10))],
-    ids=["57 in bfloat16, one column", "57 in bfloat16, two columns", "456 with noise"],
+    [
+        pytest.param(in_bfloat16, 1, (0, 2, 10), id="57 in bfloat16, one column", marks=pytest.mark.slow),
+        pytest.param(in_bfloat16, 2, (1, 2, 10), id="57 in bfloat16, two columns"),
+        pytest.param(perturbed, 1, (0, 9, 10), id="456 with noise", marks=pytest.mark.slow),
+    ],
 )
 def test_verdicts_on_windows_agree_with_the_model(make, depth: int, targets: tuple[int, ...]):
     model = make()

@@ -79,6 +79,7 @@ def test_zoo_models_are_certified_with_float32_rounding(name):
     assert len(found.classes.target) == 3442
 
 
+@pytest.mark.slow
 def test_free_weights_of_the_same_value_get_the_same_verdict():
     """Effective weights decide, and not what they were made of."""
     free, own = interp.certify(dense("microadder-74"), arithmetic="float"), certificate("microadder-74", "float")
@@ -98,15 +99,16 @@ def test_a_stock_model_is_judged_by_its_copy():
 
 
 def test_verdicts_near_certified_weights_agree_with_the_models():
-    """Two here; the slow test tries 89 more, ``python -m interp.proofs.trials`` as many as asked for."""
-    found = [trial(index, "interval", pairs=3000) for index in (101, 102)]
-    assert all(one.agrees for one in found)
-    assert {one.status for one in found} >= {"certified", "refuted"}
+    """One here; the slow test tries 91, ``python -m interp.proofs.trials`` as many as asked for."""
+    found = trial(101, "interval", pairs=3000)
+    assert found.agrees and found.status in ("certified", "refuted")
 
 
 @pytest.mark.slow
 def test_verdicts_of_more_models_agree():
-    assert all(trial(index).agrees for index in (*range(15, 101), 103, 104, 105))
+    found = [trial(index) for index in range(15, 106)]
+    assert all(one.agrees for one in found)
+    assert {one.status for one in found} >= {"certified", "refuted"}
 
 
 PUBLIC = Path("board/trained/dimopep_140p.py")  # rotary, norms of queries and keys, a gated MLP
@@ -120,20 +122,24 @@ def test_the_public_model_of_140_parameters_is_certified_with_rounding(shared_di
     assert 0.3 < found.lower_bound < found.smallest_margin < 1.52
 
 
-@pytest.mark.parametrize(("noise", "seed"), [(1e-4, 0), (1e-3, 1), (3e-3, 2), (1e-2, 3), (3e-2, 4)])
-def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path, noise: float, seed: int):
+def test_verdicts_near_the_public_model_agree_with_the_models(shared_dir: Path):
     if not (shared_dir / PUBLIC).exists():
         pytest.skip("needs the public submissions")
-    model = models.load(shared_dir / PUBLIC)
-    perturb(model, noise, "none", seed)
-    found = interp.certify(model, arithmetic="interval", width=None)
-    pairs = random_pairs(2000, seed)
-    wrong = (predict(model, pairs) != model.task.targets(pairs)).any(1)
-    assert not (found.status == "certified" and wrong.any())
-    if found.status == "refuted":
-        assert found.counterexample is not None
-        a, b, answer = found.counterexample
-        assert model.task.decode(predict(model, [(a, b)], "greedy"))[0] == (-1 if answer is None else answer) != a + b
+    met = []
+    for seed, noise in enumerate((1e-4, 1e-3, 3e-3, 1e-2, 3e-2)):
+        model = models.load(shared_dir / PUBLIC)
+        perturb(model, noise, "none", seed)
+        found = interp.certify(model, arithmetic="interval", width=None)
+        pairs = random_pairs(2000, seed)
+        wrong = (predict(model, pairs) != model.task.targets(pairs)).any(1)
+        assert not (found.status == "certified" and wrong.any()), noise
+        if found.status == "refuted":
+            assert found.counterexample is not None
+            a, b, answer = found.counterexample
+            said = model.task.decode(predict(model, [(a, b)], "greedy"))[0]
+            assert said == (-1 if answer is None else answer) != a + b, noise
+        met.append(found.status)
+    assert "certified" in met or "refuted" in met, met
 
 
 @pytest.mark.parametrize("switch", [{"attn_softmax": "softmax1"}, {"attn_bias": True}, {"layer_mix": True}])
@@ -157,6 +163,7 @@ def test_a_refutation_is_a_problem_that_the_model_gets_wrong(rounded_to_bfloat16
     check_certificate(found, rounded_to_bfloat16)
 
 
+@pytest.mark.slow
 def test_weights_beyond_the_bounds_on_rounding_are_undecided():
     """The same function over the reals, with values 2^13 times larger: certified there, and never with rounding."""
 
@@ -222,12 +229,15 @@ TAMPERINGS = ("a class dropped", "an answer changed", "a bound raised", "a bound
 TAMPERINGS += ("another witness",)
 
 
-@pytest.mark.parametrize("how", TAMPERINGS)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.slow] * (how in TAMPERINGS[3:])) for how in TAMPERINGS]
+)
 def test_a_tampered_certificate_does_not_hold(certified, how):
     with pytest.raises(UserError, match="does not hold"):
         check_certificate(broken(certified, how), zoo("microadder-74"))
 
 
+@pytest.mark.slow
 def test_a_proof_over_the_reals_does_not_pass_for_one_with_rounding():
     """Relabelled, with bounds that hold with float32's rounding too: but the model does not run in it."""
     model = dense("microadder-74").to(torch.float64)

@@ -154,6 +154,7 @@ def test_rounding_leaves_pairs_open():
 # ---- in certificates, as text and as a picture
 
 
+@pytest.mark.slow
 def test_a_refuted_certificate_says_on_how_many_pairs_and_can_be_checked(tmp_path, capsys):
     model = broken("few")
     found = interp.certify(model, arithmetic="interval")

@@ -175,6 +175,7 @@ def test_published_75_and_133_are_certified_with_rounding(published_checkpoint):
         assert found.lower_bound >= 0.8 * smallest
 
 
+@pytest.mark.slow
 def test_time_that_is_up_leaves_classes_open():
     found = interp.certify(zoo(FAST), arithmetic="interval", minutes=1e-9)
     assert found.status == "undecided" and found.open == 3442 and found.obstacle
@@ -186,6 +187,7 @@ def test_time_that_is_up_leaves_classes_open():
     watch.check_time()  # the limit went with its question
 
 
+@pytest.mark.slow
 def test_a_refuted_model_is_wrong_on_some_pair():
     found = interp.certify(model_without_eos(), arithmetic="interval", width=1.0)
     assert found.status == "refuted" and found.accuracy.upper < 1
@@ -269,9 +271,10 @@ def test_a_margin_below_what_was_proved_of_its_class_is_an_error(monkeypatch):
 
     monkeypatch.setattr(BranchAndBound, "prove", high)
     with pytest.raises(UserError):
-        interp.certify(zoo(FAST), width=None)
+        interp.certify(zoo(FAST), arithmetic="interval", width=None)
 
 
+@pytest.mark.slow
 def test_margins_over_the_reals_are_those_of_the_reals():
     """In half precision the model computes another function than the one that is proved right."""
     model = models.load("adder-456").to(torch.float16)
@@ -302,7 +305,7 @@ def changed(certificate: Certificate, how: str) -> Certificate:
     raise AssertionError(how)
 
 
-@pytest.mark.parametrize("how", ["the model's name", "problems counted"])
+@pytest.mark.parametrize("how", ["the model's name", pytest.param("problems counted", marks=pytest.mark.slow)])
 def test_what_a_check_prints_was_compared(how):
     with pytest.raises(UserError):
         check_certificate(changed(certified(), how), zoo(FAST))
@@ -473,13 +476,17 @@ def test_samples_have_a_status_and_an_exit_code_of_their_own(capsys, tmp_path):
         load_certificate(tmp_path / "c.json")
 
 
-def test_digits_only_and_minutes_on_the_command_line(tmp_path):
+def test_minutes_on_the_command_line():
+    assert main(["certify", FAST, "--arithmetic", "interval", "--minutes", "1e-9"]) == 3
+    assert main(["certify", FAST, "--minutes", "-1"]) == 2
+
+
+@pytest.mark.slow
+def test_digits_only_on_the_command_line(tmp_path):
     path = tmp_path / "c.json"
     assert main(["certify", FAST, "--arithmetic", "float", "--digits-only", "--json", str(path)]) == 4
     found = load_certificate(path)
     assert isinstance(found, Certificate) and (found.targets, len(found.classes.target)) == ("digits", 3440)
-    assert main(["certify", FAST, "--arithmetic", "interval", "--minutes", "1e-9"]) == 3
-    assert main(["certify", FAST, "--minutes", "-1"]) == 2
 
 
 @pytest.mark.parametrize("shape", [1_000_000_000, 5000, 10**18])
@@ -496,8 +503,8 @@ def test_a_name_that_is_registered_and_not_trained_says_how_to_train_it(capsys):
 @pytest.mark.parametrize(
     ("arguments", "doing"),
     [
-        ((FAST, "--arithmetic", "interval"), "proving"),
-        (("adder-456", "--arithmetic", "float"), "running"),
+        pytest.param((FAST, "--arithmetic", "interval"), "proving", marks=pytest.mark.slow),
+        pytest.param(("adder-456", "--arithmetic", "float"), "running", marks=pytest.mark.slow),
         (("parity-hand-built", "--shape", "3"), "proving"),
         (("position-coupling-hand-built", "--shape", "2", "2"), "proving"),
         (("parity-coupling-1l4h-small", "--shape", "3"), "proving"),

@@ -73,6 +73,7 @@ def test_longer_windows_count_as_a_table_of_three_columns(target, monkeypatch):
     assert none == [] and left == 100
 
 
+@pytest.mark.slow
 def test_no_pair_of_a_model_is_answered_otherwise_than_its_verdict():
     model = nearly_right()
     pairs = random_pairs(20_000, 0)
@@ -87,6 +88,7 @@ def test_no_pair_of_a_model_is_answered_otherwise_than_its_verdict():
     assert wrongs > 0
 
 
+@pytest.mark.slow
 def test_longer_windows_leave_fewer_pairs_open():
     before, after = (count(diagrams_of_it(most)) for most in (0, 20_000))
     assert sum(after.open) < sum(before.open)

@@ -185,8 +185,17 @@ def drawn(page: Any) -> None:
     page.wait_for_function("document.documentElement.dataset.figures === 'drawn'")
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_and_no_page_is_wider_than_the_window(site: Path, open_page: Callable[..., Any]):
-    for path in pages(site):
+    assert_drawn(pages(site), open_page)
+
+
+def test_a_models_figures_are_drawn_and_its_page_is_not_wider_than_the_window(site: Path, open_page):
+    assert_drawn([site / path_of(NAMES[0])], open_page)
+
+
+def assert_drawn(paths: list[Path], open_page: Callable[..., Any]) -> None:
+    for path in paths:
         page = open_page(path, WIDTHS[0])
         drawn(page)
         assert page.locator(".drawing:visible").count() == page.locator(".drawing:has(svg.main-svg)").count(), path.name
@@ -212,7 +221,8 @@ def test_texts_of_figures_do_not_meet_on_a_telephone_and_all_text_stands_out(sit
         assert page.evaluate(FAINT_TEXTS, "body *") == []
 
 
-@pytest.mark.parametrize("name", ["index.html", pytest.param(path_of("microadder-57"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["index.html", path_of("microadder-57")])
 def test_the_keyboard_reaches_every_control_in_order(site: Path, open_page: Callable[..., Any], name: str):
     page = open_page(site / name, 380)
     drawn(page)
@@ -252,6 +262,7 @@ def test_the_theme_is_the_systems_until_the_reader_chooses_another(site: Path, o
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
 
 
+@pytest.mark.slow
 def test_the_buttons_over_a_figure_save_it_as_svg_and_send_data_nowhere(site: Path, open_page: Callable[..., Any]):
     page = open_page(site / path_of("microadder-57"))
     drawn(page)

@@ -27,9 +27,24 @@ def without_shape_checks_here() -> Iterator[None]:
         yield
 
 
+#: Chapters that cost little: the verdict, the explorer, a figure, and where to go next.
+FEW = ("right", "steps", "columns", "more")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """A report on two models of different formats, with small samples, the first beside the second."""
+    """A report of few chapters on two models of different formats, with small samples."""
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        few = tuple(chapter for chapter in CHAPTERS if chapter.anchor in FEW)
+        patch.setattr("interp.site.report.write.CHAPTERS", few)
+        write_report(NAMES, out, n=64)
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """All chapters, the first model beside the second."""
     out = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chapters, "OTHER", NAMES[1])
@@ -62,14 +77,16 @@ def test_another_model_changes_the_title_and_leaves_the_explorer_its_controls(pa
     assert view.locator(".cx-head:visible").count() == 2 * 4 and view.locator(".cx-unit:visible").count() > 0
 
 
-def test_chapters_that_do_not_apply_say_so(page: Path):
-    text = page.read_text()
+@pytest.mark.slow
+def test_chapters_that_do_not_apply_say_so(whole: Path):
+    text = whole.read_text()
     assert "This question does not apply to addlm-adder-two-digit" in text
     assert text.count("<h2 id=") >= 10
 
 
-def test_the_paper_stands_next_to_what_was_measured_and_the_twin_next_to_the_model(page: Path):
-    text = page.read_text()
+@pytest.mark.slow
+def test_the_paper_stands_next_to_what_was_measured_and_the_twin_next_to_the_model(whole: Path):
+    text = whole.read_text()
     assert "cannot chain carries through previous outputs" in text.split('<h2 id="account">')[1].split("<h2 ")[0]
     assert "microadder-57-by-hand" in text.split('<h2 id="beside">')[1].split("<h2 ")[0]
 
@@ -82,9 +99,10 @@ def test_the_parameter_table_lists_every_number():
     assert value == pytest.approx(model.weight_map.W_qk[2, 1].item())
 
 
-def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(page: Path, open_page):
+@pytest.mark.slow
+def test_in_a_browser_one_model_is_shown_at_a_time_and_every_figure_is_drawn(whole: Path, open_page):
     for width in (1400, 380):
-        opened = open_page(page, width)
+        opened = open_page(whole, width)
         opened.wait_for_selector("html[data-figures=drawn]")
         for name in (NAMES[0], NAMES[1], NAMES[0]):
             opened.locator("select.which").select_option(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -27,6 +30,13 @@ BUILDERS = {
     "hand-built": hand_built("position-coupling-hand-built", max_operands=2, max_digits=2),
 }
 POST_NORM = decoder("coupled")
+#: Those that no other has all parts of; the others are left to `make test-all`.
+FEW = ("gated, rotary", "attention only", "coupled positions", "FIRE", "L1 scores, top-k", "microadder-57")
+
+
+def builders(names: Iterable[str] = BUILDERS) -> list[Any]:
+    """Names of builders as a test's parameters."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in FEW)) for name in names]
 
 
 def pairs_for(task: Task, n: int = 5, seed: int = 0) -> ProblemPairs:
@@ -46,7 +56,7 @@ def _sample(task: Task, n: int, seed: int) -> Tensor:
     return task.sample(n, generator)
 
 
-@pytest.fixture(params=BUILDERS)
+@pytest.fixture(params=builders())
 def model(request: pytest.FixtureRequest) -> ArithmeticTransformer:
     return BUILDERS[request.param](0).double()
 

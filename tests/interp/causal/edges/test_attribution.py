@@ -20,13 +20,13 @@ from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from models.errors import UserError
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import BUILDERS, pairs_for
+from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
 from tests.interp.conftest import stock_copy
 
 SMOOTH = [name for name in BUILDERS if name not in ("L1 scores, top-k", "hand-built", "microadder-57")]
 
 
-@pytest.mark.parametrize("name", [*SMOOTH, "L1 scores, top-k"])
+@pytest.mark.parametrize("name", builders([*SMOOTH, "L1 scores, top-k"]))
 @pytest.mark.parametrize("direction", ["noise", "denoise"])
 def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
     """Alternatives moved a little: estimate and effect agree to first order, for every edge and every node."""
@@ -45,7 +45,9 @@ def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
         torch.testing.assert_close(total, exact, rtol=1e-3, atol=1e-4 * float(exact.abs().max()))
 
 
-@pytest.mark.parametrize("name", ["one layer, LN", "gated, rotary", "attention only", "coupled positions"])
+@pytest.mark.parametrize(
+    "name", ["attention only", *(pytest.param(n, marks=pytest.mark.slow) for n in ("one layer, LN", "gated, rotary"))]
+)
 def test_integrated_gradients_add_up_to_the_difference(name):
     """Conductance by the trapezoidal rule; EAP-IG by end points, its error of order 1 / steps extrapolated away."""
     model = BUILDERS[name](0).double()
@@ -129,7 +131,7 @@ def _ours(node) -> str:
     return f"MLP{node.layer}" if node.kind.startswith("mlp") else node.kind
 
 
-@pytest.mark.parametrize("name", ORACLE)
+@pytest.mark.parametrize("name", builders(ORACLE))
 def test_denoising_eap_is_transformer_lens_edge_attribution(name):
     tool, model = _tool(), BUILDERS[name](0).double()
     pairs = pairs_for(model.task, 2)
@@ -154,7 +156,7 @@ def test_denoising_eap_is_transformer_lens_edge_attribution(name):
         assert all(edge.startswith("pos_embed") for edge in missing)  # which TransformerLens does not count as a sender
 
 
-@pytest.mark.parametrize("name", ORACLE)
+@pytest.mark.parametrize("name", builders(ORACLE))
 def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
     tool, model = _tool(), BUILDERS[name](0).double()
     if not hasattr(tool, "faithfulness"):

@@ -13,7 +13,7 @@ from interp.papers.adder_456.carry_routes import route_pairs
 from models.errors import UserError
 from models.transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import BUILDERS, pairs_for
+from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
 from tests.interp.conftest import stock_copy
 
 has_direct_paths = pytest.mark.skipif(
@@ -46,17 +46,17 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
 
 
 @has_direct_paths
-@pytest.mark.parametrize("letter", "qkv")
-@pytest.mark.parametrize("name", DEEP)
-def test_head_to_head_is_transformer_lens_direct_path(name, letter):
+@pytest.mark.parametrize("name", builders(DEEP))
+def test_head_to_head_is_transformer_lens_direct_path(name):
     model = BUILDERS[name](0).double()
     pairs = pairs_for(model.task)
     metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
+    heads, layers = model.config.n_heads, model.config.n_layers
     for direction in ("denoise", "noise"):
         result = path_patching(model, pairs, direction=direction)
-        expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
-        heads, layers = model.config.n_heads, model.config.n_layers
-        assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
+        for letter in "qkv":
+            expected = direct_paths(model, pairs, metric, letter, reverse=direction == "noise")
+            assert compare(result, expected, letter) == heads**2 * layers * (layers - 1) // 2
 
 
 def test_on_a_stock_model_too():
@@ -164,8 +164,9 @@ def test_results_say_what_they_found():
     table = result.to_dataframe()
     assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
-    strongest = table[table.metric == "logit_diff"].set_index("edge").effect.abs().idxmax()
-    assert strongest in result.sentence() and len(result.values.edge) == 61
+    size = table[table.metric == "logit_diff"].set_index("edge").effect.abs()
+    assert result.strongest().index[0] == size.idxmax() and len(result.strongest()) == len(result.values.edge) == 61
+    assert result.strongest("exact_match").abs().is_monotonic_decreasing
     matrix = result.matrix()
     assert float(matrix.sel(sender="embed", receiver="MLP0")) == pytest.approx(
         float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->MLP0"), "effect"])
@@ -175,7 +176,7 @@ def test_results_say_what_they_found():
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
     title = " ".join(lines)
-    assert f"of 61 direct paths {strongest} changes the logit difference most" in title
+    assert f" {result.strongest().index[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
 

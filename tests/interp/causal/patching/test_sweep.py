@@ -21,6 +21,7 @@ from models.tasks import problem_pairs
 from models.tasks.pairs import ProblemPairs
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
+from tests.comparing import numbers_are_finite
 from tests.interp.conftest import stock_copy
 
 ADDER = models.load("microadder-57")
@@ -280,7 +281,7 @@ def test_nothing_to_recover_is_said_and_no_number_made_up():
     wrong = Metric("never", (26,), lambda logits, rows: 0 * logits[..., 0, 0])
     sweep = activation_patching(ADDER, PAIRS, site="resid_pre", metrics=wrong, direction="both")
     assert np.isnan(sweep.table.recovered).all() and np.isnan(sweep.strongest()[1])
-    assert "nan" not in sweep.sentence() and "nan" not in sweep.figure().layout.title.text
+    assert numbers_are_finite(sweep.sentence()) and numbers_are_finite(sweep.figure().layout.title.text)
 
 
 def test_rounding_between_two_equal_runs_is_not_taken_for_an_effect():

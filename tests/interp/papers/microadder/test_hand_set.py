@@ -45,6 +45,7 @@ def test_three_numbers_are_right_on_all_pairs_over_the_reals() -> None:
     assert found.status == "certified" and found.provenance.n == 10**20 and found.smallest_margin < 0.002
 
 
+@pytest.mark.slow
 def test_the_gap_is_read_off_the_registry_and_the_zoo() -> None:
     names = [
         "microadder-11",

@@ -21,6 +21,7 @@ from interp.probes.lens.ridge import held_out_predictions
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.two_digit import TwoDigitAddition, all_problems
+from tests.comparing import numbers_are_finite
 from tests.interp.conftest import stock_copy
 from tests.interp.probes.lens.made import random_model
 
@@ -160,12 +161,11 @@ def test_an_untrained_copy_stands_beside_every_accuracy():
     found = linear_probes(model, signals="carry_out", sites=["L0 mid", "L1 post"], n=1500)
     rows = found.overall("carry_out")
     assert rows.untrained.notna().all() and rows.untrained_score.notna().all()
-    assert f"{rows.untrained[rows.untrained_score.idxmax()]:.3f}" in found.sentence()
     blank = models.build("toygpt-learned-pre", seed=1)
     given = linear_probes(model, signals="carry_out", sites="L1 post", n=1500, untrained=blank)
     alone = linear_probes(blank, signals="carry_out", sites="L1 post", n=1500, untrained=None)
     assert given.overall("carry_out").untrained[0] == alone.overall("carry_out").accuracy[0]
-    assert alone.overall("carry_out").untrained.isna().all() and "nan" not in alone.sentence()
+    assert alone.overall("carry_out").untrained.isna().all() and numbers_are_finite(alone.sentence())
 
 
 def test_a_stock_copy_is_probed_alike():

@@ -25,6 +25,7 @@ from models.tasks import CharacterLanguage, MultiOperandAddition
 from models.tasks.domain import NoDomain
 from models.tasks.multi_addition import AdditionFormat
 from tests.interp.conftest import stock_copy
+from tests.interp.proofs.conftest import certificate
 
 #: Noise and seed of a change to the zoo's 57 after which 1 of 3,442 classes fails, by the certifier.
 RARE = ("microadder-57", 6e-4, "none", 2)
@@ -115,9 +116,9 @@ def test_the_history_falls_and_ends_at_the_smallest_margin():
 # ---- against the proof, and where there is none
 
 
-def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found(checkpoint):
-    model = load_published(checkpoint("microadder_57p.pt"))
-    result, proof = interp.attack(model, runs=4_000), interp.certify(model, arithmetic="float")
+def test_a_certified_adder_is_not_broken_and_its_smallest_margin_is_found():
+    model, proof = zoo("microadder-57"), certificate("microadder-57", "float")
+    result = interp.attack(model, runs=4_000)
     assert not result.wrong
     assert proof.smallest_margin - 1e-4 <= result.smallest_margin() <= result.smallest_margin("random") + 1e-4
     assert result.smallest_margin() < proof.smallest_margin + 0.05
@@ -129,7 +130,6 @@ def test_a_failure_that_ten_thousand_random_pairs_miss_is_found():
     perturb(model, *RARE[1:])
     pairs = random_pairs(10_000, seed=1)
     assert torch.equal(predict(model, pairs), model.task.targets(pairs))
-    assert interp.certify(model, arithmetic="float").status == "refuted"
     result = interp.attack(model, runs=4_000)
     assert result.wrong and result.n_wrong["random"] == 0
     assert_true_of(result, model, model.task)
@@ -191,7 +191,7 @@ def test_targets_of_one_name_have_a_row_each():
 def test_a_stock_copy_gives_the_same_attack_as_the_model():
     model = zoo("toygpt-learned-pre")
     stock = interp.attack(stock_copy(model), task=model.task, runs=400)
-    own = interp.attack(model, runs=400)
+    own = of_toygpt()
     assert stock.worst["random"] == own.worst["random"] and stock.provenance.n == own.provenance.n
     assert stock.smallest_margin("random") == pytest.approx(own.smallest_margin("random"), abs=1e-3)
     assert_true_of(stock, model, model.task)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 
 import pytest
 
-from tests.javascript import Asked, ask_browser, ask_node
+from tests.javascript import Asked, started_node
 
 
 @pytest.fixture(scope="module")
-def javascript(request: pytest.FixtureRequest) -> Asked:
-    """``javascript(body, data)``: in Chromium, or node without one; skips without either."""
-    if any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
-        return ask_browser(request.getfixturevalue("chromium"))
-    if shutil.which("node"):
-        return ask_node
-    pytest.skip("needs Chromium or node")
+def javascript() -> Iterator[Asked]:
+    """``javascript(body, data)``: what a function's body returns."""
+    with started_node() as ask:
+        yield ask

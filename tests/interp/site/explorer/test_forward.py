@@ -49,6 +49,12 @@ CASES = {
     "parity-coupling-1l4h-rope-small": "0110",
     "parity-coupling-1l4h-nope-no-scratchpad-small": "0101",
 }
+#: One of each format, written and read in `make test`.
+FORMATS = (
+    "microadder-57", "adder-582", "toygpt-learned-pre", "addlm-adder-two-digit", "position-coupling-hand-built",
+    "position-coupling-1l4h-no-scratchpad-small", "multiplication-hand-built", "parity-hand-built",
+    "parity-coupling-1l4h-nope-no-scratchpad-small",
+)  # fmt: skip
 HELD = ["microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-1l4h-small"]
 RUN = """
 const model = unpack(data.pack, data.pack.data.length - 1), { task, cfg } = data.pack;
@@ -98,7 +104,7 @@ def many(name: str, n: int) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        *((name, n) for name, n in zip(HELD, (200, 200, 20, 20), strict=True)),
+        *((name, n) for name, n in zip(HELD, (60, 60, 12, 8), strict=True)),
         *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in HELD),
     ],
 )
@@ -118,7 +124,9 @@ def test_every_architecture_is_torchs_in_double_precision(javascript: Asked, nam
     assert shares.max() < (1e-5 if "rotary" in name or "rope" in name else 1e-9)  # torch's angles are in float32
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FORMATS)) for name in CASES]
+)
 def test_a_problem_is_written_and_read_as_the_task_does(javascript: Asked, name: str):
     of = subject(name)
     problems = [CASES[name], *(texts(of.task, 5, seed=3) if name != "parity-hand-built" else ["0110", "1"])]
@@ -182,18 +190,24 @@ def test_every_activation_is_there_by_its_hook_name(javascript: Asked, name: str
 # ---- edits
 
 
+EDITED = [
+    ("microadder-57", ("L0U1",)),
+    ("microadder-57", ("L0H0", "L0U0")),
+    ("adder-456", ("L0U7",)),
+    ("toygpt-learned-pre", ("L1H2", "L3U511", "L2A")),
+    ("position-coupling-1l4h-small", ("L0H1", "L0M")),
+    ("addlm-adder-two-digit", ("L0H1", "P")),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "parts"),
+    ("name", "parts", "method", "scale"),
     [
-        ("microadder-57", ("L0U1",)),
-        ("microadder-57", ("L0H0", "L0U0")),
-        ("adder-456", ("L0U7",)),
-        ("toygpt-learned-pre", ("L1H2", "L3U511", "L2A")),
-        ("position-coupling-1l4h-small", ("L0H1", "L0M")),
-        ("addlm-adder-two-digit", ("L0H1", "P")),
+        pytest.param(*edited, *by, marks=[pytest.mark.slow] * ((index + at) % 2))
+        for index, edited in enumerate(EDITED)
+        for at, by in enumerate((("zero", 0), ("mean", 2)))
     ],
 )
-@pytest.mark.parametrize(("method", "scale"), [("zero", 0), ("mean", 2)])
 def test_an_edited_run_is_that_of_the_same_hooks_in_torch(javascript: Asked, name, parts, method, scale):
     of, problem = subject(name), CASES[name]
     task, generator = of.task.for_problems([problem]), torch.Generator().manual_seed(0)
