@@ -42,7 +42,7 @@ STORED = DATA / "experiments" / "comparison-population.json"
 #: one class.
 ONE_CLASS = 0.5
 PROBLEMS = 1000
-MINUTES = 2.0  # for one proof; what is not proved by then does not count
+MINUTES = 1.0  # for one proof; what is not proved by then does not count
 ZOO = "zoo"
 
 
