@@ -290,6 +290,7 @@ def test_the_list_of_models_filters_and_sorts(site: Path, open_page: Callable[..
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("parameters")
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_filter_and_sort_from_the_keyboard(site: Path, open_page: Callable[..., Any]):
     page, rows = open_page(site / "reproduction.html"), few_rows()
     of_kind = Counter(row.kind for row in rows)

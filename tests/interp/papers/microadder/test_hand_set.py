@@ -81,12 +81,11 @@ def test_models_that_no_method_judges_count_as_sampled() -> None:
     ("name", "enough"),
     [
         ("adder-4-by-hand", 4),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("adder-3-by-hand", 4), ("microadder-57-by-hand", 3))
-        ),
+        ("adder-3-by-hand", 4),
+        ("microadder-57-by-hand", 3),
     ],
 )
+@pytest.mark.slow
 def test_hand_set_numbers_can_be_rounded_to_so_many_digits(name: str, enough: int) -> None:
     found = digits_kept(models.build(name), (3, 4) if enough == 4 else (2, 3))
     assert found.enough == enough and found.table.status.tolist() == ["refuted", "certified"]
