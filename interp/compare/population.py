@@ -4,8 +4,9 @@
 
 Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
 decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
-called a law of this population, one that holds for more than half a majority, any other a quirk; seeds of
-one architecture have the architecture in common, so that shares are also given architecture by architecture.
+called a law of this population, one that holds for more than half a majority, for fewer a quirk, for none absent; seeds
+of one architecture have the architecture in common, so that shares are also given architecture by architecture. Two
+findings were added after the first look at the population, which their source says.
 
 Limits. What is decided is sampled, except where a certificate says more. A finding that is built into an architecture
 is a law without telling anything; the control, which has the same architecture, shows that.
@@ -70,10 +71,22 @@ FINDINGS = (
         _near("worst off"),
     ),
     Finding(
-        "carry out",
+        "a head for each column",
+        "One head looks at the own column a hundred times as much as at the one below, another the other way round.",
+        "seen in this population",
+        lambda found: None if found["heads"] == 1 else found["gap"] >= 2 * LN10 and found["lowest gap"] <= -2 * LN10,
+    ),
+    Finding(
+        "switch on carry out",
         "Some neuron is a switch on the carry out of the column that is written.",
         "this project (57 parameters)",
         lambda found: found["switches on carry out"] > 0,
+    ),
+    Finding(
+        "carry out",
+        "Some neuron tells the carry out of the column that is written, whatever else holds, and is needed for it.",
+        "seen in this population",
+        lambda found: found["neurons of carry out"] > 0,
     ),
     Finding(
         "carry in",
@@ -101,11 +114,13 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, floa
 
     ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
     its mean over answer digits in the head with the largest weight on own digits; ``off`` is its distance from ln 10,
-    ``worst off`` the largest of any answer digit. Neurons are counted by :func:`interp.carry_units`.
+    ``worst off`` the largest of any answer digit, ``lowest gap`` the smallest mean of any head. Neurons are counted by
+    :func:`interp.carry_units`.
     """
     looks = attention_by_role(model, task=task, n=n, seed=seed)
     own = looks.table.weight.sel(role=OWN).mean("target")
     layer, head = np.unravel_index(int(own.values.argmax()), own.shape)
+    lowest = looks.gap.isel(layer=layer).mean("target").min("head")  # without the targets that have none
     gaps = looks.gap.isel(layer=layer, head=head).values
     gaps = gaps[~np.isnan(gaps)]
     gap = float(gaps.mean()) if len(gaps) else math.nan
@@ -116,7 +131,9 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, floa
         "gap": gap,
         "off": abs(gap - LN10),
         "worst off": float(np.abs(gaps - LN10).max()) if len(gaps) else math.nan,
+        "lowest gap": float(lowest),
         "own weight": float(own.values.max()),
+        "heads": float(own.sizes["head"]),
         "neurons": float(len(units)),
         "switches on carry out": float(((units["kind"] == "switch") & (units["signal"] == "carry_out")).sum()),
         "neurons of carry out": float((causal["signal"] == "carry_out").sum()),
@@ -154,10 +171,13 @@ class Population(Result):
         return Rate(int(row.n), int(row.k))
 
     def verdict(self, finding: str) -> str:
-        """ "law" (all members), "majority" (more than half), "quirk" (others), "untested" (it makes sense for none)."""
+        """ "law" (all members), "majority" (more than half), "quirk" (fewer), "absent" (none), or "untested" where it
+        makes sense for none."""
         found = self.share(finding)
         if not found.n:
             return "untested"
+        if not found.correct:
+            return "absent"
         return "law" if found.correct == found.n else "majority" if 2 * found.correct > found.n else "quirk"
 
     def sentence(self) -> str:

@@ -137,7 +137,7 @@ register_exam(
         "population",
         lambda model: interp.population([model], n=200),
         _held,
-        presence=Case(trained, {"base ten", "carry out", "only switches", "chained"}),
+        presence=Case(trained, {"base ten", "switch on carry out", "carry out", "only switches", "chained"}),
         absence=Case(lambda: without("out_A"), {"base ten"}),  # it still looks, and passes nothing on
         inversion=Case(lambda: looks_at(0.04, 0.4), set()),
         untrained=Case(untrained, set()),

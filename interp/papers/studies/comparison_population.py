@@ -147,13 +147,18 @@ def common(settings: Settings) -> Made | None:
 
 
 def families(members: list[dict[str, Any]], settings: Settings) -> Iterator[tuple[str, SeedDistances]]:
-    """The distances of the members of each architecture that has two or more."""
+    """The distances of the members of each architecture that has two or more and whose symmetries are known."""
     for name in dict.fromkeys(row["model"] for row in members):
         own = [row for row in members if row["model"] == name]
         if len(own) > 1:
             settings.say(f"distances of {len(own)} members of {name}")
             called = [row["name"] for row in own]
-            yield name, seed_distances([built(name, row["theta"]) for row in own], names=called)
+            try:
+                found = seed_distances([built(name, row["theta"]) for row in own], names=called)
+            except UserError as refused:
+                settings.say(f"no distances: {refused}")
+                continue
+            yield name, found
 
 
 def classes(found: SeedDistances) -> list[list[str]]:
@@ -224,7 +229,7 @@ def show_population(data: Any) -> list[Section]:
     same = (
         "Distances of parameters with exact symmetries taken out (0 equal, 1 orthogonal). Members that a chain of "
         f"distances below {ONE_CLASS:g} times that of the closest untrained pair connects are of one class; the rule "
-        "was fixed before any distance was seen."
+        "was fixed before any distance was seen. Architectures whose symmetries are not known here are left out."
     )
     return [
         Section("Who they are", who, (pd.DataFrame(by),)),

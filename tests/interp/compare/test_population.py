@@ -20,8 +20,9 @@ from models.training.objective import ParameterLayout
 
 PROVENANCE = Provenance(10, 0, "problems")
 PLAIN = {
-    "off": 1.0, "worst off": 1.0, "neurons": 2.0, "switches on carry out": 0.0, "neurons of carry in": 0.0,
-    "chained": 0.0,
+    "off": 1.0, "worst off": 1.0, "gap": 1.0, "lowest gap": 1.0, "heads": 1.0, "neurons": 2.0,
+    "switches on carry out": 0.0,
+    "neurons of carry out": 0.0, "neurons of carry in": 0.0, "chained": 0.0,
 }  # fmt: skip
 
 
@@ -34,7 +35,8 @@ def test_a_law_holds_for_all_a_majority_for_more_than_half_and_a_quirk_for_other
     always, often, once = {"chained": 1.0}, {"off": 0.05}, {"switches on carry out": 1.0}
     own = members(always | often | once, always | often, always | {"off": 0.0501})
     found = decided(own, members({}, {}, {}), PROVENANCE)
-    assert [found.verdict(name) for name in ("chained", "base ten", "carry out")] == ["law", "majority", "quirk"]
+    names = ("chained", "base ten", "switch on carry out", "carry in")
+    assert [found.verdict(name) for name in names] == ["law", "majority", "quirk", "absent"]
     assert found.share("base ten").correct == 2 and found.share("base ten", kind="untrained").correct == 0
 
 
@@ -49,7 +51,14 @@ def test_a_finding_that_makes_no_sense_for_a_model_is_not_counted():
 
 def test_only_switches_on_the_carry_out_are_counted_as_such():
     found = decided(members({"switches on carry out": 1.0}, {"switches on carry out": 2.0}), members({}), PROVENANCE)
-    assert found.share("only switches").correct == 1 and found.share("carry out").correct == 2
+    assert found.share("only switches").correct == 1 and found.share("switch on carry out").correct == 2
+
+
+def test_two_heads_may_share_the_columns_between_them_and_one_cannot():
+    apart = {"heads": 2.0, "gap": 4.7, "lowest gap": -4.7}
+    own = members(apart, apart | {"lowest gap": -4.5}, apart | {"gap": 4.5}, apart | {"heads": 1.0})
+    share = decided(own, own, PROVENANCE).share("a head for each column")
+    assert (share.correct, share.n) == (1, 3)
 
 
 def test_architectures_are_counted_apart():
@@ -62,7 +71,7 @@ def test_architectures_are_counted_apart():
 
 def test_trained_adders_look_base_ten_and_untrained_ones_do_not():
     found = interp.population([models.load("microadder-57"), models.load("microadder-67")], n=200)
-    for name in ("base ten", "carry out", "chained"):
+    for name in ("base ten", "switch on carry out", "carry out", "chained"):
         assert found.verdict(name) == "law" and found.share(name, kind="untrained").correct == 0
     again = Population.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again.table.equals(found.table) and len(found.figure().data) == 2
