@@ -211,19 +211,13 @@ export function plane(frame, state, target) {
     spot = ([x, y], most, radius) => [middle + (radius * x) / most, middle - (radius * y) / most];
   const token = run.answer[target];
   const wedge = share > 0.95 && token >= 0 && token < digits.length ? sector(digits, token, middle, 134) : "";
-  const named = [];
   const rays = digits.map((digit, d) => {
     const [x, y] = spot(digit, outer, 118),
       chosen = d === token,
       right = d === layout.right[target];
-    const away = Math.hypot(x - middle, y - middle) || 1;
-    let lx, ly;
-    for (let out = 13; out < 40; out += 9) {
-      // a name goes on outwards until it meets no other
-      [lx, ly] = [x + (out * (x - middle)) / away, y + (out * (y - middle)) / away];
-      if (!named.some(([nx, ny]) => Math.abs(nx - lx) < 9 && Math.abs(ny - ly) < 12)) break;
-    }
-    named.push([lx, ly]);
+    const away = Math.hypot(x - middle, y - middle) || 1,
+      lx = x + (13 * (x - middle)) / away,
+      ly = y + (13 * (y - middle)) / away;
     return `<line x1="${middle}" y1="${middle}" x2="${f(x)}" y2="${f(y)}" stroke="${chosen ? BLUE : LINE}" stroke-width="${chosen ? 2 : 1}"/><circle cx="${f(x)}" cy="${f(y)}" r="${
       chosen ? 5 : 3
     }" fill="${chosen ? BLUE : SOFT}"/>${right && !chosen ? `<circle cx="${f(x)}" cy="${f(y)}" r="7" fill="none" stroke="var(--cx-green,#009e73)" stroke-width="2"/>` : ""}${text(
