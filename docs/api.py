@@ -8,6 +8,7 @@ Needs the extra "docs" (pdoc).
 from __future__ import annotations
 
 import pkgutil
+import re
 import sys
 import warnings
 from importlib import import_module
@@ -65,7 +66,16 @@ def write(folder: Path) -> int:
     env.globals |= {"theme_script": Markup(theme_script()), "dark_code": Markup(f"@media screen {{ {dark_code} }}")}
     configure(docformat="google", show_source=False, footer_text=SOURCE, search=True, template_directory=THEME)
     pdoc.pdoc(*specifications(), output_directory=folder)
-    return sum(1 for _ in folder.rglob("*.html"))
+    pages = list(folder.rglob("*.html"))
+    for page in pages:
+        page.write_text(_without_dead_links(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return len(pages)
+
+
+def _without_dead_links(html: str) -> str:
+    """Links to nothing on their own page as words: inherited docstrings name methods that the page leaves out."""
+    there = set(re.findall(r'\bid="([^"]+)"', html))
+    return re.sub(r'<a href="#([^"]+)">(.*?)</a>', lambda link: link[0] if link[1] in there else link[2], html)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
     interp.compare(adder, other).figure()        two models of one format, part by part
     interp.explore(adder, other)                 in Jupyter: any problem, step by step, any part removed
     interp.save_figure(result, "figure.svg")     also .pdf, .png, .html and .json
+    interp.dark(result)                          its figure on a dark ground, for dark notebooks and slides
 
     pairs = problem_pairs(adder.task, "carry", column=4, n=256)   from models.tasks: clean and corrupted problems
     interp.activation_patching(adder, pairs, site="resid_pre").figure()
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from interp.core.probe import probe as probe
     from interp.core.results import Provenance as Provenance
     from interp.core.results import Result as Result
+    from interp.figures.dark import dark as dark
     from interp.figures.save import save_figure as save_figure
     from interp.probes.attention import attention_by_role as attention_by_role
     from interp.probes.carry import carry_units as carry_units
@@ -107,6 +109,7 @@ _HOME = {
             "Provenance",
             "Result",
         ),
+        "interp.figures.dark": ("dark",),
         "interp.figures.save": ("save_figure",),
         "interp.probes.attention": ("attention_by_role",),
         "interp.probes.carry": ("carry_units",),
@@ -188,6 +191,7 @@ __all__ = [
     "swap_components",
     "explore",
     "save_figure",
+    "dark",
 ]
 
 

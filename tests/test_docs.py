@@ -119,7 +119,7 @@ def is_there(words: list[str]) -> bool:
     assert program == "interp", words
     if first == "--help":
         return True
-    command = parse(words[1:])
+    command = parse(words[1:], places=False)
     if first == "reproduce":
         return find_study(command.figure) is not None
     return first != "ask" or command.probe is None or find_probe(command.probe) is not None

@@ -12,7 +12,7 @@ import tyro
 
 from interp.cli.known_names import check_paper, check_probe, check_study
 from models.errors import UserError
-from models.known_names import check_loadable, check_problem
+from models.known_names import check_loadable, check_problem, is_path
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Named:
     not, or for a place that cannot be written to."""
 
     check: Callable[[Any], None]
+    place: bool = False
+    """Whether the check is on what lies where, so that a command that is only read passes it by."""
 
 
 def _check_file(path: Path) -> None:
@@ -28,25 +30,39 @@ def _check_file(path: Path) -> None:
         raise UserError(f"{path} is a folder; give the name of a file.")
 
 
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise UserError(f"There is no folder {path}.")
+
+
+def _check_model_file(name_or_path: str) -> None:
+    if is_path(name_or_path) and not Path(name_or_path).exists():
+        raise UserError(f"There is no file or folder {name_or_path}.")
+
+
 MODEL = Named(check_loadable)
+MODEL_FILE = Named(_check_model_file, place=True)
+FOLDER = Named(_check_folder, place=True)
 #: Marks problems of the command's models.
 PROBLEMS = object()
-ModelName = Annotated[str, MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-ModelNames = Annotated[tuple[str, ...], MODEL, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional]
+ModelName = Annotated[str, MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+ModelNames = Annotated[tuple[str, ...], MODEL, MODEL_FILE, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
+ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional, tyro.conf.arg(metavar="[PROBE]")]
 StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
+Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
 PaperName = Annotated[str | None, Named(check_paper)]
 Page = Annotated[Path, Named(_check_file)]
-OptionalFile = Annotated[Path | None, Named(_check_file)]
+OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 MOST_THREADS = 1_024
 
 
-def check_names(command: Any) -> None:
+def check_names(command: Any, places: bool = True) -> None:
     """Raises UserError for a command that names a model, probe, study or paper that there is not, a badly written
-    problem, or a file to write where a folder is.
+    problem, a folder that is missing, or a file to write where a folder is.
 
     Args:
         command: an instance of a command's dataclass.
+        places: whether the folders and files that are read must be there.
     """
     models: list[str] = []
     for field, hint in get_type_hints(type(command), include_extras=True).items():
@@ -54,7 +70,7 @@ def check_names(command: Any) -> None:
         marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Named) or mark is PROBLEMS]
         values = list(given) if isinstance(given, (tuple, list)) else [] if given is None else [given]
         for mark in marks:
-            if isinstance(mark, Named):
+            if isinstance(mark, Named) and (places or not mark.place):
                 for value in values:
                     mark.check(value)
             if mark is MODEL:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from interp.cli.arguments import ModelName, OptionalFile, ProbeName, one_thread
-from interp.core.model import HookedModel
+from interp.cli.arguments import ModelName, OptionalFile, ProbeName, Shape, one_thread
+from interp.cli.help import filled
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    from interp.core.model import HookedModel
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Ask:
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
     probe: ProbeName = None
     """A probe's name, from that list."""
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say)."""
     problems: int | None = None
     """How many problems; the probe's own number by default."""
@@ -69,9 +70,9 @@ class Ask:
         """Print what can be asked here, and what in Python alone."""
         from interp.core.probe import applying, probes
 
-        width, indent = shutil.get_terminal_size().columns, " " * 23
+        indent = " " * 23
         rows, here = probes(model, task), [each.name for each in applying(model, task)]
-        told = lambda name: textwrap.fill(f"{name:<22} {rows.question[name]}", width, subsequent_indent=indent)  # noqa: E731
+        told = lambda name: filled(f"{name:<22} {rows.question[name]}", after=indent)  # noqa: E731
         for name in here:
             print(told(name))
         print("\nFrom Python:\n")

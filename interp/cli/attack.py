@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from interp.cli.arguments import ModelName, OptionalFile, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread
 from models.errors import UserError
 
 
@@ -19,7 +19,7 @@ class AttackModel:
 
     model: ModelName
     """A zoo name, a constructed model, an entry's folder, a snapshot or a published .pt checkpoint."""
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
     """The task's shape, for tasks of many (operands and digits of an addition, say); the model's own by default."""
     runs: int = 20_000
     """Sequences through the model; a gradient counts as three. A random search gets as many."""

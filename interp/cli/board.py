@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import Page, one_thread
+from interp.cli.arguments import FOLDER, Page, one_thread
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Board:
     Files are read as text and never run. The command can be stopped at any time and goes on from there.
     """
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, FOLDER, tyro.conf.Positional]
     """The folder with the submissions (*.py), in folders of its own or not."""
     out: Page = Path("board.html")
     """The page; its data are written next to it, as JSON."""
-    checkpoints: Path | None = None
+    checkpoints: Annotated[Path | None, FOLDER] = None
     """A folder with checkpoints that submissions name and that do not lie next to them."""
     minutes: float | None = None
     """How many minutes to try each proof; what is not proved by then is searched for failures."""

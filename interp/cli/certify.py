@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from interp.cli.arguments import ModelName, OptionalFile, one_thread
+from interp.cli.arguments import ModelName, OptionalFile, Shape, one_thread
 from models.errors import UserError
 
 
@@ -23,8 +22,8 @@ class Certify:
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint; or a hand-built model's name."""
     arithmetic: Literal["float", "interval", "float32"] | None = None
     """For proofs: "float" samples (or runs all of a small domain) and proves nothing; "interval" is about the reals;
-    "float32" covers rounding."""
-    shape: tuple[int, ...] = ()
+    and "float32" covers rounding."""
+    shape: Shape = ()
     """For tasks of many lengths: judge problems of this shape, such as --shape 8 for eight bits."""
     json: OptionalFile = None
     """Also write the certificate here."""
@@ -34,7 +33,7 @@ class Certify:
     """For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them."""
     minutes: float | None = None
     """How many minutes to try; what is not proved by then stays undecided."""
-    check: Path | None = None
+    check: OptionalFile = None
     """Verify this certificate against the model instead of making one."""
     card: bool = False
     """Keep the certificate in the model's zoo entry, with a line on its card, if it is one of "certified"."""

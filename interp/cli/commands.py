@@ -6,6 +6,7 @@ Each command is a module of this package. It imports torch when it runs, so that
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import tyro
 
 from interp.cli.arguments import check_names
-from interp.cli.help import HELP
+from interp.cli.help import filled, help_text
 from models.errors import UserError, unknown_name
 
 #: Module and class of every command.
@@ -73,11 +74,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"{error.strerror or error}{about}.")
 
 
-def parse(arguments: list[str]) -> Any:
+def parse(arguments: list[str], places: bool = True) -> Any:
     """The command that a line of at least one word asks for; its ``run()`` runs it.
 
+    Args:
+        places: whether the folders and files that it reads must be there.
+
     Raises:
-        UserError: an unknown command, or a name of a model, probe, study or paper that there is not.
+        UserError: an unknown command, a name of a model, probe, study or paper that there is not, or a missing folder.
         SystemExit: what the parser refuses, or help that was asked for.
     """
     name, rest = arguments[0], arguments[1:]
@@ -85,15 +89,21 @@ def parse(arguments: list[str]) -> Any:
         from interp.cli.train import train_class, with_certify_default
 
         rest = with_certify_default(rest)
-        return tyro.cli(train_class(rest), prog="interp train", args=rest)
-    command = tyro.cli(find_command(name), prog=f"interp {name}", args=rest)
-    check_names(command)
+        return _parsed(train_class(rest), name, rest)
+    command = _parsed(find_command(name), name, rest)
+    check_names(command, places)
     return command
+
+
+def _parsed(of_command: type, name: str, rest: list[str]) -> Any:
+    paragraphs = inspect.cleandoc(of_command.__doc__ or "").split("\n\n")
+    about = "\n\n".join(filled(paragraph, "  ") for paragraph in paragraphs)  # tyro joins lines without indentation
+    return tyro.cli(of_command, prog=f"interp {name}", args=rest, description=about)
 
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(HELP)
+        print(help_text())
         return 0 if arguments else 2
     return parse(arguments).run()
 
@@ -113,8 +123,9 @@ def _discard_output() -> None:
 
 
 def _fail(message: object, status: int = 2) -> int:
+    text = f"interp: {message}"
     with contextlib.suppress(OSError):
-        print(f"interp: {message}", file=sys.stderr)
+        print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
     return status
 
 

@@ -22,7 +22,7 @@ class Compare:
     different formats, are asked the same questions, one row per model.
     """
 
-    models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
+    models: Annotated[ModelNames, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]", help_behavior_hint="(required)")]
     """Zoo names, constructed models, entries' folders, snapshots or published .pt checkpoints."""
     out: Page = Path("compare.html")
     """The page to write."""

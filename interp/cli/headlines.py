@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from dataclasses import dataclass
 
 from interp.cli.arguments import OptionalFile, PaperName, one_thread
+from interp.cli.help import filled
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,15 @@ class ShowHeadlines:
         if self.csv:
             print(found.to_dataframe().to_csv(index=False), end="")
             return 0
-        width = shutil.get_terminal_size().columns
         for paper in found.papers():
             print(f"\n{paper}")
             for row in (row for row in found.rows if row.headline.paper == paper):
                 line = row.headline
-                print("\n" + textwrap.fill(f"{line.where}: {line.claim}", width, subsequent_indent="  "))
+                print("\n" + filled(f"{line.where}: {line.claim}", after="  "))
                 said = f"printed {line.printed}; ours {row.shown}; {row.label}"
                 said += f" ({row.remarks})" if row.remarks else ""
-                print(textwrap.fill(said, width, initial_indent="  ", subsequent_indent="  "))
+                print(filled(said, "  "))
                 if line.command:
                     print(f"  $ {line.command}")  # in one piece, to be copied
-        print(f"\n{textwrap.fill(found.sentence(), width)}")
+        print(f"\n{filled(found.sentence())}")
         return 0

@@ -1,26 +1,64 @@
-"""What ``interp`` says of itself."""
+"""What ``interp`` says of itself, in lines that a terminal has room for."""
 
-HELP = """The ``interp`` command.
+from __future__ import annotations
 
-    interp list                                  models, trained or not
-    interp train microadder-57 --seeds 64        train a model, or resume its run
-    interp train microadder-57 --certify         until a checkpoint is proved right on all 10^20 pairs
-    interp publish runs/microadder-57            make a zoo entry of finished runs
-    interp solve microadder-57 57+48             the model's own answer
-    interp score microadder-57                   score on the task's test set, with its interval, by carry-chain length
-    interp certify microadder-57                 prove it right on all 10^20 pairs, or find one that is wrong
-    interp certify toygpt-learned-pre            run all 10,000 pairs through it: domains of up to 2^20 problems
-    interp ask microadder-57                     what can be asked of it; with a probe's name, the answer
-    interp attack position-coupling-2l2h-small   search along gradients for a problem that a model answers wrong
-    interp board FOLDER                          board.html on public AdderBoard submissions, read and never run
-    interp compare microadder-57 adder-456       compare models: part by part, or question by question
-    interp report                                report.html on the zoo's ten-digit adders
-    interp explore microadder-57 adder-456       explore.html: any problem, any part removed or patched
-    interp gallery                               gallery/index.html: a static site on everything that is stored
-    interp fetch-data                            download the text that AddLM is trained on, and check it
-    interp reproduce position-coupling:fig1      a paper's figure: train what is missing, evaluate, draw
-    interp headlines                             every headline number of the papers, ours, and how to make it
+import shutil
+import textwrap
 
-Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3
-undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found.
-"""
+EXAMPLES = {
+    "interp list": "models, trained or not",
+    "interp train microadder-57 --seeds 64": "train a model, or resume its run",
+    "interp train microadder-57 --certify": "until a checkpoint is proved right on all 10^20 pairs",
+    "interp publish runs/microadder-57": "make a zoo entry of finished runs",
+    "interp solve microadder-57 57+48": "the model's own answer",
+    "interp score microadder-57": "score on the task's test set, with its interval, by carry-chain length",
+    "interp certify microadder-57": "prove it right on all 10^20 pairs, or find one that is wrong",
+    "interp certify toygpt-learned-pre": "run all 10,000 pairs through it: domains of up to 2^20 problems",
+    "interp ask microadder-57": "what can be asked of it; with a probe's name, the answer",
+    "interp attack position-coupling-2l2h-small": "search along gradients for a problem that a model answers wrong",
+    "interp board FOLDER": "board.html on public AdderBoard submissions, read and never run",
+    "interp compare microadder-57 adder-456": "compare models: part by part, or question by question",
+    "interp report": "report.html on the zoo's ten-digit adders",
+    "interp explore microadder-57 adder-456": "explore.html: any problem, any part removed or patched",
+    "interp gallery": "gallery/index.html: a static site on everything that is stored",
+    "interp fetch-data": "download the text that AddLM is trained on, and check it",
+    "interp reproduce position-coupling:fig1": "a paper's figure: train what is missing, evaluate, draw",
+    "interp headlines": "every headline number of the papers, ours, and how to make it",
+}
+STATUS = (
+    "Exit status: 0 done, 2 bad input (one sentence on stderr), 130 interrupted; of certify, 0 certified, 1 refuted, 3 "
+    "undecided, 4 samples without a proof; of attack, 0 no failure found, 1 one found."
+)
+WIDEST = 120  # letters of a line; longer ones are hard to read
+_SIDE_BY_SIDE = 110  # letters from which command and explanation stand in one line
+
+
+def columns() -> int:
+    """Letters of a line of prose in this terminal."""
+    return min(WIDEST, shutil.get_terminal_size().columns)
+
+
+def filled(text: str, indent: str = "", after: str | None = None, width: int | None = None) -> str:
+    """A paragraph as lines of the terminal, the first indented by ``indent`` and the others by ``after`` (as the first
+    unless given); no name is cut, at a hyphen or elsewhere."""
+    return textwrap.fill(
+        text,
+        columns() if width is None else width,
+        initial_indent=indent,
+        subsequent_indent=indent if after is None else after,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def help_text(width: int | None = None) -> str:
+    """The commands by example: what each does next to it, or below it where lines are short."""
+    width = columns() if width is None else width
+    widest = max(map(len, EXAMPLES))
+    lines = []
+    for example, does in EXAMPLES.items():
+        if width >= _SIDE_BY_SIDE:
+            lines.append(f"    {example:<{widest}}   {does}")
+        else:
+            lines += [f"  {example}", filled(does, " " * 6, width=width)]
+    return "\n\n".join(("The interp command, by example.", "\n".join(lines), filled(STATUS, width=width)))

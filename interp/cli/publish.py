@@ -8,9 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from interp.cli.arguments import one_thread
+from interp.cli.arguments import FOLDER, one_thread
 
-RunFolders = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+RunFolders = Annotated[
+    tuple[Path, ...],
+    FOLDER,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
+]
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Publish:
     """The entry's folder; the package's zoo by default."""
     overwrite: bool = False
     """Replace an entry that is there."""
-    repeats: tuple[Path, ...] = ()
+    repeats: Annotated[tuple[Path, ...], FOLDER, tyro.conf.arg(help_behavior_hint="")] = ()
     """Runs of the same seeds on a build that rounds differently; they are counted separately."""
 
     def run(self) -> int:

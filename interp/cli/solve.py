@@ -17,16 +17,21 @@ class Solve:
 
     model: ModelName
     """A zoo name, an entry's folder, a snapshot or a published .pt checkpoint."""
-    problems: Annotated[tuple[str, ...], PROBLEMS, tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]")]
+    problems: Annotated[
+        tuple[str, ...],
+        PROBLEMS,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]", help_behavior_hint="(required)"),
+    ]
     """Problems such as 57+48."""
 
     def run(self) -> int:
+        if not self.problems:
+            raise UserError("There is no problem to solve: the list is empty.")
         from models.evaluation import predict
         from models.zoo import load
 
         model = load(self.model)
-        if not self.problems:
-            raise UserError("There is no problem to solve: the list is empty.")
         for text in self.problems:
             task = model.task.for_problems([text])
             problem = task.as_problems([text])

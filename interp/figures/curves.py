@@ -127,7 +127,7 @@ def seeds_by_variant(result: Curves, title: str) -> go.Figure:
         ):
             said = hover(f"{label}, seed {{seed}}: {name} {{x:.4f}}", seed=seeds)
             layers.append(points(values, i + offset + wobble, name, colour, size=8, filled=groks, opacity=0.8, **said))
-    shares = "share of validation problems (exact match), of targets (token accuracy)"
+    shares = "share of validation problems (exact match),<br>of targets (token accuracy)"
     panel = Panel(
         layers,
         x={"title": shares, "range": [-0.02, 1.02]},

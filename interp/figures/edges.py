@@ -87,7 +87,7 @@ def edge_attribution(result: EdgeAttribution, metric: str | None = None) -> go.F
     )
     return compose(
         panels, title, result.provenance, note=note, columns=2, width=width + _SIDE + 90, height=height,
-        widths=[width - 150, _SIDE], gaps=(190, 0),
+        widths=[width - 150, _SIDE], gaps=(190, 0), meta={"least_width": 900},
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from interp.probes.embeddings import CircleFit, FourierSpectrum
 from interp.probes.helices import HelixFit
 from models.numerals import p_value
 
+CROWDED = 0.12  # radians between neighbours below which their names would meet on a telephone
+
 
 @drawing(CircleFit)
 def circle(result: CircleFit) -> go.Figure:
@@ -33,11 +35,15 @@ def circle(result: CircleFit) -> go.Figure:
         ),
         points(points_[:, 0], points_[:, 1], "table rows", size=11, rim="white", text=labels, **said),
     ]  # fmt: skip
+    crowded = float(np.abs(np.diff(np.sort(result.angle.values))).min()) < CROWDED
+    rings = np.where(crowded & (np.arange(len(labels)) % 2 == 1), 0.2, 0.09)  # names at two distances in turn
     marks = [
         label(at[0], at[1], f"<b>{name}</b>", 14)
-        for name, at in zip(labels, _outside(points_, result.centre, 0.09 * radius), strict=True)
+        for name, at in zip(labels, _outside(points_, result.centre, radius * rings[:, None]), strict=True)
     ]
-    x, y = _window(result.centre, 1.18 * max(radius, float(np.abs(points_ - result.centre).max())))
+    x, y = _window(
+        result.centre, (1.3 if crowded else 1.18) * max(radius, float(np.abs(points_ - result.centre).max()))
+    )
     panel = Panel(layers, x=x | {"title": _axis_name(result, 0)}, y=y | {"title": _axis_name(result, 1)}, marks=marks)
     title = f"The {len(points_)} rows {result.shape}"
     if result.is_arc and result.even:
@@ -46,7 +52,7 @@ def circle(result: CircleFit) -> go.Figure:
     return compose([panel], title, result.provenance, note=note, width=700, height=720)
 
 
-def _outside(points_: np.ndarray, centre: Any, by: float) -> np.ndarray:
+def _outside(points_: np.ndarray, centre: Any, by: Any) -> np.ndarray:
     """Where the names of points stand: a little farther from the centre."""
     outward = points_ - centre
     return points_ + by * outward / np.maximum(np.hypot(*outward.T)[:, None], 1e-300)

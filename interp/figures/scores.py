@@ -141,7 +141,8 @@ def _panel(panel: GridPanel, side: float, first: bool) -> Panel:
     if grid.trained and x_axis in grid.trained and y_axis in grid.trained:
         (x0, x1), (y0, y1) = grid.trained[x_axis], grid.trained[y_axis]
         ends = {"x0": max(x0, x[0]) - 0.5, "x1": x1 + 0.5, "y0": max(y0, y[0]) - 0.5, "y1": y1 + 0.5}
-        marks.append(Mark("add_shape", {"type": "rect", "line": {"color": BOX, "width": 3}} | ends))
+        lines = ({"color": "white", "width": 6}, {"color": BOX, "width": 3})  # the rim sets it off from red cells
+        marks += [Mark("add_shape", {"type": "rect", "line": line} | ends) for line in lines]
     title = "<br>".join(textwrap.wrap(panel.label, max(18, int(side / 7.2))))
     y_title = _AXES.get(y_axis, y_axis) if first else ""
     return Panel(layers, title, _axis(x, _AXES.get(x_axis, x_axis)), _axis(y, y_title), marks)

@@ -62,9 +62,8 @@ def finish(
     plots = width - around["l"] - around["r"]  # the title stands over them
     room = min((plots + 100) / 8.6, (plots - 20) / 7.8)  # letters; the margins count for more in a narrow figure
     lines = textwrap.wrap(title, width=max(30, round(room)), break_on_hyphens=False)
-    small = textwrap.wrap(
-        ". ".join(part for part in (note, str(provenance)) if part), width=max(40, round((plots + 100) / 6.6))
-    )
+    below = ". ".join(part for part in (note, str(provenance)) if part)
+    small = textwrap.wrap(below, width=max(40, round((plots + 100) / 6.6)), break_on_hyphens=False)
     subtitle = "<br>".join(small)
     figure.update_layout(
         template="plotly_white",

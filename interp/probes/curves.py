@@ -108,10 +108,16 @@ class Curves(Result):
         near = self.starts.get(model)
         share = f"all begun near {near}" if near else f"{rate.accuracy:.1%}, 95% interval {low:.1%}-{high:.1%}"
         where = "on validation" if self.what in ("exact", "uniform") else f"({self.what})"
-        does = "answer the whole test set" if model in self.on_test else f"are once perfect {where}"
+        one = rate.correct == 1
+        does = f"answer{'s' * one} the whole test set"
+        if model not in self.on_test:
+            does = f"{'is' if one else 'are'} once perfect {where}"
         text = f"{rate.correct} of {rate.n} seeds of {name} {does} ({share})"
         if not steps:
             return f"{text}; none is ever perfect {where}, the best {float(curves.max()):.3f}"
+        if len(steps) == 1:
+            ((seed, step),) = self.onset(model).items()
+            return f"{text}; {f'seed {seed}' if seed >= 0 else 'one'} is perfect {where} first at step {step:,}"
         text += f"; perfect {where} first at step {steps[0]:,}, at the median at {int(np.median(steps)):,}"
         own = self.chosen.get(model)
         at = self.onset(model).get(-1 if own is None else own)

@@ -176,9 +176,10 @@ class WhichAlgorithm(Result):
     def sentence(self) -> str:
         what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
         names = self.examples.algorithm.values.tolist()
-        verdict = self.verdict
+        verdict = f"the {self.verdict} algorithm"
         if self.winner(self.deciding) is None:
-            verdict += f" ({', '.join(names)}): it is right without corruption in {self.clean(self.deciding)}"
+            found = f"it is right without corruption in {self.clean(self.deciding)}"
+            verdict = f"{self.verdict} ({', '.join(names)}): {found}"
         return " ".join(
             (
                 f"{self.model} follows {verdict}.",

@@ -63,9 +63,9 @@ export function arcs(frame, state, target) {
   const tokens = [...run.tokens].map((token, at) => {
     const here = at === from,
       later = at > from ? 'opacity="0.7"' : "";
-    return `<g data-at="${at}" ${later} ${here ? `data-here="${f(x(at))}"` : ""}><rect x="${f(x(at) - gap / 2)}" y="${base - 13}" width="${gap}" height="30" fill="${here ? ORANGE : PAPER}" fill-opacity="${
+    return `<g data-at="${at}" ${here ? `data-here="${f(x(at))}"` : ""}><rect x="${f(x(at) - gap / 2)}" y="${base - 13}" width="${gap}" height="30" fill="${here ? ORANGE : PAPER}" fill-opacity="${
       here ? 0.45 : 0
-    }"/>${text(x(at), base + 2, entry.vocabulary[token].replace(/^<(.).*>$/, "$1"), `font-size="13" ${here ? 'font-weight="700"' : ""}`)}${text(
+    }"/>${text(x(at), base + 2, entry.vocabulary[token].replace(/^<(.).*>$/, "$1"), `font-size="13" ${here ? 'font-weight="700"' : later}`)}${text(
       x(at),
       base + 14,
       shortRole(layout.roles[at]),

@@ -172,8 +172,13 @@ def has_curves(entry: dict[str, Any]) -> bool:
 
 def training_items(name: str, entry: dict[str, Any]) -> list[Markup]:
     """The learning curves, where they are stored, and the commands that made the model."""
-    drawn = [figure_data(learning_curves(name).figure())] if has_curves(entry) else []
-    return [*drawn, paragraph("Made by"), commands(entry["training"]["commands"])]
+    made = entry["training"]
+    items = [figure_data(learning_curves(name).figure())] if has_curves(entry) else []
+    if made.get("repeats"):
+        n, right = (sum(run[of] for run in made["repeats"]) for of in ("seeds_tried", "seeds_grokked"))
+        text = f"On a build that rounds differently, {right} of the same {n:,} seeds answer the whole test set. Of all"
+        items.append(paragraph(f"{text} runs these are {models.zoo.all_runs(made)}."))
+    return [*items, paragraph("Made by"), commands(made["commands"])]
 
 
 def _training_part(name: str, entry: dict[str, Any]) -> Part:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from interp.site.gallery.overviews import EXPLORED
 from interp.site.gallery.render import Link, figure, folded, markdown, page
 from interp.site.notebooks import Notebook, Piece, read_notebook, stored_notebooks
+from interp.site.pages import with_long_cells
 
 NOTEBOOKS = "notebooks.html"
 LONG = 25  # lines of code or of output that are folded
@@ -44,7 +45,7 @@ def _item(piece: Piece, links: Sequence[Link]) -> Markup:
         )
         return Markup("<p class='control'>In Jupyter, the explorer runs here.{}</p>").format(there)
     if piece.kind == "table":
-        return Markup("<div class='scroll out'>{}</div>").format(Markup(piece.text))
+        return Markup("<div class='scroll out'>{}</div>").format(Markup(with_long_cells(piece.text)))
     if piece.figure is not None:
         return figure(piece.figure)
     is_code = piece.kind == "code"

@@ -6,7 +6,7 @@ share one copy next to them (:mod:`interp.site.gallery`).
 
 from interp.site.pages.document import document
 from interp.site.pages.figure import figure_data, figure_html, fixed_figure_html
-from interp.site.pages.sections import section_html, table_html
+from interp.site.pages.sections import section_html, table_html, with_long_cells
 from interp.site.pages.style import style, theme_script
 from interp.site.pages.words import as_read
 from interp.site.pages.write import page_html, write_page
@@ -22,5 +22,6 @@ __all__ = [
     "style",
     "table_html",
     "theme_script",
+    "with_long_cells",
     "write_page",
 ]

@@ -51,7 +51,14 @@ def _is_number(cell: object) -> bool:
 
 
 def _kind(text: str, of_numbers: bool) -> str:
-    return " class='number'" if of_numbers else " class='short'" if 0 < len(text) <= _SHORT else ""
+    if of_numbers:
+        return " class='number'"
+    return f" class='{'short' if len(text) <= _SHORT else 'long'}'" if text else ""
+
+
+def with_long_cells(html: str) -> str:
+    """Tables of elsewhere, whose cells of much text keep the room that a sentence needs."""
+    return re.sub(rf"<td ?>(?=[^<]{{{_SHORT + 1},}})", "<td class='long'>", html)
 
 
 def _text(cell: object) -> str:

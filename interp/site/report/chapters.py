@@ -101,9 +101,14 @@ def gather(name: str, n: int, seed: int) -> Shown:
 
 
 def head(shown: Shown) -> str:
-    """One sentence: what the model is, and how much of it is known."""
+    """What the model is, what it answers, and how much of it is known."""
     made = "learnt" if shown.learned else "set by hand"
-    text = f"{shown.name} has {shown.parameters:,} free parameters, {made} for {shown.model.task.name}."
+    text = (
+        f"{shown.name} is a transformer with {shown.parameters:,} free parameters, {made} for {shown.model.task.name}"
+    )
+    if isinstance(shown.model.task, FixedWidthAddition | TwoDigitAddition):
+        text += ": it reads two numbers and writes the digits of their sum, units first"
+    text += "."
     if shown.entry is None:
         return text
     if shown.certificate is not None and (proved := say.proved_words(shown.certificate)):
@@ -123,7 +128,7 @@ def _asked(name: str, picture: str = "") -> Callable[[Shown], list[Markup]]:
         copies, _ = copies_to_draw((shown.model,), 1, shown.seed)
         if probe.page is not None and probe.page.control and copies:
             details.append(control(probe.answer(copies[0], n=shown.n, seed=shown.seed).sentence()))
-        return [figure_data(found.figure(picture)), folded("In one sentence", Markup("").join(details))]
+        return [figure_data(found.figure(picture)), folded("In words", Markup("").join(details))]
 
     return answer
 
@@ -215,7 +220,7 @@ def _training(shown: Shown) -> list[Markup]:
     items = training_items(shown.name, shown.entry)
     with contextlib.suppress(UserError):  # an entry without snapshots
         found = training_dynamics(shown.name, n=min(shown.n, 256), n_per_length=50)
-        items += [figure_data(found.figure()), folded("In one sentence", paragraph(found.sentence()))]
+        items += [figure_data(found.figure()), folded("In words", paragraph(found.sentence()))]
     return items
 
 
@@ -226,13 +231,13 @@ def _beside(shown: Shown) -> list[Markup]:
     if twin in models.names():
         others.append(models.build(twin))
         pair = compare(shown.model, others[0], seed=shown.seed)
-        items += [figure_data(pair.figure()), folded("In one sentence", paragraph(pair.sentence()))]
+        items += [figure_data(pair.figure()), folded("In words", paragraph(pair.sentence()))]
     if OTHER in models.zoo_names() and shown.name != OTHER:
         others.append(models.load(OTHER))
     if not others:
         return items
     found = compare_models([shown.model, *others], n=min(shown.n, 300), seed=shown.seed)
-    items += [figure_data(found.figure()), folded("In one sentence", paragraph(found.sentence()))]
+    items += [figure_data(found.figure()), folded("In words", paragraph(found.sentence()))]
     return [*items, table(found.texts(), "Answers with intervals and controls")]
 
 
@@ -291,7 +296,7 @@ CHAPTERS: Sequence[Chapter] = (
         "digit",
         "How does a number become a digit?",
         _decision,
-        "Where the digits' embeddings lie on an arc, in order, an angle is a digit.",
+        "Where the digits' embeddings (rows 0 to 9 of the table W_E) lie on an arc, in order, an angle is a digit.",
     ),
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(

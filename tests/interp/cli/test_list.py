@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -13,6 +14,8 @@ import pytest
 
 import models
 from interp.cli import main
+from interp.cli.commands import COMMANDS, parse
+from interp.cli.help import EXAMPLES
 from models.registry import constructed
 
 
@@ -45,6 +48,26 @@ def test_commands_of_headlines_stand_in_one_piece(capsys) -> None:
     assert commands and max(len(line) for line in lines if line not in commands) <= 80
 
 
+@pytest.mark.parametrize("command", ["", *(name for name in COMMANDS if name != "train")])
+def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main([*command.split(), "--help"]) == 0
+    usage, _, lines = capsys.readouterr().out.partition("\n")
+    assert max(map(len, lines.splitlines())) <= 80
+    for example in () if command else EXAMPLES:
+        assert parse(example.split()[1:], places=False)
+        assert f"  {example}\n" in f"{usage}{lines}"
+
+
+def test_an_error_on_a_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["score", "microader-57"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 80
+    words = {word.strip(",") for line in lines for word in line.split()}
+    assert {name for name in sorted(models.zoo_names()) if name < "microadder-57"} <= words
+
+
 def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
     lines = [
         ["list", "--hel"],
@@ -75,10 +98,16 @@ def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
         ["solve", "toygpt-learned-pre", "57+100"],
         ["solve", "parity-hand-built", "0121"],
         ["explore", "microadder-57", "--problems", "57-48"],
+        ["solve", "microadder-57"],
+        ["score", "nowhere/model.pt"],
+        ["publish", "nowhere"],
+        ["board", "nowhere"],
     ]
     code = """
 import json, sys
 from interp.cli import main
+from interp.cli.commands import COMMANDS, parse
+from interp.cli.help import EXAMPLES
 outcomes = []
 for line in json.loads(sys.argv[1]):
     try:

@@ -129,6 +129,25 @@ def test_long_titles_are_wrapped_within_the_figure():
     assert max(len(line) for line in figure.layout.title.text.split("<br>")) < 800 / 8
 
 
+@pytest.mark.parametrize("width", range(500, 1000, 50))
+def test_no_line_of_a_subtitle_ends_within_a_name(width: int):
+    """A page writes the subtitle as one paragraph, in which "ten-digit- addition" would stand."""
+    name = "position-coupling-1l4h-small"
+    figure = theme.finish(go.Figure(), "word", interp.Provenance(1, 0, f"{name} " * 30), width=width)
+    assert {*figure.layout.title.subtitle.text.replace("<br>", " ").split()} > {name}
+    assert "- " not in figure.layout.title.subtitle.text.replace("<br>", " ")
+
+
+def test_names_on_a_short_arc_stand_at_two_distances():
+    for degrees, rings in ((4.5, 2), (9.0, 1)):
+        angles = np.radians(degrees) * np.arange(10)
+        fit = interp.circle_fit(np.stack((np.cos(angles), np.sin(angles)), axis=1), permutations=1)
+        marks = [mark for mark in fit.figure().layout.annotations if mark.text.startswith("<b>")]
+        middle = np.asarray(fit.centre)
+        distances = {round(float(np.hypot(mark.x - middle[0], mark.y - middle[1])), 3) for mark in marks}
+        assert len(marks) == 10 and len(distances) == rings
+
+
 def test_figures_import_no_model_and_nothing_that_runs_one(package_dir: Path):
     files = sorted((package_dir / "figures").glob("*.py"))
     assert {"layers.py", "panels.py"} <= {file.name for file in files}

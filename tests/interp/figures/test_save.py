@@ -1,7 +1,8 @@
-"""A figure is written in the format that its file's name says."""
+"""A figure is written in the format that its file's name says, and turned dark where asked."""
 
 from __future__ import annotations
 
+import colorsys
 import json
 import shutil
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ import pytest
 
 import interp
 import models
+from interp.figures import theme
 from models.errors import UserError
 
 LEADS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -65,3 +67,26 @@ def test_a_browser_that_does_not_start_is_an_error_of_one_sentence(result, tmp_p
     monkeypatch.setattr(go.Figure, "to_image", fails)
     with pytest.raises(UserError, match=r"No Chrome\.\)"):
         interp.save_figure(result, tmp_path / "circle.pdf")
+
+
+def test_a_dark_figure_keeps_data_and_hues_and_turns_lightness_over(result):
+    light = result.figure()
+    before = light.to_json()
+    found = interp.dark(light)
+    assert light.to_json() == before and interp.dark(result) == found
+    assert found.layout.template.layout.paper_bgcolor == "rgba(24, 24, 24, 1)"
+    for trace, of in zip(found.to_plotly_json()["data"], light.to_plotly_json()["data"], strict=True):
+        assert trace["x"] == of["x"] and trace["y"] == of["y"] and trace.get("name") == of.get("name")
+    for colour in (theme.BLUE, theme.VERMILION, theme.GREEN):
+        bar = interp.dark(go.Figure(go.Bar(y=[1], marker={"color": colour}, text=colour))).data[0]
+        assert bar.text == colour
+        r, g, b, opacity = (float(level) for level in bar.marker.color.removeprefix("rgba(")[:-1].split(","))
+        old = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+        new = colorsys.rgb_to_hls(r / 255, g / 255, b / 255)
+        assert opacity == 1 and abs(old[0] - new[0]) < 0.05 and new[1] > old[1]
+
+
+def test_the_scale_of_a_dark_heat_map_begins_on_the_dark_ground():
+    drawn = go.Figure(go.Heatmap(z=[[0.0, 1.0]], colorscale="Greys_r"))
+    scale = interp.dark(drawn).data[0].colorscale
+    assert scale[0][1] == "rgba(231, 231, 231, 1)" and scale[-1][1] == "rgba(24, 24, 24, 1)"

@@ -17,7 +17,7 @@ from interp.core.sections import Section
 from interp.figures import theme
 from interp.figures.layers import bars, cells, points
 from interp.figures.panels import Panel, compose
-from interp.site.pages import document, figure_data, figure_html, section_html, table_html
+from interp.site.pages import document, figure_data, figure_html, section_html, table_html, with_long_cells
 from interp.site.pages.figure import as_markup, least_width, template_json
 from interp.site.pages.words import as_read, heading
 
@@ -135,7 +135,9 @@ def test_a_tables_cells_and_headings_are_those_of_a_reader():
 
 def test_a_short_text_stays_on_one_line_and_a_long_one_does_not():
     html = table_html(pd.DataFrame({"model": ["microadder-57-by-hand", "one two three four five six seven"]}))
-    assert "<td class='short'>microadder-57-by-hand" in html and "<td>one two" in html
+    assert "<td class='short'>microadder-57-by-hand" in html and "<td class='long'>one two" in html
+    elsewhere = with_long_cells(f"<td >{25 * 'x'}</td><td>{24 * 'x'}</td><td>7</td>")
+    assert elsewhere == f"<td class='long'>{25 * 'x'}</td><td>{24 * 'x'}</td><td>7</td>"
     assert heading("smallest_margin") == "smallest margin" and heading("d_model") == "d_model"
 
 

@@ -66,6 +66,7 @@ def test_a_first_screen_says_what_is_known_of_all_inputs(page: Path, open_page):
     top = opened.locator("#right").locator("xpath=following-sibling::div[1]")
     assert top.bounding_box()["y"] < 900 and "all 10²⁰ pairs" in top.inner_text()
     lead = opened.locator("p.lead:visible")
+    assert "digits of their sum" in lead.inner_text()
     assert lead.bounding_box()["y"] < 200 and "proved right on all 10²⁰ pairs" in lead.inner_text()
 
 
