@@ -5,7 +5,7 @@
 Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
 decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
 called a law of this population, one that holds for more than half a majority, for fewer a quirk, for none absent; seeds
-of one architecture have the architecture in common, so that shares are also given architecture by architecture. Two
+of one architecture have the architecture in common, so that shares are also given architecture by architecture. Three
 findings were added after the first look at the population, which their source says.
 
 Limits. What is decided is sampled, except where a certificate says more. A finding that is built into an architecture
@@ -71,6 +71,12 @@ FINDINGS = (
         _near("worst off"),
     ),
     Finding(
+        "base ten in some head",
+        "In some head digits of the own column outweigh those of the one below tenfold, in the mean over answer digits.",
+        "seen in this population",
+        _near("least off"),
+    ),
+    Finding(
         "a head for each column",
         "One head looks at the own column a hundred times as much as at the one below, another the other way round.",
         "seen in this population",
@@ -114,13 +120,14 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, floa
 
     ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
     its mean over answer digits in the head with the largest weight on own digits; ``off`` is its distance from ln 10,
-    ``worst off`` the largest of any answer digit, ``lowest gap`` the smallest mean of any head. Neurons are counted by
+    ``worst off`` the largest of any answer digit, ``lowest gap`` the smallest mean of any head,
+    ``least off`` the smallest distance of any head's mean from ln 10. Neurons are counted by
     :func:`interp.carry_units`.
     """
     looks = attention_by_role(model, task=task, n=n, seed=seed)
     own = looks.table.weight.sel(role=OWN).mean("target")
     layer, head = np.unravel_index(int(own.values.argmax()), own.shape)
-    lowest = looks.gap.isel(layer=layer).mean("target").min("head")  # without the targets that have none
+    means = looks.gap.isel(layer=layer).mean("target")  # of every head, without the targets that have none
     gaps = looks.gap.isel(layer=layer, head=head).values
     gaps = gaps[~np.isnan(gaps)]
     gap = float(gaps.mean()) if len(gaps) else math.nan
@@ -131,7 +138,8 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, floa
         "gap": gap,
         "off": abs(gap - LN10),
         "worst off": float(np.abs(gaps - LN10).max()) if len(gaps) else math.nan,
-        "lowest gap": float(lowest),
+        "lowest gap": float(means.min()),
+        "least off": float(np.abs(means - LN10).min()),
         "own weight": float(own.values.max()),
         "heads": float(own.sizes["head"]),
         "neurons": float(len(units)),
@@ -184,9 +192,8 @@ class Population(Result):
         said = []
         for name in self.table["finding"].unique():
             found, blank = self.share(name), self.share(name, kind="untrained")
-            said.append(
-                f"{name}: {found.correct} of {found.n}, a {self.verdict(name)} (untrained {blank.correct} of {blank.n})"
-            )
+            known = f"{self.verdict(name)}; untrained {blank.correct} of {blank.n}"
+            said.append(f"{name}: {found.correct} of {found.n} ({known})")
         architectures = self.members["architecture"].nunique()
         return f"{len(self.members)} adders of {architectures} architectures. {'; '.join(said)}."
 

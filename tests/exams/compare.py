@@ -127,6 +127,9 @@ register_exam(
 )
 
 
+TEN = {"base ten", "base ten in some head"}
+
+
 def _held(found: Population) -> set[str]:
     """The findings that hold for the one member."""
     return {name for name in found.table["finding"].unique() if found.share(name).correct}
@@ -137,8 +140,8 @@ register_exam(
         "population",
         lambda model: interp.population([model], n=200),
         _held,
-        presence=Case(trained, {"base ten", "switch on carry out", "carry out", "only switches", "chained"}),
-        absence=Case(lambda: without("out_A"), {"base ten"}),  # it still looks, and passes nothing on
+        presence=Case(trained, {*TEN, "switch on carry out", "carry out", "only switches", "chained"}),
+        absence=Case(lambda: without("out_A"), TEN),  # it still looks, and passes nothing on
         inversion=Case(lambda: looks_at(0.04, 0.4), set()),
         untrained=Case(untrained, set()),
     )

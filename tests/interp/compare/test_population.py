@@ -20,7 +20,7 @@ from models.training.objective import ParameterLayout
 
 PROVENANCE = Provenance(10, 0, "problems")
 PLAIN = {
-    "off": 1.0, "worst off": 1.0, "gap": 1.0, "lowest gap": 1.0, "heads": 1.0, "neurons": 2.0,
+    "off": 1.0, "worst off": 1.0, "least off": 1.0, "gap": 1.0, "lowest gap": 1.0, "heads": 1.0, "neurons": 2.0,
     "switches on carry out": 0.0,
     "neurons of carry out": 0.0, "neurons of carry in": 0.0, "chained": 0.0,
 }  # fmt: skip
