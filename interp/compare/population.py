@@ -72,7 +72,7 @@ FINDINGS = (
     ),
     Finding(
         "base ten in some head",
-        "In some head digits of the own column outweigh those of the one below tenfold, in the mean over answer digits.",
+        "In some head the own digits outweigh those of the column below tenfold, in the mean over answer digits.",
         "seen in this population",
         _near("least off"),
     ),
