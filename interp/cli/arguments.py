@@ -37,6 +37,7 @@ ProbeName = Annotated[str | None, Named(check_probe), tyro.conf.Positional]
 StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.arg(metavar="PAPER:WHAT")]
 PaperName = Annotated[str | None, Named(check_paper)]
 Page = Annotated[Path, Named(_check_file)]
+ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalFile = Annotated[Path | None, Named(_check_file)]
 MOST_THREADS = 1_024
 
