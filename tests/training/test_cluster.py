@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from interp.cli.commands import main, parse
 from models.cluster import MOST_DEATHS, Cluster, connected, each
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
@@ -23,7 +25,7 @@ from models.training.run_folder import RunFolder
 
 LONG = 300.0  # seconds: a busy machine takes its time to start workers
 RECIPE = get_recipe("microadder").replace(
-    steps=400, batch_size=32, eval_every=20, warmup_steps=10, validation_size=64, stop_after_perfect=None
+    steps=600, batch_size=32, eval_every=20, warmup_steps=10, validation_size=64, stop_after_perfect=None
 )
 
 
@@ -99,7 +101,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
         return files
 
     def kill() -> None:
-        wait_for(lambda: list(out.glob("parts/*/checkpoint.json")))
+        wait_for(lambda: len(list(out.glob("parts/*/checkpoint.json"))) >= 2)
         killed.append(wait_for(lambda: workers("_train_part"))[0])
         os.kill(killed[0], signal.SIGKILL)
 
@@ -127,7 +129,9 @@ def dies_silently(post: Callable[[Any], None], i: int) -> None:
 def refuses(post: Callable[[Any], None], i: int) -> int:
     if i:
         raise UserError("This job cannot be done.")
-    time.sleep(600)
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        time.sleep(0.1)
     return i
 
 
@@ -175,34 +179,82 @@ def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
         torch.set_num_threads(threads)
 
 
-def command(out: Path, *more: str) -> list[str]:
-    flags = "--seeds 6 --steps 400 --batch-size 32 --eval-every 20 --warmup-steps 10 --validation-size 64"
-    flags += " --stop-after-perfect None --no-compile --device cpu"
-    return [sys.executable, "-m", "interp.cli", "train", "microadder-57", "--out", str(out), *flags.split(), *more]
+LONGER = RECIPE.replace(steps=3000)  # some ten seconds, in which there is something to interrupt
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    """The command, in a group of processes of its own."""
+    flags = "--seeds 4 --steps 3000 --batch-size 32 --eval-every 20 --warmup-steps 10 --validation-size 64"
+    flags += " --stop-after-perfect None --no-compile --device cpu --cluster local --parts-of 2"
+    words = [sys.executable, "-m", "interp.cli", "train", "microadder-57", "--out", str(out), *flags.split()]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_steps(process: subprocess.Popen[str], beyond: int) -> None:
+    """Until its bar shows more steps than that."""
+    assert process.stderr is not None
+    said = ""
+    while not any(int(n) > beyond for n in re.findall(r"\b(\d+)/\d+ \[", said)):
+        char = process.stderr.read(1)
+        assert char, said
+        said += char
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_a_killed_driver_lose_nothing_that_was_saved(expected: list[Any], tmp_path: Path):
+def test_ctrl_c_saves_every_part_and_a_killed_driver_loses_nothing_that_was_saved(tmp_path: Path):
     pytest.importorskip("ray")
     out = tmp_path / "run"
-    words = command(out, "--cluster", "local", "--parts-of", "2")
 
     def steps() -> dict[str, int]:
-        found = {}
-        for part in out.glob("parts/*"):
-            loaded = RunFolder(part).load_checkpoint()
-            found |= {} if loaded is None else {part.name: loaded[0]}
-        return found
+        parts = {part.name: RunFolder(part).load_checkpoint() for part in out.glob("parts/*")}
+        return {name: loaded[0] for name, loaded in parts.items() if loaded is not None}
 
-    def start(**more: Any) -> subprocess.Popen[str]:
-        # Ctrl-C reaches a whole group of processes; Ray's are the driver's business.
-        return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
-
-    first = start(start_new_session=True)
-    progress = wait_for(lambda: next((line for line in iter(lambda: first.stderr.read(1), "") if line == "%"), None))
-    assert progress
+    first = start(out)
+    wait_for_steps(first, 0)
+    assert not steps()  # nothing is saved in the first minute of a run, unless it is interrupted
     os.killpg(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=LONG)
-    assert first.returncode == 130, said
-    (result,) = train_on(None, [Run("microadder-57", out, 6, recipe=RECIPE)], minutes=0.0, progress=False)
-    assert not result.complete
+    saved = steps()
+    assert first.returncode == 130 and saved and all(0 < step < 3000 for step in saved.values()), said
+    second = start(out)
+    wait_for_steps(second, sum(saved.values()))
+    second.kill()
+    second.communicate(timeout=LONG)
+    assert steps() == saved
+    third = start(out)
+    printed, said = third.communicate(timeout=LONG)
+    assert third.returncode == 0 and "of 4 seeds answer every validation problem" in printed, said
+    assert not (out / "parts").exists()
+
+    run = Run("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train_on(None, [run], parts_of=2, compile=False, progress=False)
+    torch.set_num_threads(threads)
+    assert bits(out) == bits(tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--cluster", "127.0.0.1:1"],
+        ["--cluster", "nonsense"],
+        ["--cluster", "ray://127.0.0.1:1"],
+        ["--cluster", "local", "--data-parallel"],
+        ["--parts-of", "3"],
+    ],
+    ids=" ".join,
+)
+def test_a_cluster_that_is_not_there_is_bad_input(more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("ray")
+    assert main(["train", "microadder-57", "--out", str(tmp_path / "run"), *more]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1 and not (tmp_path / "run").exists()
+
+
+def test_without_ray_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match="carrylens.cluster"):
+        main_command = parse(["train", "microadder-57", "--out", str(tmp_path / "run"), "--cluster", "auto"])
+        main_command.run()
+    assert not (tmp_path / "run").exists()
