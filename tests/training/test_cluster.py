@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,13 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import interp
+import models
 from interp.cli.commands import main, parse
+from interp.papers.studies import Settings, sweeps
+from interp.proofs.trials import Trials, trial
 from models.cluster import MOST_DEATHS, Cluster, connected, each
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
@@ -179,13 +185,41 @@ def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
+def test_sweeps_grids_and_trials_find_on_a_cluster_what_they_find_here(cluster: Cluster, tmp_path: Path):
+    arms = [
+        sweeps.Arm(name, name, RECIPE.replace(steps=40), name, first_seed=2)
+        for name in ("microadder-57", "microadder-67")
+    ]
+    settings = Settings(out=tmp_path / "cluster", progress=False, say=lambda _: None, cluster=cluster)
+    rows = sweeps.train_arms(settings, arms, 2)
+    here = sweeps.train_arms(Settings(out=tmp_path / "here", progress=False, say=lambda _: None), arms, 2)
+    assert len(rows) == 2 and rows == here
+    assert sweeps.train_arm(settings, arms[0], 2)  # which is there
+    model = models.load("parity-coupling-1l4h-small")
+    grids = [
+        interp.exact_match_grid(model, shapes=[(3,), (5,)], n=20, progress=False, cluster=where)
+        for where in (cluster, None)
+    ]
+    assert grids[0].table.equals(grids[1].table)
+    out = tmp_path / "trials.jsonl"
+    Trials(n=1, out=out, pairs=100).run()
+    first = out.read_text()
+    Trials(n=3, out=out, pairs=100, cluster="auto").run()  # the connection that there is
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert out.read_text().startswith(first) and sorted(line["index"] for line in lines) == [0, 1, 2]
+    for line in lines:
+        again = asdict(trial(line["index"], pairs=100))
+        assert again | {"seconds": 0} == line | {"seconds": 0}
+
+
 LONGER = RECIPE.replace(steps=3000)  # some ten seconds, in which there is something to interrupt
 
 
 def start(out: Path) -> subprocess.Popen[str]:
     """The command, in a group of processes of its own."""
     flags = "--seeds 4 --steps 3000 --batch-size 32 --eval-every 20 --warmup-steps 10 --validation-size 64"
-    flags += " --stop-after-perfect None --no-compile --device cpu --cluster local --parts-of 2"
+    flags += " --stop-after-perfect None --compile False --device cpu --cluster local --parts-of 2"
     words = [sys.executable, "-m", "interp.cli", "train", "microadder-57", "--out", str(out), *flags.split()]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
