@@ -7,7 +7,7 @@ calls ``function(post, *arguments(i))`` for every i < n and hands what it posts 
 ``received(i, item)`` here. A job whose worker dies begins again on another one, with ``arguments(i)`` as they are then:
 a job that posts what it has done goes on from there. Machines share no folder, and no other process writes here.
 
-On Slurm, Ray's own launcher starts the cluster: ``ray symmetric-run --address HEAD:6379 -- interp train ...``.
+On Slurm, Ray's own launcher starts the cluster: ``srun ray symmetric-run --address HEAD:6379 -- interp train ...``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ MOST_DEATHS = 5  # of a job's workers, one after the other, without a word from 
 PATIENCE = 60.0  # seconds that jobs have to save when they are stopped
 _POLL = 0.5  # seconds between two looks at what was posted
 _REACHED = 5.0  # seconds in which an address must answer; Ray itself would try for minutes, and then end the process
+
+#: How Ray is started here: it reports to nobody, and a busy machine may take more than half a minute for it.
+LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
 
 Received = Callable[[int, Any], None]
 
@@ -80,7 +83,7 @@ def _connect(ray: Any, address: str) -> None:
     variables = {name: value for name, value in os.environ.items() if name.startswith("CARRYLENS_")}
     options: dict[str, Any] = {"runtime_env": {"env_vars": variables}} if variables else {}
     if address == "local":
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ |= {name: value for name, value in LOCAL.items() if name not in os.environ}
         options["include_dashboard"] = False
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)

@@ -23,7 +23,7 @@ import models
 from interp.cli.commands import main, parse
 from interp.papers.studies import Settings, sweeps
 from interp.proofs.trials import Trials, trial
-from models.cluster import MOST_DEATHS, Cluster, connected, each
+from models.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
 from models.training.many_seeds import Run, train_on
@@ -40,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
     """Two workers. Workers import this module by name, as they do the project's own."""
     ray = pytest.importorskip("ray")
     path = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= LOCAL
     environment = {"env_vars": {"PYTHONPATH": ":".join(filter(None, path))}}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
     threads = torch.get_num_threads()
