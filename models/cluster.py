@@ -206,7 +206,7 @@ def each(
         KeyboardInterrupt: after Ctrl-C, when the jobs have stopped.
         UserError: a job's own, after the others have stopped, or one whose workers die again and again.
     """
-    if cluster is not None:
+    if cluster is not None and n:
         return cluster.each(function, n, arguments, received, minutes)
     started = time.monotonic()
     for i in range(n):

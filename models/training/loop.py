@@ -23,20 +23,19 @@ from models.training.data import TrainingStream, require_problems_of
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
-from models.training.objectives import objective_for
+from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_group import SeedGroup
 from models.training.seed_state import SeedState
-from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
+from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
 from models.training.start import Start
 from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
-from models.transformer import ArithmeticTransformer
 
 MOST_SEEDS = 100_000  # of one run
 
@@ -77,17 +76,6 @@ def resolve_device(device: str) -> torch.device:
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise UserError("No CUDA device is available here; use --device cpu or auto.")
     return resolved
-
-
-def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
-    """What computes the losses of stacked seeds."""
-    return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
-
-
-def even_group_size(objective: Any, n: int, device: torch.device) -> int:
-    """How many of ``n`` seeds are stepped together: even groups, so that no place is spare."""
-    largest = objective.group_size if device.type == "cpu" else objective.cuda_group_size
-    return -(-n // -(-n // largest))
 
 
 class Trainer:

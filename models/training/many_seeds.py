@@ -20,6 +20,7 @@ import bisect
 import contextlib
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ from models.cluster import Cluster, each
 from models.errors import UserError
 from models.registry import build
 from models.training.judging import Judge
-from models.training.loop import TrainResult, checked_recipe, even_group_size, make_objective, train
+from models.training.loop import TrainResult, checked_recipe, train
+from models.training.objectives import even_group_size, make_objective
 from models.training.progress import Progress
 from models.training.recipes import Recipe
 from models.training.run_folder import MEASURED, RunFolder
@@ -208,11 +210,14 @@ def _train_part(post: Callable[[News], None], arguments: dict[str, Any], files: 
     """Train a part on from ``files`` to its end in a folder of this machine."""
     with tempfile.TemporaryDirectory(prefix="carrylens-") as scratch, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
-        path = Path(scratch) / "run"
+        path, posted = Path(scratch) / "run", time.monotonic()
         unpack(files, path)
 
         def watch(states: Sequence[SeedState], step: int, saved: bool) -> None:
-            post(News(step, list(states), pack(path) if saved else {}))
+            nonlocal posted
+            if saved or time.monotonic() - posted > 1.0:
+                post(News(step, list(states), pack(path) if saved else {}))
+                posted = time.monotonic()
 
         try:
             result = train(out=path, progress=False, watch=watch, **arguments)

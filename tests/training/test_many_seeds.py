@@ -11,10 +11,12 @@ import interp
 import models
 from models.errors import UserError
 from models.training import get_recipe, many_seeds, train
+from models.training.judging import Verdict
 from models.training.many_seeds import KEPT_EVALUATIONS, Run, coarse, merge, pack, train_on, unpack
 from models.training.publish import publish
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
+from models.training.start import Start
 
 RECIPE = get_recipe("microadder").replace(
     steps=6, batch_size=8, eval_every=2, warmup_steps=1, validation_size=16, stop_after_perfect=None
@@ -110,6 +112,27 @@ def test_a_merge_that_a_crash_cut_short_is_made_again(merged: Path, tmp_path: Pa
         train_on(None, [run], progress=False)
     for name, table in tables(merged).items():
         assert torch.equal(table, tables(run.out)[name])
+
+
+class Content:
+    """A judge that accepts seeds of odd number."""
+
+    option = "--judge"
+
+    def __call__(self, model: models.ArithmeticTransformer, step: int, seed: int) -> Verdict:
+        return Verdict(seed % 2 == 1, "looked at", {"seed": seed}, {"evidence.txt": str(seed).encode()})
+
+
+def test_what_a_judge_accepted_in_any_part_is_kept_with_its_evidence(tmp_path: Path):
+    weights = dict(models.load("microadder-57").weight_map.named_parameters())
+    recipe = RECIPE.replace(lr=1e-9, validation_size=8)
+    run = Run("microadder-57", tmp_path / "run", 4, 0, recipe, Start(weights, "the zoo", "here", 0.0), Content())
+    (result,) = train_on(None, [run], parts_of=2, progress=False)
+    assert [seed.seed for seed in result.accepted] == [1, 3]
+    assert [seed.status for seed in result.seeds] == ["finished", "accepted"] * 2
+    kept = {path.relative_to(run.out).as_posix() for path in (run.out / "accepted").rglob("*.*")}
+    assert kept == {f"accepted/seed-{n}/{name}" for n in (1, 3) for name in ("evidence.txt", "model.safetensors")}
+    assert RunFolder(run.out).evidence(3) == {"evidence.txt": b"3"}
 
 
 def test_curves_are_thinned_and_a_part_that_ended_early_keeps_its_last_evaluation():
