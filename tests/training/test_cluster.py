@@ -29,7 +29,7 @@ from models.training import get_recipe, many_seeds
 from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
 
-LONG = 300.0  # seconds: a busy machine takes its time to start workers
+LONG = 900.0  # seconds: a busy machine takes its time to start workers
 RECIPE = get_recipe("microadder").replace(
     steps=600, batch_size=32, eval_every=20, warmup_steps=10, validation_size=64, stop_after_perfect=None
 )
