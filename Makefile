@@ -37,7 +37,7 @@ report: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.cluster
 	$(PYTEST)
 
 test-tl39: $(VENV39)/.dev
@@ -88,6 +88,11 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Adding what the tests need to $(VENV)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.cluster: $(VENV)/.dev
+	@echo "Adding Ray to $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[cluster]'
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.runtime

@@ -52,6 +52,7 @@ StudyName = Annotated[str, Named(check_study), tyro.conf.Positional, tyro.conf.a
 Shape = Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT [INT ...]", help_behavior_hint="")]
 PaperName = Annotated[str | None, Named(check_paper)]
 Page = Annotated[Path, Named(_check_file)]
+ClusterAddress = Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")]
 OptionalFile = Annotated[Path | None, Named(_check_file), tyro.conf.arg(metavar="PATH")]
 MOST_THREADS = 1_024
 

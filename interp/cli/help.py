@@ -8,6 +8,7 @@ import textwrap
 EXAMPLES = {
     "interp list": "models, trained or not",
     "interp train microadder-57 --seeds 64": "train a model, or resume its run",
+    "interp train microadder-57 --seeds 4096 --cluster auto": "on as many machines as there are",
     "interp train microadder-57 --certify": "until a checkpoint is proved right on all 10^20 pairs",
     "interp publish runs/microadder-57": "make a zoo entry of finished runs",
     "interp solve microadder-57 57+48": "the model's own answer",

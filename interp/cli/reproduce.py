@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from interp.cli.arguments import StudyName, use_data, use_threads
+from interp.cli.arguments import ClusterAddress, StudyName, use_data, use_threads
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,23 @@ class Reproduce:
     """Start even if it takes days on this CPU."""
     data: Path | None = None
     """A local copy of the text, for AddLM."""
+    cluster: ClusterAddress = None
+    """Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or HOST:PORT."""
 
     def run(self) -> int:
         from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
+        from models.cluster import connected
 
         use_threads(self.threads)
         use_data(self.data)
-        settings = Settings(
-            self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes, offsets=self.offsets
-        )
-        page = reproduce(self.figure, settings)
+        # Where a GPU is not asked for, sweeps do not take one: launches would cost it more than it saves.
+        with connected(self.cluster, "cpu" if self.device == "auto" else self.device) as cluster:
+            settings = Settings(
+                self.out, self.size, self.seeds, self.problems, self.device, self.minutes, self.yes,
+                offsets=self.offsets, cluster=cluster,
+            )  # fmt: skip
+            page = reproduce(self.figure, settings)
         if page is None:
             print("Not finished; the same command goes on.")
             return 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.arguments import use_data, use_threads
+from interp.cli.arguments import ClusterAddress, use_data, use_threads
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    from models.training.loop import TrainResult
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Train:
     """A local copy of the text, for models of text."""
     data_parallel: bool = False
     """Split every batch over the processes that `accelerate launch -m interp.cli train ...` started."""
+    cluster: ClusterAddress = None
+    """Train parts of the seeds as tasks of Ray, on as many machines as there are: auto, local or HOST:PORT."""
+    parts_of: int | None = None
+    """Seeds in a part, with --cluster; as many as are stepped together unless given."""
     certify: Literal["float", "interval", "float32"] | None = None
     """Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in this
     arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
@@ -54,19 +61,25 @@ class Train:
             from interp.proofs.stored import certifier_for
 
             judge = certifier_for(self.name, self.certify)
+        recipe = getattr(self, "recipe")  # noqa: B009 (a field of the subclass that train_class makes)
         try:
-            result = train(
-                self.name,
-                out,
-                self.seeds,
-                self.first_seed,
-                getattr(self, "recipe"),  # noqa: B009 (a field of the subclass that train_class makes)
-                self.device,
-                self.compile,
-                minutes=self.minutes,
-                data_parallel=self.data_parallel,
-                judge=judge,
-            )
+            if self.cluster is not None:
+                result = self._on_cluster(out, recipe, judge)
+            else:
+                if self.parts_of is not None:
+                    raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
+                result = train(
+                    self.name,
+                    out,
+                    self.seeds,
+                    self.first_seed,
+                    recipe,
+                    self.device,
+                    self.compile,
+                    minutes=self.minutes,
+                    data_parallel=self.data_parallel,
+                    judge=judge,
+                )
         except KeyboardInterrupt:
             print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
             return 130
@@ -96,6 +109,17 @@ class Train:
         if not result.complete:
             print("Not finished; the same command goes on.")
         return 0
+
+    def _on_cluster(self, out: Path, recipe: Any, judge: Any) -> TrainResult:
+        from models.cluster import connected
+        from models.training.many_seeds import Run, train_on
+
+        if self.data_parallel:
+            raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
+        run = Run(self.name, out, self.seeds, self.first_seed, recipe, judge=judge)
+        with connected(self.cluster, self.device) as cluster:
+            (result,) = train_on(cluster, [run], self.parts_of, self.compile, minutes=self.minutes)
+        return result
 
 
 def with_certify_default(arguments: list[str]) -> list[str]:

@@ -5,17 +5,19 @@
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
 on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
-get its counterexample wrong. Finished trials are kept in the file, and the same command goes on after them.
+get its counterexample wrong. Finished trials are kept in the file, and the same command goes on after them. With
+``--cluster`` they are tasks of Ray, and in the file as they come.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
 from interp.proofs.certify import certify_one_layer
 from interp.proofs.verdict import ArithmeticName
+from models.cluster import connected, each
 from models.errors import UserError
 from models.evaluation import predict
 from models.partial_forward import logits_from
@@ -161,20 +164,40 @@ class Trials:
     models: tuple[str, ...] = MODELS
     """The certified models that others are made from, in turn."""
 
+    cluster: str | None = None
+    """Run them as tasks of Ray: auto, local or HOST:PORT."""
+
     def run(self) -> None:
         assert self.arithmetic in get_args(ArithmeticName)
-        done = []
+        done: list[Trial] = []
         if self.out.exists():
             done = [Trial(**json.loads(line)) for line in self.out.read_text().splitlines()]
-        with self.out.open("a") as file:
-            for index in range(len(done), self.n):
-                done.append(trial(index, self.arithmetic, self.pairs, self.models))
-                file.write(json.dumps(asdict(done[-1])) + "\n")
+        if self.cluster is not None:
+            torch.set_num_threads(1)  # of each task
+        left = sorted(set(range(self.n)) - {one.index for one in done})
+        with connected(self.cluster, "cpu") as cluster, self.out.open("a") as file:
+
+            def received(_: int, found: Trial) -> None:
+                done.append(found)
+                file.write(json.dumps(asdict(found)) + "\n")
                 file.flush()
+
+            how = (self.arithmetic, self.pairs, self.models)
+            each(_one_trial, len(left), lambda i: (left[i], *how), received, cluster)
         print(summary(done))
+
+
+def _one_trial(_: Any, *how: Any) -> Trial:
+    return trial(*how)
 
 
 if __name__ == "__main__":
     import tyro
 
-    tyro.cli(Trials).run()
+    from interp.proofs.trials import Trials as Command  # so that workers find its functions by name
+
+    try:
+        tyro.cli(Command).run()
+    except UserError as error:
+        print(f"trials: {error}", file=sys.stderr)
+        sys.exit(2)

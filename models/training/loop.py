@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from models.training.data import TrainingStream, require_problems_of
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
-from models.training.objectives import objective_for
+from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
 from models.training.recipes import Recipe, get_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_group import SeedGroup
 from models.training.seed_state import SeedState
-from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
+from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
 from models.training.start import Start
 from models.training.surroundings import continued, surroundings
@@ -37,6 +38,9 @@ from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
 
 MOST_SEEDS = 100_000  # of one run
+
+#: Told after every evaluation: how the seeds stand, the step, and whether a checkpoint was just written.
+Watch = Callable[[Sequence[SeedState], int, bool], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Trainer:
         self.model = build(name).to(device)
         self.model.train()
         self.layout = ParameterLayout(self.model)
-        self.objective = self._make_objective()
+        self.objective = make_objective(self.model, recipe)
         self.hearings = None if judge is None else Hearings(judge, name, self.layout, folder)
         # Perfection for a while ends no seed whose judge has not accepted it.
         self.fate = recipe if judge is None else recipe.replace(stop_after_perfect=None)
@@ -111,8 +115,7 @@ class Trainer:
         self.losses = [float("nan")] * len(seeds)  # of each seed's last training batch
         self.step_number = 0
         self.started, self.seconds_before = time.monotonic(), 0.0
-        largest = self.objective.group_size if device.type == "cpu" else self.objective.cuda_group_size
-        self.group_size = -(-len(seeds) // -(-len(seeds) // largest))  # even groups, so that no place is spare
+        self.group_size = even_group_size(self.objective, len(seeds), device)
         self.snapshot_steps = set(log_spaced_steps(recipe.steps, recipe.snapshots))
         self.validator = self._make_validator()
         self.compiled = self._worth_compiling() if compile is None else compile
@@ -132,10 +135,6 @@ class Trainer:
         return until.to(self.device) if self.recipe.hold_until else None
 
     # ---- what fixed-length and many-length problems do differently
-
-    def _make_objective(self) -> Any:
-        sequences = isinstance(self.recipe.problems, SequenceSource)
-        return SequenceObjective(self.model) if sequences else objective_for(self.model)
 
     def _make_validator(self) -> Any:
         task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
@@ -305,7 +304,14 @@ class Trainer:
             if state.active:
                 state.end("finished", self.step_number)
 
-    def run(self, last: int, checkpoint_seconds: float, minutes: float | None, progress: bool) -> TrainResult:
+    def run(
+        self,
+        last: int,
+        checkpoint_seconds: float,
+        minutes: float | None,
+        progress: bool,
+        watch: Watch | None = None,
+    ) -> TrainResult:
         """Step until ``last``, the end of all seeds or the end of the time, and save."""
         recipe, folder, saved = self.recipe, self.folder, time.monotonic()
         with InterruptFlag() as interrupt, Progress(self.step_number, recipe.steps, enabled=progress) as bar:
@@ -319,9 +325,12 @@ class Trainer:
                     for verdict in self.verdicts:
                         bar.say(f"seed {verdict['seed']}, step {self.step_number:,}: {verdict['statement']}")
                     bar.show(self.states)
-                    if time.monotonic() - saved > checkpoint_seconds:
+                    due = time.monotonic() - saved > checkpoint_seconds
+                    if due:
                         self.save()
                         saved = time.monotonic()
+                    if watch is not None:
+                        watch(self.states, self.step_number, due)
                 if self.share.any(interrupt.seen):
                     self.save()
                     raise KeyboardInterrupt
@@ -333,6 +342,21 @@ class Trainer:
             self.finish()
         self.save()
         return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
+
+
+def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None) -> Recipe:
+    """The recipe, or else the model's own. Raises UserError where it or the seeds cannot be trained."""
+    spec = get_spec(name)
+    if recipe is None:
+        if spec.recipe is None:
+            raise UserError(f"{name} is not a trained model: its weights are constructed.")
+        recipe = get_recipe(spec.recipe)
+    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
+        raise UserError(
+            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
+        )
+    require_problems_of(spec.task(**spec.options), recipe.problems)
+    return recipe
 
 
 @question
@@ -351,6 +375,7 @@ def train(
     data_parallel: bool = False,
     start: Start | None = None,
     judge: Judge | None = None,
+    watch: Watch | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or go on with the run in ``out``.
 
@@ -365,22 +390,14 @@ def train(
         start: seeds begin near these parameters and not at random ones.
         judge: asked about every seed that answers all validation problems; what it accepts is kept and ends there, and
             nothing else ends a seed early for being right.
+        watch: told after every evaluation how the seeds stand, at which step, and whether that was just saved.
 
     Raises:
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
     """
-    spec = get_spec(name)
-    if recipe is None:
-        if spec.recipe is None:
-            raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(spec.recipe)
-    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
-        raise UserError(
-            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
-        )
+    recipe = checked_recipe(name, seeds, first_seed, recipe)
     if minutes is not None and not minutes >= 0:
         raise UserError(f"--minutes must not be negative, not {minutes}.")
-    require_problems_of(spec.task(**spec.options), recipe.problems)
     resolved = resolve_device(device)
     share = Share()
     if data_parallel:
@@ -396,4 +413,4 @@ def train(
         trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
         trainer.restore()
         last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
-        return trainer.run(last, checkpoint_seconds, minutes, progress and share.rank == 0)
+        return trainer.run(last, checkpoint_seconds, minutes, progress and share.rank == 0, watch)

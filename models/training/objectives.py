@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from models.training.objective import GeneralObjective
 from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
+from models.training.recipes import Recipe
+from models.training.sequence_objective import SequenceObjective
+from models.training.sequence_problems import SequenceSource
 from models.training.unstacked import UnstackedObjective
 from models.transformer import ArithmeticTransformer
 
@@ -15,3 +22,14 @@ def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
         if objective.applies_to(model):
             return objective(model)
     return GeneralObjective(model)
+
+
+def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
+    """What computes the losses of stacked seeds."""
+    return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
+
+
+def even_group_size(objective: Any, n: int, device: torch.device) -> int:
+    """How many of ``n`` seeds are stepped together: even groups, so that no place is spare."""
+    largest = objective.group_size if device.type == "cpu" else objective.cuda_group_size
+    return -(-n // -(-n // largest))

@@ -22,8 +22,8 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def advance(self) -> None:
-        self._bar.update()
+    def advance(self, steps: int = 1) -> None:
+        self._bar.update(steps)
 
     def say(self, text: str) -> None:
         """A line above the bar."""
@@ -33,11 +33,11 @@ class Progress:
     def show(self, states: Sequence[Any]) -> None:
         if any(s.validation_loss is not None for s in states):
             listed = " ".join(f"{s.seed}:{s.validation_loss:.3f} (best {s.best_loss:.3f})" for s in states[:8])
-            self._bar.set_postfix_str(f"validation loss {listed}")
+            self._bar.set_postfix_str(f"validation loss {listed}", refresh=False)
             return
         best = sorted(states, key=lambda s: -s.exact)[:8]
         listed = " ".join(f"{s.seed}:{s.exact:.3f}" for s in best)
         perfect = sum(s.best_exact == 1.0 for s in states)
         failed = sum(s.status == "failed" for s in states)
         lost = f", {failed} failed" if failed else ""
-        self._bar.set_postfix_str(f"perfect {perfect}/{len(states)}{lost} · exact {listed}")
+        self._bar.set_postfix_str(f"perfect {perfect}/{len(states)}{lost} · exact {listed}", refresh=False)

@@ -27,7 +27,8 @@ def _command(config: dict[str, Any]) -> str:
     if "start" in config:
         return config["start"]["command"]
     judge = f" {config['judge']}" if "judge" in config else ""
-    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}{judge}"
+    parts = f" --cluster local --parts-of {config['parts_of']}" if "parts_of" in config else ""
+    return f"interp train {config['model']} --seeds {config['seeds']} --first-seed {config['first_seed']}{judge}{parts}"
 
 
 def made_with() -> dict[str, str]:

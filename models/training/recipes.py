@@ -74,7 +74,8 @@ class Recipe:
     # (step, token accuracy): a seed that is below it then ends as hopeless; None: every seed goes to the end
     give_up: tuple[tuple[int, float], ...] | None = None
     # (step, share): this share of the run's seeds, the best by token accuracy (of text, by loss), goes on after that
-    # step, and the others end as hopeless (successive halving); None: every seed goes to the end
+    # step, and the others end as hopeless (successive halving); None: every seed goes to the end. On a cluster, each
+    # part of the run keeps this share of its own seeds
     keep_best: tuple[tuple[int, float], ...] | None = None
     # (parameter, value): where it begins in every seed. A parameter is named as in the weight map's
     # named_parameters(), "norm_w", which means all its numbers, or "norm_w[4]", which means one

@@ -2,7 +2,7 @@
 
 .lock                  which process trains it, while one does
 config.json            model, recipe, seeds: what the run is; a second start must agree with it
-metrics.jsonl          one line per evaluation
+metrics.jsonl          one line per evaluation; of a run of many parts, some of them as metrics.jsonl.gz
 snapshots/N.safetensors  every seed's parameters after N steps, log-spaced
 accepted/seed-N/       parameters that the run's judge accepted, with its evidence, if the run has a judge
 checkpoint.json        where the run stands, with the hashes of checkpoint-N.safetensors, of the metrics so far and of
@@ -12,12 +12,14 @@ checkpoint.json        where the run stands, with the hashes of checkpoint-N.saf
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import warnings
-from collections.abc import Container, Iterator, Mapping
+import zlib
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from models.locks import locked
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
 _ENTRY = {"step": int, "file": str, "sha256": str, "state": dict}  # of a checkpoint.json
 _ACCEPTED_MODEL = "model.safetensors"
+_KEPT = "metrics.jsonl.gz"
 
 
 class RunFolder:
@@ -46,7 +49,8 @@ class RunFolder:
 
     @property
     def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
+        kept = self.path / _KEPT
+        return kept if kept.exists() else self.path / "metrics.jsonl"
 
     @contextlib.contextmanager
     def open(self, config: dict[str, Any]) -> Iterator[None]:
@@ -144,6 +148,11 @@ class RunFolder:
         with self.metrics_path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def keep_metrics(self, lines: Iterable[dict[str, Any]]) -> None:
+        """What stays of a run that has ended: these evaluations, compressed, to which none can be added."""
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        storage.write_bytes_atomic(self.path / _KEPT, gzip.compress(text.encode(), 6, mtime=0))
+
     def _sync_metrics(self) -> dict[str, Any]:
         """Have the system write the metrics down, and say what they are: their size in bytes and their SHA-256."""
         if not self.metrics_path.exists():
@@ -181,8 +190,9 @@ class RunFolder:
         """Every evaluation so far. Raises UserError if the file is missing or was damaged."""
         data = storage.read_bytes(self.metrics_path)
         try:
+            data = gzip.decompress(data) if self.metrics_path.name == _KEPT else data
             return [json.loads(line) for line in data.decode().splitlines()]
-        except ValueError as error:
+        except (ValueError, OSError, EOFError, zlib.error) as error:
             raise UserError(f"{self.metrics_path} holds a line that is not JSON ({error}); restore it.") from None
 
     def save_snapshot(self, step: int, parameters: dict[str, Tensor]) -> None:

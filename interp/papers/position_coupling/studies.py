@@ -106,10 +106,13 @@ class Source:
     def grid(self, largest: tuple[int, ...]) -> Scores:
         """The evaluated grid. Raises OutOfTime; cells are stored as they come, so that nothing is lost."""
         settings = self.settings
-        model = self.model().to(resolve_device(settings.device))
+        model = self.model()
+        if settings.cluster is None:  # whose own machines have the devices
+            model = model.to(resolve_device(settings.device))
         assert isinstance(model.task, SequenceTask)
         shapes = rectangle(model.task, largest)
-        evaluate = partial(exact_match_grid, model, n=self.problems, offsets=settings.offsets, store=self.grid_file)
+        how = {"offsets": settings.offsets, "store": self.grid_file, "cluster": settings.cluster}
+        evaluate = partial(exact_match_grid, model, n=self.problems, **how)
         if settings.minutes is not None:
             step = len(shapes) // 10 + 1
             for start in range(0, len(shapes), step):

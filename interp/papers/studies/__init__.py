@@ -19,6 +19,7 @@ from interp.core.sections import Page, Section
 from interp.papers import papers
 from interp.papers.studies.tables import show_tables
 from interp.papers.targets import check_target
+from models.cluster import Cluster
 from models.errors import UserError
 
 #: Imported when a study is looked up, so that ``import interp`` stays quick.
@@ -45,6 +46,7 @@ class Settings:
     yes: bool = False  # start even what takes days here
     progress: bool = True
     offsets: str = "start 1"  # of position ids at test time, for Position Coupling
+    cluster: Cluster | None = None  # sweeps are trained, and grids evaluated, there
     say: Callable[[str], None] = print
     started: float = field(default_factory=time.monotonic, repr=False, compare=False)
 

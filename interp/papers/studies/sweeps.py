@@ -27,6 +27,7 @@ from models.errors import UserError
 from models.registry import build, get_spec
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.loop import train
+from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
 from models.training.recipes import Recipe, get_recipe
@@ -37,6 +38,7 @@ from models.zoo import entry_file
 
 SEEDS = 16
 CURVE_POINTS = 48  # of a seed's curve that a row keeps
+OUT_OF_TIME = "Out of time; the page shows what is there, and the same command goes on."
 SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 
@@ -84,12 +86,33 @@ def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> 
 
 
 def train_arms(settings: Settings, arms: Sequence[Arm], seeds: int) -> list[dict[str, Any]]:
-    """Train what is missing, and read the rows of what there is; arms that have not started are left out."""
-    for arm in arms:
-        if not train_arm(settings, arm, seeds):
-            break
+    """Train what is missing, and read the rows of what there is; arms that have not started are left out, as are those
+    that a cluster has not finished."""
+    if settings.cluster is not None:
+        _train_on_cluster(settings, arms, seeds)
+    else:
+        for arm in arms:
+            if not train_arm(settings, arm, seeds):
+                break
     folders = [(folder_of(settings, arm), arm) for arm in arms]
     return [read_arm(folder, arm) for folder, arm in folders if (folder / "checkpoint.json").exists()]
+
+
+def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bool:
+    """All arms that are missing, at once; False if time ran out before."""
+    runs = [
+        Run(arm.model, folder_of(settings, arm), seeds, arm.first_seed, arm.recipe, arm.start)
+        for arm in arms
+        if not _complete(folder_of(settings, arm))
+    ]
+    settings.say(f"training {len(runs)} of {len(arms)} variants on the cluster, {seeds} seeds each")
+    found = train_on(
+        settings.cluster, runs, compile=False, minutes=settings.minutes_left(), progress=settings.progress
+    )  # fmt: skip
+    if all(result.complete for result in found):
+        return True
+    settings.say(OUT_OF_TIME)
+    return False
 
 
 def folder_of(settings: Settings, arm: Arm) -> Path:
@@ -101,6 +124,8 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
     folder, left = folder_of(settings, arm), settings.minutes_left()
     if _complete(folder):
         return True
+    if settings.cluster is not None:
+        return _train_on_cluster(settings, [arm], seeds)
     if left is None or left > 0:
         settings.say(f"training {arm.label}: {arm.model}, {seeds} seeds, {arm.recipe.steps:,} steps")
         device = "cpu" if settings.device == "auto" else settings.device
@@ -110,7 +135,7 @@ def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
         )  # fmt: skip
         if result.complete:
             return True
-    settings.say("Out of time; the page shows what is there, and the same command goes on.")
+    settings.say(OUT_OF_TIME)
     return False
 
 

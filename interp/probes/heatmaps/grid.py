@@ -13,8 +13,10 @@ and have no accuracy; shape by shape everything else is measured, nothing is inf
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -27,6 +29,7 @@ from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_proble
 from interp.probes.heatmaps.store import CellStore, Counts
 from interp.probes.scored import Scores, by_size
 from models.checkpoint import content_digest
+from models.cluster import Cluster, each
 from models.errors import UserError
 from models.registry import get_spec, names
 from models.tasks.sequences import SequenceTask
@@ -106,6 +109,7 @@ def exact_match_grid(
     store: str | Path | None = None,
     name: str | None = None,
     progress: bool = True,
+    cluster: Cluster | None = None,
 ) -> Scores:
     """Exact match of whole responses for every shape, teacher-forced (the same as by greedy decoding).
 
@@ -123,6 +127,7 @@ def exact_match_grid(
         final_answer: also decode greedily, to count right *final answers*; by default for parity only.
         store: a file that takes every finished cell; the same call goes on from there.
         name: what the figures call the model.
+        cluster: where cells are scored, one a job, by the model as it is here and on the device of the cluster.
 
     Cost: 11 microseconds per token for one layer of width 128; see ``benchmarks/decoding.py``.
 
@@ -157,10 +162,18 @@ def exact_match_grid(
     left = {shape: other for shape, other in tasks.items() if shape not in kept.cells}
     cost = {shape: 0 if other is None else _cost(other) for shape, other in left.items()}
     with tqdm(total=sum(cost.values()), disable=not progress, desc=name, bar_format=_BAR, mininterval=0.5) as bar:
-        for shape, other in left.items():
-            bar.set_postfix_str(" x ".join(map(str, shape)))
-            kept.add(shape, _count(scorer, other, n, seed, early_exit, final_answer))
-            bar.update(cost[shape])
+        todo = list(left.items())
+
+        def arguments(i: int) -> tuple:
+            bar.set_postfix_str(" x ".join(map(str, todo[i][0])))
+            return todo[i][1], n, seed, early_exit, final_answer
+
+        def received(i: int, counts: Counts) -> None:
+            kept.add(todo[i][0], counts)
+            bar.update(cost[todo[i][0]])
+
+        elsewhere = partial(_count_there, model, task, scorer.offsets, "cpu" if cluster is None else cluster.device)
+        each(partial(_count_here, scorer) if cluster is None else elsewhere, len(todo), arguments, received, cluster)
     about = {
         "task": task.name,
         "format": format_text(task),
@@ -192,6 +205,15 @@ def _cost(task: SequenceTask) -> int:
     sequences = task.sequences(task.sample(1, generator(0)))
     length, response = sequences.inputs.shape[1], int(sequences.mask.sum())
     return response * (1_000 + length)
+
+
+def _count_here(scorer: CellScorer, _: Any, *cell: Any) -> Counts:
+    return _count(scorer, *cell)
+
+
+def _count_there(model: HookedModel, task: SequenceTask, offsets: Offsets, device: str, _: Any, *cell: Any) -> Counts:
+    """On a cluster, whose machines get the model once and not its scorer, and score on a device of their own."""
+    return _count(CellScorer(model.to(device), task, offsets), *cell)
 
 
 def _count(

@@ -32,6 +32,8 @@ from models.training.run_folder import RunFolder, differences
 from models.transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry
 
+#: Where the configs of runs may differ that are published as one.
+_OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
 #: Who reports on the runs of a task; all other tasks have seeds that grok.
 _REPORTS: dict[type[Task], Callable[[Runs], Report]] = {
     SequenceTask: report_sequences,
@@ -78,7 +80,7 @@ def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:
     everything = [RunFolder(Path(folder)) for folder in (*folders, *repeats)]
     configs = [run.config() for run in everything]
     for run, config in zip(everything, configs, strict=True):
-        if {path for path, *_ in differences(configs[0], config)} - {"seeds", "first_seed"}:
+        if {path for path, *_ in differences(configs[0], config)} - _OF_ONE_RUN:
             raise UserError(
                 f"{run.path} trains another model or recipe than {folders[0]}, or from another start; publish them "
                 "apart."

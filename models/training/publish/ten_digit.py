@@ -78,7 +78,7 @@ def report_ten_digit(runs: Runs) -> Report:
         seconds=seconds,
         score=result.to_dict(),
         seeds=[_public(seed, None if (found := scores[seed.number]) is None else found.correct) for seed in seeds],
-        files=evidence | {"snapshots.safetensors": _snapshots(chosen)},
+        files=evidence | _snapshots(chosen),
         certificate=chosen.state.get("accepted"),
         half=False,
     )
@@ -127,15 +127,18 @@ def _public(seed: Seed, exact: int | None) -> dict[str, Any]:
     return {key: seed.state.get(key) for key in keys} | judged | {"exact_on_test": exact}
 
 
-def _snapshots(seed: Seed) -> bytes:
-    """The chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], and their steps.
+def _snapshots(seed: Seed) -> dict[str, bytes]:
+    """The file of the chosen seed's log-spaced snapshots up to its end, stacked: name -> [snapshot, ...], with steps.
 
-    Of a larger model every second, third, ... one, counted from the last, so that they take at most two megabytes.
+    Of a larger model every second, third, ... one, counted from the last, so that they take at most two megabytes. A
+    run in parts has none.
     """
     end = seed.state["stopped_at"]
     kept = {step: tensors for step, tensors in seed.run.snapshots().items() if step <= end}
+    if not kept:
+        return {}
     most = max(1, SNAPSHOT_BYTES // (4 * seed.theta.numel()))
     steps = sorted(kept)
     steps = sorted(steps[:: -max(1, -(-len(steps) // most))])
     stacked = {key: torch.stack([kept[step][key][seed.row] for step in steps]) for key in kept[steps[0]]}
-    return format_weights(stacked | {"step": torch.tensor(steps)})
+    return {"snapshots.safetensors": format_weights(stacked | {"step": torch.tensor(steps)})}

@@ -1,0 +1,216 @@
+"""Many jobs on as many machines as there are: tasks of Ray (the extra ``cluster``), or one after the other without it.
+
+    with connected("auto") as cluster:             # None in place of an address: no cluster
+        each(function, n, arguments, received, cluster)
+
+calls ``function(post, *arguments(i))`` for every i < n and hands what it posts meanwhile, and what it returns, to
+``received(i, item)`` here. A job whose worker dies begins again on another one, with ``arguments(i)`` as they are then:
+a job that posts what it has done goes on from there. Machines share no folder, and no other process writes here.
+
+On Slurm, Ray's own launcher starts the cluster: ``srun ray symmetric-run --address HEAD:6379 -- interp train ...``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from models.errors import UserError
+from models.training.interrupt import InterruptFlag
+
+MOST_DEATHS = 5  # of a job's workers, one after the other, without a word from any of them
+PATIENCE = 60.0  # seconds that jobs have to save when they are stopped
+_POLL = 0.5  # seconds between two looks at what was posted
+_REACHED = 5.0  # seconds in which an address must answer; Ray itself would try for minutes, and then end the process
+
+#: How Ray is started here: it reports to nobody, and a busy machine may take more than half a minute for it.
+LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
+
+Received = Callable[[int, Any], None]
+
+
+@contextlib.contextmanager
+def connected(address: str | None, device: str = "auto") -> Iterator[Cluster | None]:
+    """The cluster at an address, let go of at the end; None without an address.
+
+    Args:
+        address: ``auto`` (the one that runs on this machine, or at RAY_ADDRESS), ``local`` (one of this machine's
+            cores, for as long as this lasts) or HOST:PORT. A connection that this process has is taken as it is.
+        device: of every job. ``auto`` is CUDA, one device a job, if any machine has one.
+
+    Raises:
+        UserError: Ray is not installed, nothing answers there, or no machine has the device or as many cores as this
+            process has threads.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "--cluster needs Ray, which the extra `cluster` brings: pip install 'carrylens[cluster]'."
+        ) from None
+    own = not ray.is_initialized()
+    if own:
+        _connect(ray, address)
+    try:
+        yield Cluster(ray, device)
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if address not in ("auto", "local"):
+        try:
+            if "/" in address:
+                raise ValueError
+            socket.create_connection((host, int(port)), _REACHED).close()
+        except (OSError, ValueError, OverflowError):
+            raise UserError(
+                f"No Ray cluster answers at {address!r}; --cluster takes auto, local or HOST:PORT."
+            ) from None
+    # What decides results and is read from the environment: where texts are, and whether there are kernels.
+    variables = {name: value for name, value in os.environ.items() if name.startswith("CARRYLENS_")}
+    options: dict[str, Any] = {"runtime_env": {"env_vars": variables}} if variables else {}
+    if address == "local":
+        os.environ |= {name: value for name, value in LOCAL.items() if name not in os.environ}
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except Exception as error:  # none there, one of other versions, one that did not start: Ray has no class for these
+        reason = " ".join(str(error).split())
+        raise UserError(f"The Ray cluster {address!r} could not be reached ({reason})") from None
+
+
+class Cluster:
+    """A connection to Ray, as :func:`connected` makes it; ``device`` is ``cpu`` or ``cuda``."""
+
+    def __init__(self, ray: Any, device: str):
+        self.ray, self.threads = ray, torch.get_num_threads()
+        if device not in ("auto", "cpu", "cuda"):
+            raise UserError(f"On a cluster, --device is auto, cpu or cuda, not {device!r}.")
+        if device == "cuda" and not self._most("GPU"):
+            raise UserError("No machine of the cluster has a CUDA device; use --device cpu or auto.")
+        if self._most("CPU") < self.threads:
+            raise UserError(f"No machine of the cluster has {self.threads} cores; use fewer --threads.")
+        self.device = "cuda" if device != "cpu" and self._most("GPU") else "cpu"
+
+    def _most(self, kind: str) -> float:
+        """Of a resource, what the machine with the most of it has."""
+        return max((node["Resources"].get(kind, 0.0) for node in self.ray.nodes() if node["Alive"]), default=0.0)
+
+    def each(
+        self, function: Callable[..., Any], n: int, arguments: Callable[[int], tuple], received: Received,
+        minutes: float | None = None,
+    ) -> bool:  # fmt: skip
+        """:func:`each`, as tasks of Ray."""
+        from ray.util.queue import Queue
+
+        ray, exceptions = self.ray, self.ray.exceptions
+        # The queue outlives the machine that it is on, though not what it held: the next checkpoint comes again.
+        posts = Queue(actor_options={"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1})
+        resources = {"num_cpus": self.threads, "num_gpus": int(self.device == "cuda")}
+        task = ray.remote(_job).options(max_retries=0, name=getattr(function, "__name__", "job"), **resources)
+        shared, attempts, deaths = ray.put(function), [0] * n, [0] * n
+        running: dict[Any, int] = {}
+
+        def begin(job: int) -> None:
+            running[task.remote(shared, posts, (job, attempts[job]), self.threads, arguments(job))] = job
+
+        def collect() -> None:
+            for (job, attempt), item in posts.get_nowait_batch(posts.qsize()):
+                if attempt == attempts[job]:  # and not of a worker that is taken for dead
+                    deaths[job] = 0
+                    received(job, item)
+
+        started, stopped, failure, left = time.monotonic(), 0.0, None, set(range(n))
+        with InterruptFlag() as interrupt:
+            try:
+                for job in range(n):
+                    begin(job)
+                while running and not (stopped and time.monotonic() - stopped > PATIENCE):
+                    done, _ = ray.wait(list(running), timeout=_POLL)
+                    collect()
+                    for ref in done:
+                        job = running.pop(ref)
+                        try:
+                            received(job, ray.get(ref))
+                            left.discard(job)
+                        except exceptions.TaskCancelledError:
+                            pass
+                        except exceptions.RayTaskError as error:
+                            if not isinstance(error.cause, KeyboardInterrupt):
+                                failure = failure or error.cause
+                        except exceptions.RayError as error:  # its worker died, or the machine that it was on
+                            attempts[job] += 1
+                            deaths[job] += 1
+                            if deaths[job] >= MOST_DEATHS:
+                                failure = failure or UserError(
+                                    f"{deaths[job]} workers of one job died, one after the other, and none of them "
+                                    f"said anything ({str(error).splitlines()[0]})"
+                                )
+                            elif not stopped:
+                                begin(job)
+                    late = minutes is not None and time.monotonic() - started > 60 * minutes
+                    if not stopped and running and (interrupt.seen or failure or late):
+                        stopped = time.monotonic()
+                        for ref in running:
+                            ray.cancel(ref, recursive=False)
+                collect()
+            finally:
+                for ref in running:
+                    ray.cancel(ref, force=True, recursive=False)
+                posts.shutdown(force=True)
+        if failure is not None:
+            raise failure
+        if interrupt.seen:
+            raise KeyboardInterrupt
+        return not left
+
+
+def _job(function: Callable[..., Any], posts: Any, sender: tuple[int, int], threads: int, arguments: tuple) -> Any:
+    """What a worker runs; a post has arrived when ``post`` returns."""
+    torch.set_num_threads(threads)
+    return function(lambda item: posts.put((sender, item)), *arguments)
+
+
+def each(
+    function: Callable[..., Any],
+    n: int,
+    arguments: Callable[[int], tuple],
+    received: Received,
+    cluster: Cluster | None = None,
+    minutes: float | None = None,
+) -> bool:
+    """Call ``function(post, *arguments(i))`` for every i < n: on the cluster in any order, or here one by one.
+
+    Args:
+        received: gets (i, item) of everything that a job posts, and of what it returns.
+        minutes: jobs are stopped after that many, as by Ctrl-C: they may still post for a minute. Here, no job begins
+            after that.
+
+    Returns:
+        whether all jobs came to their end.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, when the jobs have stopped.
+        UserError: a job's own, after the others have stopped, or one whose workers die again and again.
+    """
+    if cluster is not None and n:
+        return cluster.each(function, n, arguments, received, minutes)
+    started = time.monotonic()
+    for i in range(n):
+        if minutes is not None and time.monotonic() - started > 60 * minutes:
+            return False
+        received(i, function(lambda item, i=i: received(i, item), *arguments(i)))
+    return True
