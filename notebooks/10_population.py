@@ -67,8 +67,9 @@ table(
 found.figure()
 
 # %% [markdown]
-# One finding holds for every adder of every architecture: the carry is read off the digit that was written before. Base
-# ten and the switch do not, although both stand in accounts of the small models. The next sections look at why.
+# One finding holds for every adder of every architecture: the carry is read off the digit that was written before. The
+# paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. Base ten and the
+# switch, which we found in the smallest models, are no laws. The next sections look at why.
 
 # %% [markdown]
 # ## 3. Base ten, or a head for each column
@@ -112,9 +113,9 @@ table(
 # %% [markdown]
 # ## 4. The carry
 #
-# The paper of MicroAdder speaks of neurons that detect the carry *in*. No adder of this population has one. Where a
-# single neuron decides, it follows the carry *out* of the column that is written; and in many of the larger models no
-# single neuron does.
+# The paper of MicroAdder calls its two neurons the carry detection mechanism. Which carry? No adder of this population
+# has a neuron for the carry *in*. Where a single neuron decides, it follows the carry *out* of the column that is
+# written; and in some of the larger models no single neuron does.
 
 # %%
 columns = ["neurons", "switches on carry out", "neurons of carry out", "neurons of carry in", "chained answers"]

@@ -18,6 +18,6 @@ def population(result: Population) -> go.Figure:
         shares = {finding: result.share(finding, kind=kind) for finding in findings}
         series[name] = {finding: (rate.accuracy, *rate.interval) for finding, rate in shares.items() if rate.n}
     laws = [finding for finding in findings if result.verdict(finding) == "law"]
-    title = f"{len(laws)} of {len(findings)} findings hold for all {len(result.members)} adders"
+    title = f"Of {len(findings)} findings, all {len(result.members)} adders share {', '.join(laws) or 'none'}"
     x = {"title": "share of the models for which it holds", "tickformat": ".0%", "range": [-0.04, 1.04]}
     return dot_plot(series, title, result.provenance, x, findings)

@@ -206,8 +206,8 @@ def show_population(data: Any) -> list[Section]:
     ]
     who = (
         f"{len(members)} adders of {len(by)} architectures answer all 10^20 pairs rightly, with float32 rounding "
-        f"(certified); {len(tried) - len(members)} others that were perfect on validation problems were refuted or "
-        "left undecided and do not count. A margin is the smallest lead of a right token that was found, in logits."
+        f"(certified); {len(tried) - len(members)} other seeds that were kept were refuted or left "
+        "undecided and do not count. A margin is the smallest lead of a right token that was found, in logits."
     )
     said = pd.DataFrame(
         {
