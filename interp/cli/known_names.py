@@ -1,4 +1,5 @@
-"""The names of all papers, studies and probes, known without torch, so that a mistyped one is answered at once.
+"""The names of all papers, studies, probes and options of ``interp train``, known without torch, so that a mistyped
+one is answered at once.
 
 ``names.json`` lists what is registered; a test holds it against the registries. After a study or a probe has been
 added,
@@ -23,14 +24,20 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def from_registries() -> dict[str, list[str]]:
-    """The names as they are registered, for which everything is imported: of papers, studies and probes."""
+    """The names as they are registered, for which everything is imported."""
+    from dataclasses import fields
+
+    from interp.cli.train import Train
     from interp.core.probe import registered
     from interp.papers import papers
     from interp.papers.studies import studies
+    from models.training.recipes import Recipe
 
+    taken = {field.name for field in (*fields(Train), *fields(Recipe))} - {"name", "problems"}
     runnable = [target for target, each in studies().items() if each.run is not None]
     keys = [paper.key for paper in papers().values()]
-    return {"papers": sorted(keys), "studies": sorted(runnable), "probes": sorted(registered())}
+    found = {"papers": sorted(keys), "studies": sorted(runnable), "probes": sorted(registered())}
+    return found | {"options of train": sorted(f"--{name.removesuffix('_name').replace('_', '-')}" for name in taken)}
 
 
 @functools.cache
@@ -56,6 +63,15 @@ def check_paper(key: str) -> None:
     """Raises UserError for what is no paper's key."""
     if key not in known()["papers"] and not _in_a_source(key):
         raise unknown_name("paper", key, known()["papers"])
+
+
+def check_options(arguments: list[str]) -> None:
+    """Raises UserError for an option that ``interp train`` has not; those with a dot are the recipe's own parts."""
+    options = [*known()["options of train"], "--help"]
+    for word in arguments:
+        name = word.partition("=")[0].replace("_", "-")
+        if name.startswith("--") and "." not in name and name.replace("--no-", "--", 1) not in options:
+            raise unknown_name("option", name, options)
 
 
 def _in_a_source(name: str) -> bool:

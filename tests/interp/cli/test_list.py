@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ import models
 from interp.cli import main
 from interp.cli.commands import COMMANDS, parse
 from interp.cli.help import EXAMPLES
+from interp.cli.known_names import check_options
+from models.errors import UserError
 from models.registry import constructed
 
 
@@ -68,6 +71,17 @@ def test_an_error_on_a_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch, ca
     assert {name for name in sorted(models.zoo_names()) if name < "microadder-57"} <= words
 
 
+def test_the_options_of_train_are_known_without_torch_and_all_of_them_are(capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse(["train", "microadder-57", "--help"])
+    options = re.findall(r"(?m)^\W*(--[a-z][a-z-]*)(?![.a-z-])", capsys.readouterr().out)
+    assert len(options) > 25
+    check_options([*options, "--no-data-parallel", "--keep_best", "--lr=0.1", "--problems.anything", "-1"])
+    for word in ("--sedes", "--name", "--recipe-name", "--no-sedes"):
+        with pytest.raises(UserError):
+            check_options([word])
+
+
 def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
     lines = [
         ["list", "--hel"],
@@ -81,6 +95,8 @@ def test_wrong_arguments_are_refused_before_torch_is_imported() -> None:
         ["explore", "adder-455"],
         ["report", "microadder-57", "adder-455"],
         ["train", "microader-57", "--seeds", "2"],
+        ["train", "microadder-57", "--sedes", "2"],
+        ["train", "--no-sedes=2", "microadder-57"],
         ["gallery", "--models", "microader-57"],
         ["ask", "microadder-57", "carry_unitz"],
         ["reproduce", "position-coupling:fig99"],
@@ -108,6 +124,8 @@ import json, sys
 from interp.cli import main
 from interp.cli.commands import COMMANDS, parse
 from interp.cli.help import EXAMPLES
+from interp.cli.known_names import check_options
+from models.errors import UserError
 outcomes = []
 for line in json.loads(sys.argv[1]):
     try:
