@@ -9,7 +9,8 @@ import pytest
 
 import models
 from interp.core.stats import clopper_pearson
-from interp.papers.microadder.starts import PAPERS, PLACED, POINT, arc_row, arms, starts
+from interp.core.thresholds import SHRUNK
+from interp.papers.microadder.starts import PAPERS, PLACED, arc_row, arms, starts
 from interp.papers.studies import Settings
 from interp.papers.studies.sweeps import shrunk
 from models.microadder_ladder import PLACED_START
@@ -42,7 +43,7 @@ def test_a_shorter_schedule_holds_for_the_same_share_of_it():
 
 def test_arcs_that_shrank_to_a_point_are_counted_with_how_far_their_seeds_came():
     row = {"label": PLACED, "token": [0.3, 0.9, 0.2, 1.0]}
-    found = arc_row(row, [POINT / 2, 9.0, 0.1, 8.0])
+    found = arc_row(row, [SHRUNK / 2, 9.0, 0.1, 8.0])
     assert found["arcs shrunk to a point"] == 2 and (found["95% low"], found["95% high"]) == clopper_pearson(2, 4)
     assert found["median token accuracy of these"] == 0.25 and found["of the others"] == 0.95
     assert math.isnan(arc_row(row, [9.0] * 4)["median token accuracy of these"])

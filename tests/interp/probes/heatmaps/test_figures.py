@@ -69,9 +69,10 @@ def test_sizes_out_of_reach_are_grey_and_explained():
 
 
 def test_the_red_box_is_the_training_range():
-    (box,) = sums().figure().layout.shapes
-    assert (box.x0, box.x1, box.y0, box.y1) == (1.5, 4.5, 0.5, 3.5)
-    assert box.line.color == figures.BOX
+    rim, box = sums().figure().layout.shapes
+    for shape in (rim, box):
+        assert (shape.x0, shape.x1, shape.y0, shape.y1) == (1.5, 4.5, 0.5, 3.5)
+    assert box.line.color == figures.BOX != rim.line.color and rim.line.width > box.line.width
 
 
 @pytest.mark.parametrize("policy", ["ids start at 1", "ids start at 4", "random offsets"])
