@@ -3,6 +3,8 @@ distances between seeds (:class:`interp.compare.seeds.SeedDistances`)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -50,6 +52,9 @@ def connectivity(result: ModeConnectivity) -> go.Figure:
     return compose(panels, title, result.provenance, note=note, columns=2, gaps=(90, 0), margin={"b": 110})
 
 
+FEW = 6  # models whose distances can be written into cells
+
+
 @drawing(SeedDistances)
 def seed_distances(result: SeedDistances) -> go.Figure:
     """By component: every pair before and after alignment, untrained pairs next to them; then matrices of all pairs."""
@@ -88,9 +93,11 @@ def _by_component(result: SeedDistances) -> Panel:
         ("after", "aligned", theme.BLUE, "circle", 0.16),
     ):
         aside = [pairs.index(pair) - (len(pairs) - 1) / 2 for pair in zip(rows["a"], rows["b"], strict=True)]
-        x = [components.index(c) + (shift + 0.03 * off) for c, off in zip(rows["component"], aside, strict=True)]
+        apart = min(0.03, 0.3 / len(pairs))  # the pairs of one component stay to themselves
+        x = [components.index(c) + (shift + apart * off) for c, off in zip(rows["component"], aside, strict=True)]
         said = hover("{component}, {a} and {b}: {y:.3f}", component=rows["component"], a=rows["a"], b=rows["b"])
-        layers.append(points(x, rows[column], name, colour, symbol, **said))
+        size = {"size": 5, "opacity": 0.6} if len(result.names) > FEW else {}
+        layers.append(points(x, rows[column], name, colour, symbol, **size, **said))
     ticks = {"tickvals": list(range(len(components))), "ticktext": components, "zeroline": False}
     return Panel(
         layers,
@@ -109,8 +116,8 @@ def _matrices(result: SeedDistances) -> list[Panel]:
     ):
         values = result.matrix(quantity)
         limits = (0, 1.0 if quantity == "divergence" else max(1.0, bound(values)))
-        said = hover("{y}, {x}: {z:.4f}")
-        panels.append(
-            Panel([cells(values, names, names, limits=limits, text=written(values, ".3g"), gap=0, **said)], title)
-        )
+        said: dict[str, Any] = hover("{y}, {x}: {z:.4f}")
+        if len(names) <= FEW:  # more numbers have no room
+            said |= {"text": written(values, ".3g")}
+        panels.append(Panel([cells(values, names, names, limits=limits, gap=0, **said)], title))
     return panels

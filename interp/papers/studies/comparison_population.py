@@ -152,7 +152,9 @@ def families(members: list[dict[str, Any]], settings: Settings) -> Iterator[tupl
         own = [row for row in members if row["model"] == name]
         if len(own) > 1:
             settings.say(f"distances of {len(own)} members of {name}")
-            called = [row["name"] for row in own]
+            seeds = [row["seed"] for row in own]
+            twice = len(set(seeds)) < len(seeds)
+            called = [f"seed {row['seed']}" + (f" ({row['origin']})" if twice else "") for row in own]
             try:
                 found = seed_distances([built(name, row["theta"]) for row in own], names=called)
             except UserError as refused:
