@@ -89,11 +89,11 @@ class FewKeysCertificate(Verdict):
 
     def finding(self) -> str:
         ran = f"all {self.classes:,} classes of the 10^20 pairs were run through the model"
-        margin = (
-            f"smallest margin {self.smallest_margin:.3g}, which changes by up to {shown(self.noise, 1, up=True)} alone"
-        )
+        changes = f"changes by up to {shown(self.noise, 1, up=True)}" if self.noise else "is the same"
+        margin = f"smallest margin {self.smallest_margin:.3g}, which {changes} where a problem is run alone"
         if self.status == "certified":
-            return f"certified: {ran}; each head weighs at most {self.keys} keys with more than zero; {margin}"
+            keys = f"{self.keys} key{'s' if self.keys != 1 else ''}"
+            return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
         if self.status == "refuted":
             assert self.counterexample is not None
             one = self.counterexample
