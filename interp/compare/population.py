@@ -234,7 +234,7 @@ def population(
         names: what to call them; their own names unless given. Their architecture is the model's name.
         task: what their tokens mean, for models that do not say it themselves.
         n: problems of a probe (a quarter of it for the algorithm).
-        seed: draws problems and untrained copies.
+        seed: draws problems; the untrained copies are drawn with this and the following seeds, a different one each.
 
     Cost: some 3 s per adder with one core.
 
@@ -246,11 +246,11 @@ def population(
     if not models or len(called) != len(models):
         raise UserError(f"A population is at least one model with a name each, not {len(models)} and {len(called)}.")
     rows: tuple[list[dict[str, Any]], ...] = ([], [])
-    for model, name in zip(models, called, strict=True):
+    for draw, (model, name) in enumerate(zip(models, called, strict=True)):
         require_evaluation_mode(model)
         own = resolve_task(model, task)
         if not isinstance(own, FixedWidthAddition):
             raise UserError(f"{name} is no adder of ten-digit numbers; the findings are about those.")
-        for kept, subject in zip(rows, (model, untrained_twin(model, own, seed)), strict=True):
+        for kept, subject in zip(rows, (model, untrained_twin(model, own, seed + draw)), strict=True):
             kept.append({"name": name, "architecture": model_name(model)} | readings(subject, own, n, seed))
     return decided(pd.DataFrame(rows[0]), pd.DataFrame(rows[1]), Provenance(n, seed, "problems a model"))

@@ -49,7 +49,7 @@ def _turned(value: Any, of: str = "") -> Any:
 
 
 def _levels(colour: str) -> np.ndarray | None:
-    """Red, green, blue and opacity in [0, 1]; None of what is no colour."""
+    """Red, green, blue and opacity in [0, 1], or None for a text that is no colour."""
     colour = _NAMED.get(colour, colour)
     if found := _HEX.fullmatch(colour):
         digits = found[1] if len(found[1]) == 6 else "".join(2 * digit for digit in found[1])

@@ -18,15 +18,15 @@ import torch
 
 from models.errors import UserError
 from models.questions import question
-from models.registry import build, get_spec
-from models.training.data import TrainingStream, require_problems_of
+from models.registry import build
+from models.training.data import TrainingStream
 from models.training.interrupt import InterruptFlag
 from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
 from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
-from models.training.recipes import Recipe, get_recipe
+from models.training.recipes import Recipe, checked_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_group import SeedGroup
 from models.training.seed_state import SeedState
@@ -36,8 +36,6 @@ from models.training.start import Start
 from models.training.surroundings import continued, surroundings
 from models.training.unstacked import OneByOne
 from models.training.validation import LossValidator, Validator
-
-MOST_SEEDS = 100_000  # of one run
 
 #: Told after every evaluation: how the seeds stand, the step, and whether a checkpoint was just written.
 Watch = Callable[[Sequence[SeedState], int, bool], None]
@@ -342,21 +340,6 @@ class Trainer:
             self.finish()
         self.save()
         return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
-
-
-def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None) -> Recipe:
-    """The recipe, or else the model's own. Raises UserError where it or the seeds cannot be trained."""
-    spec = get_spec(name)
-    if recipe is None:
-        if spec.recipe is None:
-            raise UserError(f"{name} is not a trained model: its weights are constructed.")
-        recipe = get_recipe(spec.recipe)
-    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
-        raise UserError(
-            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
-        )
-    require_problems_of(spec.task(**spec.options), recipe.problems)
-    return recipe
 
 
 @question

@@ -6,8 +6,9 @@
 A run is cut into parts of equal size, by default as many seeds as :func:`~models.training.loop.train` steps together.
 Each is an ordinary run of its own, OUT/parts/000064 a run folder, and ``train`` with the same seeds makes the same bits
 (on processors of one kind, as always). So the number of machines, their order and their deaths change nothing. One
-stacked run of all seeds has the same bits as long as every part has as many seeds as its groups and none of them ends;
-it packs those that are left anew, which rounds differently. ``keep_best`` chooses within a part.
+stacked run of all seeds has the same bits as long as every part has as many seeds as its groups and none of them ends.
+When seeds end, a stacked run makes new groups of those that are left, and other groups round differently.
+``keep_best`` chooses within a part.
 
 A worker trains in a folder of its own, which it sends with every checkpoint; this process alone writes to OUT. When all
 parts are done they become one run folder with all seeds in order: last and best parameters, how every seed ended, what
@@ -35,10 +36,10 @@ from models.cluster import Cluster, each
 from models.errors import UserError
 from models.registry import build
 from models.training.judging import Judge
-from models.training.loop import TrainResult, checked_recipe, train
+from models.training.loop import TrainResult, train
 from models.training.objectives import even_group_size, make_objective
 from models.training.progress import Progress
-from models.training.recipes import Recipe
+from models.training.recipes import Recipe, checked_recipe
 from models.training.run_folder import MEASURED, RunFolder
 from models.training.seed_state import SeedState
 from models.training.start import Start

@@ -12,10 +12,13 @@ from typing import Any
 from models import registry
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.data import require_problems_of
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
+
+MOST_SEEDS = 100_000  # of one run
 
 
 @dataclass(frozen=True)
@@ -152,3 +155,18 @@ def get_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def checked_recipe(name: str, seeds: int, first_seed: int, recipe: Recipe | None) -> Recipe:
+    """The recipe, or else the model's own. Raises UserError where it or the seeds cannot be trained."""
+    spec = registry.get_spec(name)
+    if recipe is None:
+        if spec.recipe is None:
+            raise UserError(f"{name} is not a trained model: its weights are constructed.")
+        recipe = get_recipe(spec.recipe)
+    if not 1 <= seeds <= MOST_SEEDS or not 0 <= first_seed < 2**62:
+        raise UserError(
+            f"--seeds must be at least 1 and at most {MOST_SEEDS:,}, and --first-seed not negative and below 2^62."
+        )
+    require_problems_of(spec.task(**spec.options), recipe.problems)
+    return recipe

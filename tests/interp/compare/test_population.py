@@ -77,6 +77,11 @@ def test_trained_adders_look_base_ten_and_untrained_ones_do_not():
     assert again.table.equals(found.table) and len(found.figure().data) == 2
 
 
+def test_every_member_has_an_untrained_copy_of_its_own():
+    found = interp.population([models.load("microadder-57")] * 3, n=50)
+    assert found.members["gap"].nunique() == 1 and found.controls["gap"].nunique() == 3
+
+
 def test_a_model_of_another_task_is_refused():
     with pytest.raises(UserError):
         interp.population([models.load("toygpt-learned-pre")])
