@@ -2,8 +2,8 @@
 
 Members are the zoo's trained ten-digit adders, those that this package keeps from earlier runs, and every seed of a run
 folder ``OUT/comparison/population/runs/NAME`` that was perfect on validation. Each is certified with float32 rounding;
-only those that are right on all 10^20 pairs count, and how many were tried is said next to them. Their numbers are
-kept in the study's data, from which :func:`stored_members` builds them again.
+only those that are right on all 10^20 pairs count, and how many were tried is said next to them. The numbers of all
+are kept in the study's data, so that the command judges the same seeds again without the runs.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def candidates(runs: Path) -> Iterator[Candidate]:
         if isinstance(model.task, FixedWidthAddition) and model.config.n_layers == 1:
             made = read_entry(name)["training"]
             yield Candidate(name, made["seed"], ZOO, ParameterLayout(model).flatten(model).detach())
-    for member in read_json(STORED)["members"] if STORED.is_file() else []:
-        if member["origin"] != ZOO:
-            yield Candidate(member["model"], member["seed"], member["origin"], torch.tensor(member["theta"]))
+    kept = read_json(STORED) if STORED.is_file() else {"members": [], "others": []}
+    for row in (row for row in (*kept["members"], *kept["others"]) if row["origin"] != ZOO):
+        yield Candidate(row["model"], row["seed"], row["origin"], torch.tensor(row["theta"]))
     for folder in sorted(path.parent for path in runs.glob("*/checkpoint.json")):
         loaded, name = RunFolder(folder).load_checkpoint(), read_json(folder / "config.json")["model"]
         assert loaded is not None  # there is a checkpoint
@@ -94,7 +94,7 @@ def candidates(runs: Path) -> Iterator[Candidate]:
 
 
 def judged(candidate: Candidate) -> dict[str, Any]:
-    """A candidate with its verdict; of a certified one also its numbers."""
+    """A candidate's verdict."""
     row: dict[str, Any] = {"key": candidate.key, "name": candidate.name}
     row |= {"model": candidate.model, "seed": candidate.seed, "origin": candidate.origin}
     try:
@@ -104,9 +104,7 @@ def judged(candidate: Candidate) -> dict[str, Any]:
     row |= {"status": found.status, "verdict": found.sentence().partition("   (")[0]}
     if found.status != "certified":
         return row
-    theta = [float(f"{x:.9g}") for x in candidate.theta.tolist()]  # as many digits as float32 has
-    bound = float(found.classes.proved.min())
-    return row | {"bound": bound, "smallest": float(found.smallest_margin), "theta": theta}
+    return row | {"bound": float(found.classes.proved.min()), "smallest": float(found.smallest_margin)}
 
 
 def stored_members() -> list[tuple[str, models.ArithmeticTransformer]]:
@@ -131,7 +129,8 @@ def common(settings: Settings) -> Made | None:
             settings.say(f"{candidate.name}: {kept[candidate.key]['status']}")
             folder.mkdir(parents=True, exist_ok=True)
             write_json_atomic(folder / "judged.json", kept)
-        rows.append(kept[candidate.key])
+        theta = [float(f"{x:.9g}") for x in candidate.theta.tolist()]  # as many digits as float32 has
+        rows.append(kept[candidate.key] | {"theta": theta})
     members = [row for row in rows if row["status"] == "certified"]
     models_ = [built(row["model"], row["theta"]) for row in members]
     found = population(models_, names=[row["name"] for row in members], n=settings.problems or PROBLEMS)

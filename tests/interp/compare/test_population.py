@@ -14,7 +14,8 @@ import models
 from interp.compare.population import Population, decided
 from interp.compare.seeds import SeedDistances
 from interp.core.results import Provenance
-from interp.papers.studies.comparison_population import ZOO, Candidate, candidates, classes, judged
+from interp.papers.studies.comparison_population import STORED, ZOO, Candidate, candidates, classes, judged
+from models.checkpoint import read_json
 from models.errors import UserError
 from models.training.objective import ParameterLayout
 
@@ -114,4 +115,10 @@ def test_a_candidate_that_is_wrong_is_no_member():
     theta = ParameterLayout(zoo).flatten(zoo).detach().clone()
     theta[0] *= 1.2
     row = judged(Candidate("microadder-57", 0, "planted", theta))
-    assert row["status"] == "refuted" and "theta" not in row
+    assert row["status"] == "refuted" and "bound" not in row
+
+
+def test_seeds_that_were_turned_down_are_kept_too_and_tried_again(tmp_path: Path):
+    kept = read_json(STORED)
+    known = {candidate.key for candidate in candidates(tmp_path)}
+    assert {row["key"] for row in (*kept["members"], *kept["others"])} <= known
