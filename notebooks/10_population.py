@@ -23,14 +23,14 @@
 import pandas as pd
 
 import interp
+from interp.compare.classes import SolutionClasses
 from interp.compare.population import FINDINGS, LN10, Population
-from interp.compare.seeds import SeedDistances
 from interp.core.as_json import decode
 from interp.figures import theme
 from interp.figures.layers import points
 from interp.figures.panels import Panel, compose, vline
 from interp.figures.tables import table
-from interp.papers.studies.comparison_population import STORED, class_row, stored_members
+from interp.papers.studies.comparison_population import STORED, stored_members
 from models.checkpoint import read_json
 
 kept = read_json(STORED)  # what `interp reproduce comparison:population` wrote
@@ -54,8 +54,8 @@ table(certified.assign(tried=tried).rename_axis("architecture").reset_index(), p
 # ## 2. Which findings hold
 #
 # Each finding is a sentence about one adder that a probe decides. If it holds for all it is called a law of this
-# population, if it holds for more than half a majority, for fewer a quirk, for none absent. Three of them were added
-# after a first look at the population; their source says so.
+# population, if it holds for more than half a majority, for fewer a quirk, for none absent. Some were added after a first
+# look at the population; their source says so.
 
 # %%
 table(
@@ -130,15 +130,25 @@ name = next(name for name in members if name.startswith(largest))
 interp.carry_units(members[name], n=1000).figure()
 
 # %% [markdown]
-# ## 5. One solution, or many?
+# ## 5. The circuits
+#
+# A carry is made by the column below, or passed on by it. For each kind and each adder, this is the smallest set of
+# edges of the residual stream that brings the carry back, found on pairs of problems that differ in that carry. How many
+# different circuits are there?
+
+# %%
+table(found.circuits())
+
+# %% [markdown]
+# ## 6. One solution, or many?
 #
 # Two seeds can be the same function with its parameters turned or mirrored. With these exact symmetries taken out, how
 # far apart are members of one architecture? Members that short distances connect are one class: below half of the
 # distance of the closest untrained copies.
 
 # %%
-distances = {name: decode(SeedDistances, each) for name, each in kept["distances"].items()}
-table(pd.DataFrame([class_row(name, each) for name, each in distances.items()]))
+classes = {name: decode(SolutionClasses, each) for name, each in kept["classes"].items()}
+table(pd.DataFrame([each.summary() for each in classes.values()]))
 
 # %%
-distances[max(distances, key=lambda name: len(distances[name].names))].figure()
+classes[max(classes, key=lambda name: len(classes[name].names))].figure()

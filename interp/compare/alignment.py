@@ -15,9 +15,12 @@ optimum. It goes by the weights, not by activations.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -98,6 +101,22 @@ def align(a: HookedModel, b: HookedModel, *, task: Any = None) -> Alignment:
     stored = tuple(_parameters(model) for model in (a, b))
     first, second = (symmetries.canonical(parameters) for parameters in stored)
     return Alignment(_names(a, b), symmetries.words, (stored[0], stored[1]), (first, symmetries.align(second, first)))
+
+
+def aligned_distances(models: Sequence[HookedModel], task: Any = None) -> Float[np.ndarray, " pair"]:
+    """Of all parameters, of every pair in the order of ``itertools.combinations``: what :func:`align` finds.
+
+    Raises:
+        UserError: as :func:`align`.
+    """
+    models = [parametrised(model, task) for model in models]
+    for other in models[1:]:
+        require_one_architecture(models[0], other)
+    if len(models) < 2:
+        return np.zeros(0)
+    symmetries = symmetries_of(models[0])
+    own = [symmetries.canonical(_parameters(model)) for model in models]
+    return np.array([component_distances(a, symmetries.align(b, a))["all"] for a, b in combinations(own, 2)])
 
 
 def require_one_architecture(a: HookedModel, b: HookedModel) -> None:

@@ -5,8 +5,8 @@
 Each finding is a statement about one ten-digit adder that a probe of the registry can decide (:data:`FINDINGS`). It is
 decided for every member and, as the control, for an untrained copy of each. A finding that holds for every member is
 called a law of this population, one that holds for more than half a majority, for fewer a quirk, for none absent; seeds
-of one architecture have the architecture in common, so that shares are also given architecture by architecture. Three
-findings were added after the first look at the population, which their source says.
+of one architecture have the architecture in common, so that shares are also given architecture by architecture.
+Findings that were added after a first look at the population say so in their source.
 
 Limits. What is decided is sampled, except where a certificate says more. A finding that is built into an architecture
 is a law without telling anything; the control, which has the same architecture, shows that.
@@ -15,13 +15,16 @@ is a law without telling anything; the control, which has the same architecture,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from interp.causal.circuits import smallest_circuit
 from interp.causal.interchange import which_algorithm
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -34,11 +37,15 @@ from interp.probes.attention import OWN, attention_by_role
 from interp.probes.carry import carry_units
 from models.errors import UserError
 from models.evaluation import Rate
+from models.tasks import problem_pairs
 from models.tasks.addition import FixedWidthAddition
 
 LN10 = math.log(10)
 #: What is read from one adder: see :func:`readings`.
-Readings = Mapping[str, float]
+Readings = Mapping[str, Any]
+#: How the column below carries, and the name of the smallest circuit on pairs of problems that differ in that.
+CIRCUITS = {"made carry": "circuit of a made carry", "passed carry": "circuit of a passed carry"}
+COLUMN, PAIRS = 4, 128  # the column that carries are looked at in, of pairs, half of which judge
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,10 @@ class Finding:
 
 def _near(name: str) -> Callable[[Readings], bool | None]:
     return lambda found: None if math.isnan(found[name]) else found[name] <= ALIKE_GAPS
+
+
+def _goes(name: str, *edges: str) -> Callable[[Readings], bool | None]:
+    return lambda found: set(edges) <= set(found[name].split(", ")) if found[name] else None
 
 
 FINDINGS = (
@@ -112,17 +123,32 @@ FINDINGS = (
         "MicroAdder, section 6, of 57 parameters alone: others would look ahead",
         lambda found: bool(found["chained"]),
     ),
+    Finding(
+        "made carry",
+        "A carry that the column below makes is written by a head, from digits, and read by the MLP: the smallest "
+        "circuit has these edges.",
+        "seen in this population",
+        _goes(CIRCUITS["made carry"], "embed->head.v", "head->MLP", "MLP->logits"),
+    ),
+    Finding(
+        "passed carry",
+        "A carry that the column below passes on is read by the MLP off the digit written before, past the heads: the "
+        "smallest circuit has this edge.",
+        "seen in this population",
+        _goes(CIRCUITS["passed carry"], "embed->MLP", "MLP->logits"),
+    ),
 )
 
 
-def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, float]:
+def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, Any]:
     """What :data:`FINDINGS` are decided by.
 
     ``gap`` is the logarithm of how much more one digit of the own column weighs than one of the column below, in nats:
     its mean over answer digits in the head with the largest weight on own digits; ``off`` is its distance from ln 10,
     ``worst off`` the largest of any answer digit, ``lowest gap`` the smallest mean of any head,
     ``least off`` the smallest distance of any head's mean from ln 10. Neurons are counted by
-    :func:`interp.carry_units`.
+    :func:`interp.carry_units`. The smallest circuits (:func:`interp.smallest_circuit`) are edges in one text, "" for a
+    model that does not add.
     """
     looks = attention_by_role(model, task=task, n=n, seed=seed)
     own = looks.table.weight.sel(role=OWN).mean("target")
@@ -148,7 +174,29 @@ def readings(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, floa
         "neurons of carry in": float((causal["signal"] == "carry_in").sum()),
         "chained": float(algorithm.winner() == ("chained",)),
         "chained answers": algorithm.accuracy("chained").value,
-    }
+    } | {name: _circuit(model, task, kind, seed) for kind, name in CIRCUITS.items()}
+
+
+def _circuit(model: HookedModel, task: Any, kind: str, seed: int) -> str:
+    pairs = problem_pairs(task, kind, column=COLUMN, n=PAIRS, seed=seed)
+    try:
+        found = smallest_circuit(model, pairs, n_random=1, seed=seed)
+    except UserError:  # it answers no more than half of the pairs
+        return ""
+    return same_heads(label for label, kept in zip(found.space.labels, found.found.mask.tolist(), strict=True) if kept)
+
+
+def same_heads(edges: Iterable[str]) -> str:
+    """The edges of one layer in one text, in which heads are called "head" or, if there are several, "head a" and so
+    on, such that circuits which differ in the order of heads are one."""
+    edges = [edge.replace("MLP0", "MLP") for edge in edges]
+    heads = sorted({head for edge in edges for head in re.findall(r"L0H\d+", edge)})
+    names = ["head"] if len(heads) == 1 else [f"head {letter}" for letter in "abcdefgh"[: len(heads)]]
+    called = []
+    for order in permutations(names):
+        name = dict(zip(heads, order, strict=True))
+        called.append(sorted("".join(name.get(part, part) for part in re.split(r"(L0H\d+)", edge)) for edge in edges))
+    return ", ".join(min(called))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +235,17 @@ class Population(Result):
         if not found.correct:
             return "absent"
         return "law" if found.correct == found.n else "majority" if 2 * found.correct > found.n else "quirk"
+
+    def circuits(self) -> pd.DataFrame:
+        """A row per distinct smallest circuit of each kind, the most frequent first: ``carry``, ``circuit``, how many
+        ``edges`` it has, ``members`` that have it and how many ``architectures`` they are of."""
+        frames = []
+        for kind, name in CIRCUITS.items():
+            groups = self.members[self.members[name] != ""].groupby(name)["architecture"]
+            found = groups.agg(members="size", architectures="nunique").reset_index(names="circuit")
+            frames.append(found.assign(carry=kind.partition(" ")[0], edges=found["circuit"].str.count(", ") + 1))
+        columns = ["carry", "circuit", "edges", "members", "architectures"]
+        return pd.concat(frames)[columns].sort_values(["carry", "members"], ascending=[True, False], ignore_index=True)
 
     def sentence(self) -> str:
         said = []
@@ -236,7 +295,7 @@ def population(
         n: problems of a probe (a quarter of it for the algorithm).
         seed: draws problems; the untrained copies are drawn with this and the following seeds, a different one each.
 
-    Cost: some 3 s per adder with one core.
+    Cost: some 5 s per adder with one core.
 
     Raises:
         UserError: no model, names that do not fit, or a model that does not add ten-digit numbers.

@@ -56,3 +56,6 @@ CONFIRMS, CONFIRMS_RATE = 0.1, 0.05
 
 #: How far a gap of attention scores may lie from ln 10, in nats, to be called base ten: a twentieth of the weight.
 ALIKE_GAPS = 0.05
+#: Models of one architecture whose aligned parameters lie closer than this share of the closest untrained pair are of
+#: one class.
+ONE_CLASS = 0.5

@@ -127,7 +127,21 @@ register_exam(
 )
 
 
+register_exam(
+    Exam(
+        "solution_classes",
+        lambda pair: interp.solution_classes(pair),
+        lambda found: (len(found.classes()), round(float(found.distances[0]), 3)),
+        presence=Case(lambda: (trained(), moved()), (1, 0.0)),
+        absence=Case(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == 2 or got[1] > 0),
+        inversion=Case(lambda: (trained(), untrained()), lambda got: got[0] == 2),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[0] == 2 and got[1] > 0.5),
+    )
+)
+
+
 TEN = {"base ten", "base ten in some head"}
+CIRCUITS = {"made carry", "passed carry"}
 
 
 def _held(found: Population) -> set[str]:
@@ -140,7 +154,7 @@ register_exam(
         "population",
         lambda model: interp.population([model], n=200),
         _held,
-        presence=Case(trained, {*TEN, "switch on carry out", "carry out", "only switches", "chained"}),
+        presence=Case(trained, {*TEN, *CIRCUITS, "switch on carry out", "carry out", "only switches", "chained"}),
         absence=Case(lambda: without("out_A"), TEN),  # it still looks, and passes nothing on
         inversion=Case(lambda: looks_at(0.04, 0.4), set()),
         untrained=Case(untrained, set()),

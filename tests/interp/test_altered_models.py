@@ -224,6 +224,7 @@ RUN_NO_MODEL = {
     "grokking_forecast",
     "helix_fit",
     "learning_curves",
+    "solution_classes",
     "training_dynamics",
 }
 

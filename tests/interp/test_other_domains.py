@@ -85,6 +85,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "stress_suites": lambda a, b: interp.stress_suites(a, n=20),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
     "population": lambda a, b: interp.population([a, b], n=N),
+    "solution_classes": lambda a, b: interp.solution_classes([a, b]),
     "score": lambda a, b: interp.score(a, n=N),
     "written_number": lambda a, b: interp.written_number(a, n=N),
 }

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 import interp
 import models
-from interp.compare.population import Population, decided
-from interp.compare.seeds import SeedDistances
+from interp.compare.classes import SolutionClasses
+from interp.compare.population import Population, decided, same_heads
+from interp.core.controls import untrained_models
 from interp.core.results import Provenance
-from interp.papers.studies.comparison_population import STORED, ZOO, Candidate, candidates, classes, judged
+from interp.papers.studies.comparison_population import STORED, ZOO, Candidate, candidates, judged
 from models.checkpoint import read_json
 from models.errors import UserError
 from models.training.objective import ParameterLayout
 
 PROVENANCE = Provenance(10, 0, "problems")
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "off": 1.0, "worst off": 1.0, "least off": 1.0, "gap": 1.0, "lowest gap": 1.0, "heads": 1.0, "neurons": 2.0,
     "switches on carry out": 0.0,
     "neurons of carry out": 0.0, "neurons of carry in": 0.0, "chained": 0.0,
+    "circuit of a made carry": "", "circuit of a passed carry": "",
 }  # fmt: skip
 
 
-def members(*changes: dict[str, float], architecture: str = "a") -> pd.DataFrame:
+def members(*changes: dict[str, Any], architecture: str = "a") -> pd.DataFrame:
     rows = [PLAIN | change | {"name": f"{i}", "architecture": architecture} for i, change in enumerate(changes)]
     return pd.DataFrame(rows)
 
@@ -90,13 +94,64 @@ def test_a_model_of_another_task_is_refused():
         interp.population([])
 
 
+def planted(untrained: list[float]) -> SolutionClasses:
+    """a, b and c in a chain, d apart: ab, ac, ad, bc, bd, cd."""
+    apart = np.array([0.1, 0.3, 0.5, 0.1, 0.5, 0.5])
+    return SolutionClasses("m", ("d", "a", "b", "c"), apart[[2, 4, 5, 0, 1, 3]], np.array(untrained), PROVENANCE)
+
+
 def test_members_of_one_class_are_connected_by_short_distances():
-    pairs = [("a", "b", 0.1), ("b", "c", 0.1), ("a", "c", 0.3), ("a", "d", 0.5), ("b", "d", 0.5), ("c", "d", 0.5)]
-    table = pd.DataFrame(
-        {"a": a, "b": b, "component": "all", "after": after, "untrained_low": 0.4} for a, b, after in pairs
-    )
-    found = SeedDistances(("a", "b", "c", "d"), table, pd.DataFrame(), pd.DataFrame(), (), PROVENANCE)
-    assert classes(found) == [["a", "b", "c"], ["d"]]
+    found = planted([0.4, 0.6])
+    assert found.limit == 0.2 and found.classes() == [["a", "b", "c"], ["d"]] and found.labels.tolist() == [1, 0, 0, 0]
+    nearest = found.to_dataframe().set_index("model")
+    assert nearest.nearest[["a", "b"]].tolist() == ["b", "a"] and nearest.distance["d"] == 0.5
+    assert found.summary() | {"closest pair": 0.1, "classes": 2, "largest": 3} == found.summary()
+
+
+def test_without_a_control_no_two_are_one_class_and_far_ones_never_are():
+    assert len(planted([]).classes()) == len(planted([0.1]).classes()) == 4
+    assert len(planted([1.1]).classes()) == 1
+
+
+def test_classes_can_be_stored_read_and_drawn():
+    found = planted([0.4])
+    again = SolutionClasses.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.classes() == found.classes() and np.array_equal(again.matrix, found.matrix)
+    heat = found.figure().data[0]
+    assert heat.z[0, 1] == heat.z[1, 0] == 0.1 and heat.z[0, 3] == 0.5  # the largest class comes first
+
+
+def test_moved_models_are_one_solution_and_untrained_ones_are_not():
+    adder, other = models.load("microadder-57"), models.load("microadder-57")
+    weights = other.weight_map
+    with torch.no_grad():  # one of its symmetries: a value of the head's output moves to the factor before it
+        weights.out_A.mul_(2.0), weights.out_B.div_(2.0)
+    found = interp.solution_classes([adder, other, *untrained_models(adder, None, 1, 5)])
+    assert found.classes() == [["0", "1"], ["2"]] and found.distances[0] < 1e-6 < 0.5 < found.distances[1]
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])
+def test_classes_want_two_models_with_a_name_each(names: list[str]):
+    with pytest.raises(UserError):
+        interp.solution_classes([models.load("microadder-57")] * 2, names=names)
+    with pytest.raises(UserError):
+        interp.solution_classes([models.load("microadder-57"), models.load("adder-456")])
+
+
+def test_circuits_that_differ_in_the_order_of_heads_are_one():
+    one = ["embed->L0H0.v", "L0H0->MLP0", "embed->L0H1.q"]
+    other = ["embed->L0H1.v", "embed->L0H0.q", "L0H1->MLP0"]
+    assert same_heads(one) == same_heads(other) == "embed->head a.q, embed->head b.v, head b->MLP"
+    assert same_heads(["L0H1->logits"]) == "head->logits" != same_heads(["L0H0->logits", "L0H1->logits"])
+
+
+def test_circuits_are_counted_and_what_goes_through_them_is_decided():
+    through = "MLP->logits, embed->head.v, head->MLP"
+    own = members({"circuit of a made carry": through}, {"circuit of a made carry": f"{through}, head->logits"}, {})
+    found = decided(own, members({}), PROVENANCE)
+    assert (found.share("made carry").correct, found.share("made carry").n) == (2, 2)
+    assert found.share("made carry", kind="untrained").n == 0 and found.verdict("passed carry") == "untested"
+    assert found.circuits()[["edges", "members"]].values.tolist() == [[3, 1], [4, 1]]
 
 
 def test_seeds_that_were_perfect_on_validation_are_candidates_and_the_zoos_are(tmp_path: Path):

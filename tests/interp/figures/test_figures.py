@@ -187,7 +187,7 @@ DRAWN_IN = {
     "compare/test_across.py": "ModelTable",
     "compare/test_compare.py": "Comparison",
     "compare/test_connectivity.py": "ModeConnectivity SeedDistances",
-    "compare/test_population.py": "Population",
+    "compare/test_population.py": "Population SolutionClasses",
     "compare/test_swaps.py": "Swaps",
     "figures/test_figures.py": "AttentionByRole CarryUnits CircleFit HelixFit FourierSpectrum",
     "papers/adder_456/test_adder_circuit.py": "AttentionSignal CarryRoutes PatternAblation PatternDependence",
