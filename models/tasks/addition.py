@@ -18,7 +18,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.notation import check_below, pairs_below
-from models.tasks.base import Role, Task
+from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
 
@@ -54,7 +54,7 @@ def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
         problems = problems.tolist()
     if isinstance(problems, (Tensor, np.ndarray)):
         tensor = torch.as_tensor(problems)
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        if not are_integers(tensor):
             raise UserError(f"Operands must be integers, not {tensor.dtype}.")
         if tensor.ndim != 2 or tensor.shape[1] != 2:
             raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
@@ -63,15 +63,8 @@ def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
         if outside.any():
             raise UserError(f"Operands must lie in 0..{limit - 1}, and {tensor[outside][0].item()} does not.")
         return tensor
-    one_pair = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
-    if isinstance(problems, str) or one_pair:
-        problems = [problems]
-    if not isinstance(problems, Iterable):
-        raise UserError(f"{problems!r} is not a list of problems; give pairs such as [(57, 48)].")
-    pairs = [parse_problem(problem, limit) for problem in problems]
-    if not pairs:
-        raise UserError("There is no problem to encode: the list is empty.")
-    return torch.tensor(pairs, dtype=torch.int64)
+    listed = problem_list(problems, "pairs such as [(57, 48)]")
+    return torch.tensor([parse_problem(problem, limit) for problem in listed], dtype=torch.int64)
 
 
 def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[Tensor, "width n"]:
@@ -188,14 +181,6 @@ class FixedWidthAddition(Task):
         """Pairs of independent uniform integers in [0, 10^10)."""
         return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
 
-
-class TenDigitAddition(FixedWidthAddition):
-    """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
-
-    name = "ten-digit-addition"
-    vocabulary = "0123456789"
-    d_vocab = 10
-
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """AdderBoard's 10,010 problems."""
         from models.tasks.adderboard import adderboard  # which needs this module
@@ -207,6 +192,14 @@ class TenDigitAddition(FixedWidthAddition):
         from models.tasks.adderboard import validation_problems
 
         return validation_problems(n, seed)
+
+
+class TenDigitAddition(FixedWidthAddition):
+    """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
+
+    name = "ten-digit-addition"
+    vocabulary = "0123456789"
+    d_vocab = 10
 
 
 class UnendedAddition(TenDigitAddition):

@@ -129,15 +129,3 @@ class FramedAddition(FixedWidthAddition):
             "delimiters": delimiters if target else delimiters[:-1],
         }
         return self.with_rest(groups, self.answer - 1 + target)
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
-        """AdderBoard's 10,010 problems."""
-        from models.tasks.adderboard import adderboard  # which needs the tasks
-
-        return "AdderBoard", adderboard()
-
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 2"]:
-        """Half uniform, half with a carry of any length, none in AdderBoard in either order."""
-        from models.tasks.adderboard import validation_problems
-
-        return validation_problems(n, seed)
