@@ -24,6 +24,9 @@ from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
 from models.tasks.segments import (
+    Counts,
+    Digits,
+    Lengths,
     Segments,
     places,
     propagate_carries,
@@ -99,12 +102,7 @@ class MultiOperandAddition(SequenceTask):
 
     # ---- sequences
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row operand column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, operands, columns = digits.shape
         device, form = digits.device, self.format
         m = torch.full((rows,), operands, device=device) if n_operands is None else n_operands

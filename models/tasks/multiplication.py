@@ -22,6 +22,9 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.segments import (
+    Counts,
+    Digits,
+    Lengths,
     Segments,
     places,
     propagate_carries,
@@ -89,12 +92,7 @@ class Multiplication(SequenceTask):
 
     # ---- sequences
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row 2 column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row 2"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, device = len(digits), digits.device
         if n_digits is None:
             n_digits = torch.tensor([self.shape], device=device).expand(rows, 2)

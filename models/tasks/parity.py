@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.base import Role, problem_list
-from models.tasks.segments import Segments, places
+from models.tasks.segments import Counts, Digits, Lengths, Segments, places
 from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "01=$"
@@ -81,12 +81,7 @@ class Parity(SequenceTask):
         """The bits of each problem, from left to right: as one number they would lose their leading zeros."""
         return [tuple(bits) for bits in self.as_problems(problems)[:, 0].tolist()]
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row 1 bit"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row 1"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, _, bits = digits.shape
         device = digits.device
         width = torch.full((rows,), bits, device=device) if n_digits is None else n_digits[:, 0]

@@ -26,7 +26,7 @@ from models.errors import UserError
 from models.notation import Notation
 from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
-from models.tasks.segments import Segments, TokenSequences, compose, to_digits, to_number
+from models.tasks.segments import Counts, Digits, Lengths, Segments, TokenSequences, compose, to_digits, to_number
 
 SPECIAL = "$"  # BOS, EOS and padding
 TEST_SIZE, TEST_SEED = 1_000, 2025
@@ -137,20 +137,10 @@ class SequenceTask(Task):
     # ---- sequences
 
     @abstractmethod
-    def segments(
-        self,
-        digits: Int[Tensor, "row operand column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         """What to write for each row; rows of a mixed batch give how many operands and digits of theirs count."""
 
-    def sequences(
-        self,
-        problems: Any,
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> TokenSequences:
+    def sequences(self, problems: Any, n_operands: Counts = None, n_digits: Lengths = None) -> TokenSequences:
         """Whole sequences, from BOS to EOS.
 
         Args:

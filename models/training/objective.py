@@ -22,7 +22,8 @@ Parameters = dict[str, Tensor]  # name -> [seed, ...]
 Tokens = Integer[Tensor, "seed pos row"]
 Targets = Integer[Tensor, "seed target row"]
 Logits = Float[Tensor, "seed vocab target row"]
-Losses = Float[Tensor, " seed"]
+PerSeed = Float[Tensor, " seed"]
+Theta = Float[Tensor, "seed parameter"]
 
 
 class ParameterLayout:
@@ -120,11 +121,11 @@ class GeneralObjective:
         """The most likely token for every target."""
         return self.logits(parameters, tokens).argmax(1)
 
-    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> Losses:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         return cross_entropy(self.logits(parameters, tokens), targets)
 
 
-def cross_entropy(logits: Logits, targets: Targets) -> Losses:
+def cross_entropy(logits: Logits, targets: Targets) -> PerSeed:
     """Mean cross-entropy of each seed, in nats."""
     # A comparison instead of a gather: its gradient is a fused product and not a scatter.
     classes = torch.arange(logits.shape[1], device=logits.device)[:, None, None]

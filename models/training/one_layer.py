@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from models.parts.weights import Weights, is_bias
 from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer, pointers
 from models.training.native import FAST, LANES, library
-from models.training.objective import GeneralObjective, Losses, Parameters, Targets, Tokens
+from models.training.objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
 from models.transformer import ArithmeticTransformer
 
 #: What weight maps may give besides ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
@@ -134,7 +134,7 @@ class OneLayerObjective(GeneralObjective):
             b_u=b_u,
         )
 
-    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> Losses:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         if not self.takes_kernel(tokens):
             return super().loss(parameters, tokens, targets)
         folded = self.fold(self.effective_weights(parameters))

@@ -27,7 +27,7 @@ from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
 from models.training.fused_loss import FusedLoss, is_plain_layer, pointers
 from models.training.native import FAST, LANES, library
-from models.training.objective import GeneralObjective, Logits, Losses, Parameters, Targets, Tokens, cross_entropy
+from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens, cross_entropy
 from models.transformer import ArithmeticTransformer
 
 
@@ -123,7 +123,7 @@ class PositionOnlyObjective(GeneralObjective):
         logits = _mix(tables.w_u, stream) * _inverse_rms(stream, cfg.eps)
         return logits.view(n_seeds, -1, n_query, n_rows)
 
-    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> Losses:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         if not self.takes_kernel(tokens):
             return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
         tables = self._tables_for_loss(parameters, tokens.shape[1])
