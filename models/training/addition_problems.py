@@ -15,7 +15,7 @@ from models.tasks.addition import FixedWidthAddition, TenDigitAddition, digit_ro
 from models.tasks.base import Task
 from models.training.counter import row_keys, uniform
 from models.training.data import Batch, SeedNumbers
-from models.training.native import library
+from models.training.native import library, pointers
 
 MOST_DIGITS = 10  # of an operand
 
@@ -141,7 +141,7 @@ def native_rows(sampler: str, seeds: SeedNumbers, step: int, rows: int, max_digi
         *(ctypes.c_int64(len(seeds)), ctypes.c_void_p(seeds.data_ptr()), ctypes.c_int64(step), ctypes.c_int64(rows)),
         max_digits,
         *more,
-        *(ctypes.c_void_p(array.data_ptr()) for array in (tokens, targets)),
+        *pointers([tokens, targets]),
     )
     assert not refused
     return tokens, targets

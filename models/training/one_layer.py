@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.weights import Weights, is_bias
-from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer, pointers
-from models.training.native import FAST, LANES, library
+from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer
+from models.training.native import FAST, LANES, library, pointers
 from models.training.objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
 from models.transformer import ArithmeticTransformer
 

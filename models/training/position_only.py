@@ -25,8 +25,8 @@ from torch.nn import functional as F
 
 from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
-from models.training.fused_loss import FusedLoss, is_plain_layer, pointers
-from models.training.native import FAST, LANES, library
+from models.training.fused_loss import FusedLoss, is_plain_layer
+from models.training.native import FAST, LANES, library, pointers
 from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens, cross_entropy
 from models.transformer import ArithmeticTransformer
 

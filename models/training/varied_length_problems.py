@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +15,7 @@ from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_li
 from models.training.addition_problems import DigitCurriculum, native_rows
 from models.training.counter import row_keys, uniform
 from models.training.data import Batch, SeedNumbers
+from models.training.native import pointers
 
 _RANGES = 17  # bits: how finely the native sampler's table of held-out problems is divided
 
@@ -47,8 +47,7 @@ class VariedLengthProblems(DigitCurriculum):
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
         if not isinstance(task, PaddedAddition):
             return None
-        held_out = (ctypes.c_void_p(array.data_ptr()) for array in _held_out_table())
-        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *held_out)
+        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *pointers(_held_out_table()))
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -91,7 +91,7 @@ def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> 
         "model.html.j2", path_of(name), name, links, name=name, sentence=sentence, svg=row.svg, parts=parts,
         pictured=f"Attention on {pictured}", facts=facts,
     )  # fmt: skip
-    return Made(html, row.to_dict())
+    return Made(html, asdict(row))
 
 
 def _linked(views: Sequence[Link]) -> Markup:
