@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 
 from models.errors import UserError
@@ -144,21 +144,21 @@ class FixedWidthAddition(Task):
     def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
         return self._prompt(as_problems(problems), torch.int64).T.contiguous()
 
-    def _prompt(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Int[Tensor, "pos n"]:
+    def _prompt(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Integer[Tensor, "pos n"]:
         a, b = (digit_rows(pairs[:, i], DIGITS).to(dtype) for i in (0, 1))
         a, b = (x.flip(0) if self.most_significant_first else x for x in (a, b))
         before, between, after = (self._constant(part, a) for part in self.delimiters)
         return torch.cat((before, a, between, b, after))
 
     @staticmethod
-    def _constant(tokens: Sequence[int], like: Tensor) -> Int[Tensor, "pos n"]:
+    def _constant(tokens: Sequence[int], like: Tensor) -> Integer[Tensor, "pos n"]:
         return torch.tensor(tokens, dtype=like.dtype, device=like.device)[:, None].expand(-1, like.shape[1])
 
     def targets(self, problems: Any) -> Int[Tensor, "n target"]:
         """The eleven digits of the sum, and EOS."""
         return self._targets(as_problems(problems), torch.int64).T
 
-    def _targets(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Int[Tensor, "target n"]:
+    def _targets(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Integer[Tensor, "target n"]:
         answer = digit_rows(pairs.sum(1), DIGITS + 1).to(dtype)
         answer = answer.flip(0) if self.answer_down else answer
         return torch.cat((answer, self._constant([self.eos_token], answer))) if self.ended else answer
