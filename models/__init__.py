@@ -42,43 +42,19 @@ REGISTERING = (
     "models.toygpt",
 )
 
-#: Where the public names are. They are imported on first use: torch and TransformerLens take some seconds.
-_HOME = {
-    "ArithmeticTransformer": "models.transformer",
-    "Score": "models.evaluation",
-    "TextLoss": "models.text_scores",
-    "TransformerConfig": "models.config",
-    "UserError": "models.errors",
-    "build": "models.registry",
-    "get_spec": "models.registry",
-    "load": "models.zoo",
-    "names": "models.registry",
-    "register": "models.registry",
-    "save_entry": "models.zoo",
-    "score": "models.evaluation",
-    "tasks": "models",
-    "text_loss": "models.text_scores",
-    "zoo": "models",
-    "zoo_names": "models.zoo",
+#: The public names by module. They are imported on first use: torch and TransformerLens take some seconds.
+_NAMES = {
+    "models": "tasks zoo",
+    "models.config": "TransformerConfig",
+    "models.errors": "UserError",
+    "models.evaluation": "Score score",
+    "models.registry": "build get_spec names register",
+    "models.text_scores": "TextLoss text_loss",
+    "models.transformer": "ArithmeticTransformer",
+    "models.zoo": "load save_entry zoo_names",
 }
-__all__ = [
-    "ArithmeticTransformer",
-    "Score",
-    "TextLoss",
-    "TransformerConfig",
-    "UserError",
-    "build",
-    "get_spec",
-    "load",
-    "names",
-    "register",
-    "save_entry",
-    "score",
-    "tasks",
-    "text_loss",
-    "zoo",
-    "zoo_names",
-]
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
+from functools import partial
 from typing import Any
 
 from models.config import Activation, ScoreKind, TransformerConfig
@@ -136,21 +137,16 @@ def model_name(size: str, suffix: str = "") -> str:
     return f"addlm-{size}{suffix}"
 
 
-def _register(size: str, suffix: str, variant: Variant) -> None:
-    config = variant.config(SIZES[size])
-    register(
-        ModelSpec(
-            name=model_name(size, suffix),
-            weight_map=lambda: TernaryWeights(config, variant.ternary),
-            task=CharacterLanguage,
-            recipe=f"addlm-{size}",
-            source="AddLM (kader-xai), key result, architecture and ablation",
-            sweep=(size, suffix) not in {("0.8m", ""), ("0.8m", "-float")},
-        )
-    )
-
-
 for _size, _variants in VARIANTS.items():
     add_recipe(f"addlm-{_size}", recipe_for(SIZES[_size]))
     for _suffix, _variant in _variants.items():
-        _register(_size, _suffix, _variant)
+        register(
+            ModelSpec(
+                name=model_name(_size, _suffix),
+                weight_map=partial(TernaryWeights, _variant.config(SIZES[_size]), _variant.ternary),
+                task=CharacterLanguage,
+                recipe=f"addlm-{_size}",
+                source="AddLM (kader-xai), key result, architecture and ablation",
+                sweep=(_size, _suffix) not in {("0.8m", ""), ("0.8m", "-float")},
+            )
+        )

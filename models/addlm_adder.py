@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from models.addlm import ADDLM, FLOAT, Shape, Variant
 from models.config import TransformerConfig
@@ -71,20 +72,15 @@ ADDERS = {
 }
 
 
-def _register(name: str, size: AdderSize, variant: Variant) -> None:
-    config = size.config(variant)
-    register(
-        ModelSpec(
-            name=name,
-            weight_map=lambda: TernaryWeights(config, variant.ternary),
-            task=size.task,
-            recipe=size.recipe,
-            source="AddLM's algebra (kader-xai) on addition; ours",
-            sweep=not variant.ternary,
-        )
-    )
-
-
 for _what, _size in ADDERS.items():
-    _register(f"addlm-adder-{_what}", _size, ADDLM)
-    _register(f"addlm-adder-{_what}-float", _size, FLOAT)
+    for _suffix, _variant in (("", ADDLM), ("-float", FLOAT)):
+        register(
+            ModelSpec(
+                name=f"addlm-adder-{_what}{_suffix}",
+                weight_map=partial(TernaryWeights, _size.config(_variant), _variant.ternary),
+                task=_size.task,
+                recipe=_size.recipe,
+                source="AddLM's algebra (kader-xai) on addition; ours",
+                sweep=not _variant.ternary,
+            )
+        )

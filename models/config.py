@@ -221,13 +221,15 @@ class RuntimeConfig:
             raise UserError(f"cfg.{name} is fixed when the model is built; only the hook switches can be set.")
         super().__setattr__(name, value)
 
-    @property
-    def attn_only(self) -> bool:
-        return self._config.d_mlp == 0
-
-    @property
-    def uses_rms_norm(self) -> bool:
-        return self._config.normalization_type == "RMS"
+    # what ours has by other names
+    attn_only = property(lambda self: self._config.d_mlp == 0)
+    uses_rms_norm = property(lambda self: self._config.normalization_type == "RMS")
+    rotary_dim = property(lambda self: self._config.d_head)
+    d_vocab_out = property(lambda self: self._config.n_logits)
+    use_attn_scale = property(lambda self: self._config.score_scale != 1.0)
+    attn_scale = property(lambda self: self._config.score_scale)
+    device = property(lambda self: self._model[0].device)
+    dtype = property(lambda self: self._model[0].dtype)
 
     @property
     def n_params(self) -> int:
@@ -235,30 +237,6 @@ class RuntimeConfig:
         or norms. The numbers that are free are fewer; ``model.n_params_total`` has them."""
         c = self._config
         return c.n_layers * (4 * c.d_model * c.n_heads * c.d_head + (3 if c.gated_mlp else 2) * c.d_model * c.d_mlp)
-
-    @property
-    def rotary_dim(self) -> int:
-        return self._config.d_head
-
-    @property
-    def device(self) -> Any:
-        return self._model[0].device
-
-    @property
-    def dtype(self) -> Any:
-        return self._model[0].dtype
-
-    @property
-    def d_vocab_out(self) -> int:
-        return self._config.n_logits
-
-    @property
-    def use_attn_scale(self) -> bool:
-        return self._config.score_scale != 1.0
-
-    @property
-    def attn_scale(self) -> float:
-        return self._config.score_scale
 
     def is_layer_norm_activation(self) -> bool:
         return False

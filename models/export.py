@@ -20,6 +20,9 @@ from models.parts.weights import Weights
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
 
+#: Fields of a config that have one name and meaning here and in TransformerLens, in both directions.
+SAME_FIELDS = ("n_layers", "d_model", "n_heads", "d_head", "d_vocab", "n_ctx", "eps")
+
 
 def to_hooked_transformer(model: ArithmeticTransformer) -> Any:
     """The model as a ``HookedTransformer`` with the same weights, hook names and logits (transformer-lens 3.9).
@@ -129,20 +132,10 @@ def _refuse_biases_without_a_place(cfg: TransformerConfig, weights: Weights) -> 
 
 def _shared_options(cfg: TransformerConfig) -> dict[str, Any]:
     """Config fields with one name and meaning in HookedTransformerConfig and TransformerBridgeConfig."""
-    return {
-        "n_layers": cfg.n_layers,
-        "d_model": cfg.d_model,
-        "n_heads": cfg.n_heads,
-        "d_head": cfg.d_head,
-        "d_mlp": cfg.d_mlp,
-        "d_vocab": cfg.d_vocab,
+    alike = (*SAME_FIELDS, "d_mlp", "act_fn", "gated_mlp", "normalization_type")
+    return {name: getattr(cfg, name) for name in alike} | {
         "d_vocab_out": cfg.n_logits,
-        "n_ctx": cfg.n_ctx,
-        "act_fn": cfg.act_fn,
-        "gated_mlp": cfg.gated_mlp,
         "attn_only": cfg.d_mlp == 0,
-        "eps": cfg.eps,
-        "normalization_type": cfg.normalization_type,
         # "none" is a table of zeros: equal logits, and one more hook
         "positional_embedding_type": "rotary" if cfg.positional_embedding_type == "rotary" else "standard",
         "rotary_dim": cfg.d_head if cfg.positional_embedding_type == "rotary" else None,

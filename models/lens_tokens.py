@@ -12,7 +12,7 @@ from torch import Tensor
 from models.config import TransformerConfig
 from models.errors import UserError
 from models.parts.values import has_values
-from models.tasks.base import Task
+from models.tasks.base import Task, are_integers
 from models.tasks.sequences import SPECIAL, SequenceTask
 
 
@@ -164,7 +164,7 @@ def _integers(value: Any) -> Tensor:
         raise UserError(f"{value!r} is not an array of token ids.") from None
     if tensor.numel() == 0 and not isinstance(value, Tensor):
         raise UserError("There are no tokens: the input is empty.")
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+    if not are_integers(tensor):
         raise UserError(f"Token ids must be integers, not {tensor.dtype}.")
     return tensor.long()
 

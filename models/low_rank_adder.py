@@ -20,6 +20,7 @@ The paper counts 33 positions; the zero row that follows them belongs to no para
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from models.config import TransformerConfig
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 from models.registry import ModelSpec, register
 from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import VALIDATION_SIZE
@@ -110,17 +111,11 @@ class LowRankAdderWeights(WeightMap):
 
     def forward(self) -> Weights:
         q, k, *v = self.qkv().split(D_MODEL, 1)
-        weights = {
-            "embed.W_E": self.W_E,
-            "pos_embed.W_pos": F.pad(self.pos(), (0, 0, 0, 1)),
-            "blocks.0.attn.W_Q": q[None],
-            "blocks.0.attn.W_K": k[None],
-            "blocks.0.attn.W_V": (v[0] if v else k)[None],
-            "blocks.0.attn.W_O": self.out()[None],
-            "blocks.0.mlp.W_in": self.mlp_in(),
-            "blocks.0.mlp.W_out": self.mlp_out(),
-            "unembed.W_U": self.W_E.T,
-        }
+        weights = {"embed.W_E": self.W_E, "pos_embed.W_pos": F.pad(self.pos(), (0, 0, 0, 1))}
+        value = v[0] if v else k
+        weights |= under("blocks.0.attn", W_Q=q[None], W_K=k[None], W_V=value[None], W_O=self.out()[None])
+        weights |= under("blocks.0.mlp", W_in=self.mlp_in(), W_out=self.mlp_out())
+        weights["unembed.W_U"] = self.W_E.T
         for norm, place in (("ln1", "blocks.0.ln1"), ("ln2", "blocks.0.ln2"), ("ln_final", "ln_final")):
             weights[f"{place}.w"] = getattr(self, f"{norm}_w")
             if self.options.normalization_type == "LN":
@@ -134,7 +129,7 @@ class LowRankAdderWeights(WeightMap):
             factors = {"W_K_left": self.qkv.A[None], "W_K_right": self.qkv.B[:, D_MODEL : 2 * D_MODEL][None]}
         if self.options.out_rank is not None:
             factors |= {"W_O_left": self.out.A[None], "W_O_right": self.out.B[None]}
-        return {f"blocks.0.attn.{name}": factor for name, factor in factors.items()}
+        return under("blocks.0.attn", **factors)
 
     def parts(self) -> list[Part]:
         """The lines of Tables 1 and 4, counted on the parameters themselves."""
@@ -182,17 +177,13 @@ add_recipe("adder-456", RECIPE)
 add_recipe("adder-512", RECIPE.replace(steps=27_000))  # section 1.3; the larger models
 
 
-def _register(name: str, options: LowRankOptions) -> None:
+for _name, _options in OPTIONS.items():
     register(
         ModelSpec(
-            name=name,
-            weight_map=lambda: LowRankAdderWeights(options),
+            name=_name,
+            weight_map=partial(LowRankAdderWeights, _options),
             task=PaddedAddition,
-            recipe="adder-456" if options.normalization_type == "RMS" else "adder-512",
+            recipe="adder-456" if _options.normalization_type == "RMS" else "adder-512",
             source="A 456-Parameter Transformer Solves 10-Digit Addition (2026), tables 1 and 4",
         )
     )
-
-
-for _name, _options in OPTIONS.items():
-    _register(_name, _options)

@@ -212,8 +212,12 @@ def _models(name: str, value: Any) -> Any:
 def _task(name: str, value: Any) -> Any:
     from models.tasks.base import Task
 
-    if not isinstance(value, Task):
-        raise UserError(f"{name} must be a task of models.tasks, not {_shown(value)}.")
+    return _instance(name, value, Task, "a task of models.tasks")
+
+
+def _instance(name: str, value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind):
+        raise UserError(f"{name} must be {what}, not {_shown(value)}.")
     return value
 
 
@@ -229,9 +233,7 @@ def _tasks(name: str, value: Any) -> Any:
 def _pairs(name: str, value: Any) -> Any:
     from models.tasks.pairs import ProblemPairs
 
-    if not isinstance(value, ProblemPairs):
-        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {_shown(value)}.")
-    return value
+    return _instance(name, value, ProblemPairs, "problem pairs (models.tasks.problem_pairs makes them)")
 
 
 def _integers(name: str, value: Any) -> Any:

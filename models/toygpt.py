@@ -10,6 +10,7 @@ without the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Literal
 
@@ -85,17 +86,13 @@ RECIPE = add_recipe(
 )
 
 
-def _register(variant: ToyGPTVariant) -> None:
+for _variant in VARIANTS:
     register(
         ModelSpec(
-            name=variant.name,
-            weight_map=lambda: ToyGPTWeights(variant),
+            name=_variant.name,
+            weight_map=partial(ToyGPTWeights, _variant),
             task=TwoDigitAddition,
             recipe=RECIPE,
             source="ToyGPT (Kapoor), sections 1 to 3; minGPT's adder project, gpt-micro",
         )
     )
-
-
-for _variant in VARIANTS:
-    _register(_variant)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
@@ -31,6 +31,7 @@ from models.parts.attention import Attention
 from models.parts.mlp import MLP
 from models.parts.norms import Norm
 from models.parts.positions import FireBias, PosEmbed
+from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.weights import Weights, WeightView, weight_shapes, weight_view
 from models.post_norm_cache import PostNormCache
 from models.tasks.base import Task
@@ -48,9 +49,7 @@ class Output(NamedTuple):
 class Embed(WeightView):
     W_E = weight_view("W_E")  # [d_vocab, d_model]
 
-    def forward(
-        self, tokens: Int[Tensor, "batch pos"], weights: Weights | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, tokens: Tokens, weights: Weights | None = None) -> Stream:
         return self.get(self.weights_or_own(weights), "W_E")[tokens]
 
 
@@ -63,9 +62,7 @@ class Unembed(WeightView):
         self.hook_in = HookPoint()  # [batch, pos, d_model]
         self.hook_out = HookPoint()  # [batch, pos, d_vocab]
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], weights: Weights | None = None
-    ) -> Float[Tensor, "batch pos d_vocab"]:
+    def forward(self, x: Stream, weights: Weights | None = None) -> Float[Tensor, "batch pos d_vocab"]:
         weights = self.weights_or_own(weights)
         return self.hook_out(self.add_bias(self.hook_in(x) @ self.get(weights, "W_U"), weights, "b_U"))
 
@@ -106,11 +103,8 @@ class Block(WeightView):
                 self.ln2_post = Norm(cfg)
 
     def forward(
-        self,
-        resid_pre: Float[Tensor, "batch pos d_model"],
-        weights: Weights | None = None,
-        position_bias: Float[Tensor, "head query key"] | None = None,
-    ) -> Float[Tensor, "batch pos d_model"]:
+        self, resid_pre: Stream, weights: Weights | None = None, position_bias: ScoreBias | None = None
+    ) -> Stream:
         cfg, runtime, weights = self.config, self._runtime[0], self.weights_or_own(weights)
         if position_bias is None and cfg.positional_embedding_type == "fire":
             position_bias = self._root[0].fire(resid_pre.shape[1], weights)
@@ -188,7 +182,7 @@ class ArithmeticTransformer(LensContract):
         start_at_layer: int | None = None,
         tokens: Any = None,
         stop_at_layer: int | None = None,
-        position_ids: Int[Tensor, "batch pos level"] | None = None,
+        position_ids: PositionIds | None = None,
         weights: Weights | None = None,
         attention_mask: Tensor | None = None,
         prepend_bos: bool | None = None,
@@ -253,7 +247,7 @@ class ArithmeticTransformer(LensContract):
 
     def input_to_embed(
         self, input: Any, prepend_bos: bool | None = None, padding_side: str | None = None, attention_mask: Any = None
-    ) -> tuple[Float[Tensor, "batch pos d_model"], Int[Tensor, "batch pos"], None, Tensor | None]:
+    ) -> tuple[Stream, Tokens, None, Tensor | None]:
         """(first residual stream, tokens, None, attention mask), as in TransformerLens, whose third part is for
         positions that this project's models do not have. Errors as in :meth:`forward`."""
         refuse_bos(prepend_bos)
@@ -262,11 +256,8 @@ class ArithmeticTransformer(LensContract):
         return residual, tokens, None, None if attention_mask is None else padding_mask(attention_mask, residual)
 
     def embed_tokens(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        weights: Weights | None = None,
-        position_ids: Int[Tensor, "batch pos level"] | None = None,
-    ) -> Float[Tensor, "batch pos d_model"]:
+        self, tokens: Tokens, weights: Weights | None = None, position_ids: PositionIds | None = None
+    ) -> Stream:
         """Token plus position embedding, through their hooks."""
         residual = self.hook_embed(self.embed(tokens, weights))
         if hasattr(self, "pos_embed"):
@@ -277,7 +268,7 @@ class ArithmeticTransformer(LensContract):
     def loss_fn(
         self,
         logits: Float[Tensor, "batch pos d_vocab"],
-        tokens: Int[Tensor, "batch pos"],
+        tokens: Tokens,
         attention_mask: Tensor | None = None,
         per_token: bool = False,
     ) -> Float[Tensor, " *batch_and_next"]:

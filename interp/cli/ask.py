@@ -33,7 +33,7 @@ class Ask:
     out: OptionalFile = None
     """Also write a page with the figure and the table here (HTML; the numbers as JSON next to it)."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from interp.core.probe import find_probe
         from interp.core.sections import Page, Section, records
         from interp.site.pages import write_page
@@ -45,7 +45,7 @@ class Ask:
         task = task.at(*self.shape) if self.shape and hasattr(task, "at") else task
         if self.probe is None:
             self._list(model, task)
-            return 0
+            return
         asked = find_probe(self.probe)
         if asked.subjects != ("model",):
             raise UserError(f"{asked.name} takes {', '.join(asked.subjects)}: call {asked.call} from Python.")
@@ -64,7 +64,6 @@ class Ask:
             ]
             page = Page(f"{asked.name} of {self.model}", sections, {"rows": records(table)})
             print(f"wrote {write_page(self.out, page, f'interp ask {self.model} {asked.name}')}")
-        return 0
 
     def _list(self, model: HookedModel, task: Any) -> None:
         """Print what can be asked here, and what in Python alone."""

@@ -29,7 +29,7 @@ class Board:
     fresh: bool = False
     """Judge every file again."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         one_thread()
         from interp.site.board import board, to_dataframe
 
@@ -37,4 +37,3 @@ class Board:
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
         print(table.to_string(index=False))
         print(f"written to {self.out}")
-        return 0

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str], places: bool = True) -> Any:
-    """The command that a line of at least one word asks for; its ``run()`` runs it.
+    """The command that a line of at least one word asks for; its ``run()`` runs it and gives the exit status, if not 0.
 
     Args:
         places: whether the folders and files that it reads must be there.
@@ -105,7 +105,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(help_text())
         return 0 if arguments else 2
-    return parse(arguments).run()
+    return parse(arguments).run() or 0
 
 
 def _prepare_streams() -> None:

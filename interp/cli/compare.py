@@ -33,7 +33,7 @@ class Compare:
     seed: int = 0
     """Seed of the problems and controls that are drawn."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if len(self.models) < 2:
             raise UserError("Comparing takes at least two models.")
         from interp.compare.compare import same_format
@@ -55,7 +55,6 @@ class Compare:
             write_json_atomic(self.json, data)
         print(sections[0].text)
         print(f"wrote {self.out}")
-        return 0
 
     def _matched(self, a: Any, b: Any) -> tuple[str, Sequence[Any], dict[str, Any]]:
         from interp.compare.compare import compare

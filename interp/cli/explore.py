@@ -25,7 +25,7 @@ class Explore:
     out: Page = Path("explore.html")
     """The page to write."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise UserError(f"Name one model or two to explore, not {len(self.models)}.")
         from interp.site.explorer import write_explorer
@@ -34,4 +34,3 @@ class Explore:
         one_thread()
         write_explorer(self.out, [load(name) for name in self.models], self.problems or None)
         print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")
-        return 0

@@ -20,7 +20,7 @@ class FetchData:
     data: Path | None = None
     """Take a local copy instead of the download."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from models.data import VARIABLE, cache_path, fetch, get_corpus
 
         corpus = get_corpus(self.name)
@@ -28,4 +28,3 @@ class FetchData:
         print(f"{path}: {corpus.characters:,} characters, SHA-256 as it should be")
         if path != cache_path(corpus):
             print(f"To train on it, set {VARIABLE}={path} or give --data.")
-        return 0

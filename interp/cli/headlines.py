@@ -21,7 +21,7 @@ class ShowHeadlines:
     json: OptionalFile = None
     """Also write everything here."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from interp.papers.headlines import table
         from models.checkpoint import write_json_atomic
 
@@ -31,10 +31,10 @@ class ShowHeadlines:
             write_json_atomic(self.json, found.to_dict())
         if self.markdown:
             print(found.to_markdown())
-            return 0
+            return
         if self.csv:
             print(found.to_dataframe().to_csv(index=False), end="")
-            return 0
+            return
         for paper in found.papers():
             print(f"\n{paper}")
             for row in (row for row in found.rows if row.headline.paper == paper):
@@ -46,4 +46,3 @@ class ShowHeadlines:
                 if line.command:
                     print(f"  $ {line.command}")  # in one piece, to be copied
         print(f"\n{filled(found.sentence())}")
-        return 0

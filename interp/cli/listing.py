@@ -25,7 +25,7 @@ class List:
     json: OptionalFile = None
     """Also write all columns here."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         import pandas as pd
 
         from models.checkpoint import write_json_atomic
@@ -47,7 +47,6 @@ class List:
             _print(rows)
             if not self.all:
                 print("\n`interp list --all` also names the models that are registered and not trained.")
-        return 0
 
 
 def _rows(everything: bool) -> Iterator[dict[str, Any]]:

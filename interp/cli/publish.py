@@ -31,7 +31,7 @@ class Publish:
     repeats: Annotated[tuple[Path, ...], FOLDER, tyro.conf.arg(help_behavior_hint="")] = ()
     """Runs of the same seeds on a build that rounds differently; they are counted separately."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from interp.proofs import check_certificate
         from interp.proofs.stored import stored_certificate
         from models.training.publish import publish
@@ -43,4 +43,3 @@ class Publish:
         certificate = stored_certificate(folder)
         if certificate is not None:
             print(f"holds: {check_certificate(certificate, load(folder)).sentence()}")
-        return 0

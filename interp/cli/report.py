@@ -17,10 +17,9 @@ class Report:
     out: Page = Path("report.html")
     """The page to write."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from interp.site.report import write_report
 
         one_thread()
         write_report(self.models, self.out)
         print(f"wrote {self.out}")
-        return 0

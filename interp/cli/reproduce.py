@@ -41,7 +41,7 @@ class Reproduce:
     cluster: ClusterAddress = None
     """Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or HOST:PORT."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
         from models.cluster import connected
@@ -57,8 +57,7 @@ class Reproduce:
             page = reproduce(self.figure, settings)
         if page is None:
             print("Not finished; the same command goes on.")
-            return 0
+            return
         paper, _, what = self.figure.partition(":")
         command = f"interp reproduce {self.figure} {page.options}".rstrip()
         print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
-        return 0

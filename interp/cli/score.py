@@ -19,7 +19,7 @@ class Score:
     json: OptionalFile = None
     """Also write the score here."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         import models
         from models.checkpoint import write_json_atomic
         from models.zoo import load
@@ -31,10 +31,9 @@ class Score:
             print(f"{self.model}: {loss}")
             if self.json:
                 write_json_atomic(self.json, loss.to_dict())
-            return 0
+            return
         result = models.score(model, method=self.method)
         print(result)
         print(result.to_dataframe().to_string(index=False, float_format="{:.4f}".format))
         if self.json:
             write_json_atomic(self.json, result.to_dict())
-        return 0

@@ -25,7 +25,7 @@ class Solve:
     ]
     """Problems such as 57+48."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         if not self.problems:
             raise UserError("There is no problem to solve: the list is empty.")
         from models.evaluation import predict
@@ -39,4 +39,3 @@ class Solve:
             (right,) = task.decode(task.targets(problem))
             shown = "no number" if answer < 0 else answer
             print(f"{text} = {shown}" + ("" if answer == right else f"   wrong: it is {right}"))
-        return 0

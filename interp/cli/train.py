@@ -68,18 +68,8 @@ class Train:
             else:
                 if self.parts_of is not None:
                     raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
-                result = train(
-                    self.name,
-                    out,
-                    self.seeds,
-                    self.first_seed,
-                    recipe,
-                    self.device,
-                    self.compile,
-                    minutes=self.minutes,
-                    data_parallel=self.data_parallel,
-                    judge=judge,
-                )
+                what = (self.name, out, self.seeds, self.first_seed, recipe, self.device, self.compile)
+                result = train(*what, minutes=self.minutes, data_parallel=self.data_parallel, judge=judge)
         except KeyboardInterrupt:
             print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
             return 130

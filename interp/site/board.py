@@ -48,7 +48,7 @@ def board(
         if row is None or row.sha256 != sha256(path.read_bytes()):
             row = judge(path, name, checkpoints, minutes)
         rows.append(row)
-        _store(data, rows, options)
+        write_json_atomic(data, _data(rows, options))
         if not sys.stderr.isatty():
             print(f"{name}: {row.status} ({row.seconds:.1f} s)", file=sys.stderr, flush=True)
     write_page(out, _page(rows, options), f"interp board {folder}")
@@ -70,10 +70,6 @@ def _kept(path: Path, options: dict[str, object]) -> dict[str, BoardRow]:
 
 def _data(rows: list[BoardRow], options: dict[str, object]) -> dict[str, object]:
     return {"format": FORMAT, "options": options, "versions": versions(), "rows": [row.to_dict() for row in rows]}
-
-
-def _store(path: Path, rows: list[BoardRow], options: dict[str, object]) -> None:
-    write_json_atomic(path, _data(rows, options))
 
 
 def to_dataframe(rows: list[BoardRow]) -> pd.DataFrame:

@@ -54,7 +54,7 @@ from models.hand_built.construction import (
     register_construction,
     residual_dims,
 )
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 from models.tasks.multi_addition import VOCABULARY, MultiOperandAddition, padded_length
 
 NAME = "position-coupling-hand-built"
@@ -168,19 +168,10 @@ def hand_built_weights(options: HandBuiltOptions, dims: dict[str, slice]) -> Wei
     cfg = hand_built_config(options)
     W_Q, W_K, W_V, W_O = attention_weights(options, dims, cfg)
     W_in, b_in, W_out, b_out = mlp_weights(options, dims, cfg)
-    return {
-        "embed.W_E": token_embedding(dims, cfg),
-        "pos_embed.W_pos": position_embedding(options, dims, cfg),
-        "blocks.0.attn.W_Q": W_Q,
-        "blocks.0.attn.W_K": W_K,
-        "blocks.0.attn.W_V": W_V,
-        "blocks.0.attn.W_O": W_O,
-        "blocks.0.mlp.W_in": W_in,
-        "blocks.0.mlp.b_in": b_in,
-        "blocks.0.mlp.W_out": W_out,
-        "blocks.0.mlp.b_out": b_out,
-        "unembed.W_U": unembedding(dims, cfg),
-    }
+    weights = {"embed.W_E": token_embedding(dims, cfg), "pos_embed.W_pos": position_embedding(options, dims, cfg)}
+    weights |= under("blocks.0.attn", W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O)
+    weights |= under("blocks.0.mlp", W_in=W_in, b_in=b_in, W_out=W_out, b_out=b_out)
+    return weights | {"unembed.W_U": unembedding(dims, cfg)}
 
 
 def token_embedding(dims: dict[str, slice], cfg: TransformerConfig) -> Float[Tensor, "token d_model"]:

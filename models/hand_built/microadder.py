@@ -44,14 +44,13 @@ what it holds, as without a carry; and 40 s makes the radial reading negative, s
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 
 from models.microadder import MicroAdderWeights
 from models.microadder_ladder import rung
-from models.microadder_options import MicroAdderOptions
 from models.registry import ModelSpec, register
-from models.weight_maps.base import WeightMap
 
 #: The numbers that were chosen. Angles are degrees.
 A, STRIDE, ANGLE = 9.8, 6.3, 21.2
@@ -85,9 +84,6 @@ def by_hand() -> dict[str, list]:
 class MicroAdderByHand(MicroAdderWeights):
     """A MicroAdder whose every seed has the numbers of :func:`by_hand`."""
 
-    def __init__(self, options: MicroAdderOptions):
-        super().__init__(options)
-
     def initialise(self, generator: torch.Generator) -> None:
         """Nothing is drawn."""
         numbers = by_hand()
@@ -96,15 +92,11 @@ class MicroAdderByHand(MicroAdderWeights):
                 parameter.copy_(torch.tensor(numbers[name], dtype=torch.float64).reshape(parameter.shape))
 
 
-def _weights(n_parameters: int) -> WeightMap:
-    return MicroAdderByHand(rung(n_parameters).options)
-
-
 for _n in (57, 67):
     register(
         ModelSpec(
             name=f"microadder-{_n}-by-hand",
-            weight_map=lambda n=_n: _weights(n),
+            weight_map=partial(MicroAdderByHand, rung(_n).options),
             task=rung(_n).options.task,
             recipe=None,
             source="this project, in the parametrisation of MicroAdder (Zarechnev 2026), section 2",

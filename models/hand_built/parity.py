@@ -35,7 +35,7 @@ from models.hand_built.construction import (
     register_construction,
     residual_dims,
 )
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 from models.tasks.parity import VOCABULARY, Parity
 
 NAME = "parity-hand-built"
@@ -124,19 +124,10 @@ def parity_weights(options: HandBuiltParityOptions, dims: dict[str, slice]) -> W
     W_U = zeros(cfg.d_model, cfg.d_vocab)
     W_U[at["PARITY"], VOCABULARY.index("0")], W_U[at["PARITY"], VOCABULARY.index("1")] = -1.0, 1.0
     W_U[at["END"], VOCABULARY.index("$")] = 2.0
-    return {
-        "embed.W_E": W_E,
-        "pos_embed.W_pos": W_pos,
-        "blocks.0.attn.W_Q": W_Q,
-        "blocks.0.attn.W_K": W_K,
-        "blocks.0.attn.W_V": W_V,
-        "blocks.0.attn.W_O": W_O,
-        "blocks.0.mlp.W_in": W_in,
-        "blocks.0.mlp.b_in": _vector(0.0, -1.0, -0.5),
-        "blocks.0.mlp.W_out": W_out,
-        "unembed.W_U": W_U,
-        "unembed.b_U": _vector(0.0, -1.0, -1.0, -1.0),
-    }
+    weights = {"embed.W_E": W_E, "pos_embed.W_pos": W_pos}
+    weights |= under("blocks.0.attn", W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O)
+    weights |= under("blocks.0.mlp", W_in=W_in, b_in=_vector(0.0, -1.0, -0.5), W_out=W_out)
+    return weights | under("unembed", W_U=W_U, b_U=_vector(0.0, -1.0, -1.0, -1.0))
 
 
 def _vector(*values: float) -> Tensor:

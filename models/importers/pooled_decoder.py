@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from models.checkpoint import parse_json, read_bytes
 from models.config import TransformerConfig
 from models.errors import UserError
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 from models.tasks.brackets import BalancedBrackets
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.base import WeightMap, normal_
@@ -51,12 +51,10 @@ class PooledDecoder(WeightMap):
             shapes |= {f"{block}.mlp1.weight": (ff, d), f"{block}.mlp1.bias": (ff,)}
             shapes |= {f"{block}.mlp2.weight": (d, ff), f"{block}.mlp2.bias": (d,)}
         self.shapes = shapes
-        for name, shape in shapes.items():
-            self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+        self.add_parameters(shapes)
 
     def forward(self) -> Weights:
-        own: Weights = {name.replace("/", "."): value for name, value in self.named_parameters()}
-        cfg, d = self.config, self.d
+        own, cfg, d = self.own(), self.config, self.d
         like = own["pos"]
         found = {
             "embed.W_E": _wide(own["tok.weight"], cfg.d_model),
@@ -78,12 +76,13 @@ class PooledDecoder(WeightMap):
     def _mlp(self, block: str, own: Weights, first: str, second: str, reads: int = 0, writes: int = 0) -> Weights:
         """An MLP of two matrices that reads and writes at these coordinates."""
         cfg, w_in, w_out = self.config, own[f"{first}.weight"].T, own[f"{second}.weight"].T
-        return {
-            f"{block}.mlp.W_in": _placed(w_in, cfg.d_model, cfg.d_mlp, reads),
-            f"{block}.mlp.b_in": _wide(own[f"{first}.bias"], cfg.d_mlp),
-            f"{block}.mlp.W_out": _placed(w_out.T, cfg.d_model, cfg.d_mlp, writes).T,
-            f"{block}.mlp.b_out": _placed(own[f"{second}.bias"][:, None], cfg.d_model, 1, writes)[:, 0],
-        }
+        return under(
+            f"{block}.mlp",
+            W_in=_placed(w_in, cfg.d_model, cfg.d_mlp, reads),
+            b_in=_wide(own[f"{first}.bias"], cfg.d_mlp),
+            W_out=_placed(w_out.T, cfg.d_model, cfg.d_mlp, writes).T,
+            b_out=_placed(own[f"{second}.bias"][:, None], cfg.d_model, 1, writes)[:, 0],
+        )
 
     def _readout(self, like: Tensor) -> Weights:
         """Uniform attention that writes n times the mean over positions next to the stream."""
@@ -92,7 +91,7 @@ class PooledDecoder(WeightMap):
         block, zeros = f"blocks.{cfg.n_layers - 1}.attn", one.new_zeros(cfg.n_heads, cfg.d_model, cfg.d_head)
         copied = F.pad(one.unflatten(1, (cfg.n_heads, cfg.d_head)).transpose(0, 1), (0, 0, 0, cfg.d_model - d))
         written = F.pad(self.n * one.unflatten(0, (cfg.n_heads, cfg.d_head)), (d, cfg.d_model - 2 * d))
-        return {f"{block}.W_Q": zeros, f"{block}.W_K": zeros, f"{block}.W_V": copied, f"{block}.W_O": written}
+        return under(block, W_Q=zeros, W_K=zeros, W_V=copied, W_O=written)
 
     def initialise(self, generator: torch.Generator) -> None:
         for parameter in self.parameters():
@@ -131,10 +130,10 @@ def load_pooled_decoder(path: Path) -> ArithmeticTransformer:
     if set(weights) != set(maps.shapes):
         raise UserError(f"{path} has other weights than its sizes say.")
     with torch.no_grad():
-        for name, parameter in maps.named_parameters():
-            value = _numbers(weights[name.replace("/", ".")], path)
+        for name, parameter in maps.own().items():
+            value = _numbers(weights[name], path)
             if value.shape != parameter.shape or not torch.equal(value.float().double(), value):
-                raise UserError(f"{path} has {name.replace('/', '.')} in another shape, or not in float32.")
+                raise UserError(f"{path} has {name} in another shape, or not in float32.")
             parameter.copy_(value)
     return ArithmeticTransformer(maps, BalancedBrackets(cfg["n"]), name=path.stem.split(".")[0])
 

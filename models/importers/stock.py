@@ -18,6 +18,7 @@ from torch import Tensor
 
 from models.config import Activation, TransformerConfig
 from models.errors import UserError
+from models.export import SAME_FIELDS
 from models.hooked import HookedModel
 from models.numerals import small
 from models.parts.weights import weight_shapes
@@ -125,18 +126,12 @@ def _configs(cfg: Any) -> Iterator[TransformerConfig]:
             raise UserError(f"This project's transformer cannot express {switch}={getattr(cfg, switch)!r}.")
     predicted = getattr(cfg, "d_vocab_out", None)
     config = TransformerConfig(
-        n_layers=cfg.n_layers,
-        d_model=cfg.d_model,
-        n_heads=cfg.n_heads,
-        d_head=cfg.d_head,
+        **{name: getattr(cfg, name) for name in SAME_FIELDS},
         d_mlp=0 if getattr(cfg, "attn_only", False) else (cfg.d_mlp or 0),
-        d_vocab=cfg.d_vocab,
         d_vocab_out=None if predicted in (None, -1, cfg.d_vocab) else predicted,
-        n_ctx=cfg.n_ctx,
         act_fn=_ACTIVATIONS.get(cfg.act_fn, "gelu"),
         gated_mlp=bool(getattr(cfg, "gated_mlp", False)),
         normalization_type=_NORMS[norm],
-        eps=cfg.eps,
         positional_embedding_type=positions,
         rotary_base=float(getattr(cfg, "rotary_base", 10000.0) or 10000.0),
         dtype=str(cfg.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.partial_forward.layers import FireBiasTable, embed, finish_block, keys_and_values, supports, unembed
+from models.parts.shapes import Tokens
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
 from models.unaltered import require_unaltered
@@ -29,7 +30,7 @@ NOTHING = -1  # what a row says where it cannot go on: its ids have left the tab
 @torch.no_grad()
 def greedy(
     model: ArithmeticTransformer,
-    prompts: Int[Tensor, "batch pos"],
+    prompts: Tokens,
     n_tokens: int,
     stop: int | None = None,
     use_cache: bool = True,

@@ -14,6 +14,7 @@ from models.config import TransformerConfig
 from models.parts.attention import Attention
 from models.parts.norms import Norm
 from models.parts.positions import rotate
+from models.parts.shapes import PerKey, PerQuery, QueryStream, ScoreBias, Stream, Tokens
 from models.parts.tropical import attend
 from models.parts.weights import Weights
 from models.transformer import ArithmeticTransformer, Block
@@ -52,11 +53,11 @@ def _tropical(cfg: TransformerConfig) -> bool:
 
 def embed(
     model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: Tokens,
     weights: Weights,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,
     start: int = 0,
-) -> Float[Tensor, "batch pos d_model"]:
+) -> Stream:
     """Token and position embeddings of tokens at positions ``start``, ``start + 1``, ..."""
     residual = model.embed.get(weights, "W_E")[tokens]
     kind = model.config.positional_embedding_type
@@ -76,7 +77,7 @@ def attention_input(
 
 
 def keys_and_values(
-    block: Block, normalized: Float[Tensor, "batch pos d_model"], weights: Weights, start: int = 0
+    block: Block, normalized: Stream, weights: Weights, start: int = 0
 ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
     """What later queries attend to, from the (normalised) input of the block at positions from ``start`` on."""
     cfg = block.config
@@ -89,13 +90,13 @@ def keys_and_values(
 
 def finish_block(
     block: Block,
-    resid_pre: Float[Tensor, "batch query d_model"],
-    normalized: Float[Tensor, "batch query d_model"],
-    k: Float[Tensor, "batch key head d_head"],
-    v: Float[Tensor, "batch key head d_head"],
+    resid_pre: QueryStream,
+    normalized: QueryStream,
+    k: PerKey,
+    v: PerKey,
     weights: Weights,
     bias: Bias | None,
-) -> Float[Tensor, "batch query d_model"]:
+) -> QueryStream:
     """The block's output for queries at the last positions of the keys: attention, MLP and the norms after them."""
     cfg, attn = block.config, block.attn
     n_query, n_key = resid_pre.shape[1], k.shape[1]
@@ -111,38 +112,24 @@ def finish_block(
     return add_mlp(block, add_attention(block, resid_pre, heads_output(attn, z, weights), weights), weights)
 
 
-def heads_output(
-    attn: Attention, z: Float[Tensor, "*batch query head d_head"], weights: Weights
-) -> Float[Tensor, "*batch query d_model"]:
+def heads_output(attn: Attention, z: Float[Tensor, "*batch query head d_head"], weights: Weights) -> QueryStream:
     """What all heads together write, ``hook_attn_out``."""
     w_o = attn.get(weights, "W_O").flatten(0, 1)  # [head * d_head, d_model]
     return attn.add_bias(z.flatten(-2) @ w_o, weights, "b_O")
 
 
-def add_attention(
-    block: Block,
-    resid_pre: Float[Tensor, "*batch query d_model"],
-    attn_out: Float[Tensor, "*batch query d_model"],
-    weights: Weights,
-) -> Float[Tensor, "*batch query d_model"]:
+def add_attention(block: Block, resid_pre: QueryStream, attn_out: QueryStream, weights: Weights) -> QueryStream:
     """The stream after attention, ``hook_resid_mid``."""
     resid = resid_pre + dropout(block, attn_out)
     return norm_output(block.ln1_post, resid, weights) if block.config.has_post_norm else resid
 
 
-def mlp_input(
-    block: Block, resid_mid: Float[Tensor, "*batch query d_model"], weights: Weights
-) -> Float[Tensor, "*batch query d_model"]:
+def mlp_input(block: Block, resid_mid: QueryStream, weights: Weights) -> QueryStream:
     """What the MLP reads of the stream."""
     return norm_output(block.ln2, resid_mid, weights) if block.config.has_pre_norm else resid_mid
 
 
-def add_mlp(
-    block: Block,
-    resid_mid: Float[Tensor, "*batch query d_model"],
-    weights: Weights,
-    mlp_out: Float[Tensor, "*batch query d_model"] | None = None,
-) -> Float[Tensor, "*batch query d_model"]:
+def add_mlp(block: Block, resid_mid: QueryStream, weights: Weights, mlp_out: QueryStream | None = None) -> QueryStream:
     """The stream after the MLP, ``hook_resid_post``; ``mlp_out`` instead of what the MLP makes of the stream."""
     if not block.config.d_mlp:
         return resid_mid
@@ -153,13 +140,7 @@ def add_mlp(
     return norm_output(block.ln2_post, resid, weights) if block.config.has_post_norm else resid
 
 
-def _fused_attention(
-    block: Block,
-    q: Float[Tensor, "batch query head d_head"],
-    k: Float[Tensor, "batch key head d_head"],
-    v: Float[Tensor, "batch key head d_head"],
-    bias: Bias | None,
-) -> Float[Tensor, "batch query head d_head"]:
+def _fused_attention(block: Block, q: PerQuery, k: PerKey, v: PerKey, bias: Bias | None) -> PerQuery:
     """torch's attention, for queries at the last positions of the keys."""
     cfg, n_query, n_key = block.config, q.shape[1], k.shape[1]
     start = n_key - n_query
@@ -177,7 +158,7 @@ def _fused_attention(
     ).transpose(1, 2)
 
 
-def _trains_briefly(k: Float[Tensor, "batch key head d_head"]) -> bool:
+def _trains_briefly(k: PerKey) -> bool:
     """Whether plain products are the fastest: on a CPU, with gradients, up to 256 keys.
 
     Measured on 32 x 4 heads of 128 keys, forward and backward: 10 ms in bfloat16 where torch's attention takes 26 or
@@ -186,13 +167,7 @@ def _trains_briefly(k: Float[Tensor, "batch key head d_head"]) -> bool:
     return torch.is_grad_enabled() and k.device.type == "cpu" and k.shape[1] <= 256
 
 
-def _plain_attention(
-    block: Block,
-    q: Float[Tensor, "batch query head d_head"],
-    k: Float[Tensor, "batch key head d_head"],
-    v: Float[Tensor, "batch key head d_head"],
-    bias: Bias | None,
-) -> Float[Tensor, "batch query head d_head"]:
+def _plain_attention(block: Block, q: PerQuery, k: PerKey, v: PerKey, bias: Bias | None) -> PerQuery:
     """The same by products that keep the pattern for the backward pass."""
     (batch, n_query, n_heads, _), n_key, scale = q.shape, k.shape[1], block.config.score_scale
     start = n_key - n_query
@@ -218,18 +193,14 @@ def dropout(component: ArithmeticTransformer | Block, x: Tensor) -> Tensor:
     return F.dropout(x, rate) if rate and component.training else x
 
 
-def unembed(
-    model: ArithmeticTransformer, residual: Float[Tensor, "batch pos d_model"], weights: Weights
-) -> Float[Tensor, "batch pos d_vocab"]:
+def unembed(model: ArithmeticTransformer, residual: Stream, weights: Weights) -> Float[Tensor, "batch pos d_vocab"]:
     """Logits, through the final norm if there is one."""
     if model.config.has_final_norm:
         residual = norm_output(model.ln_final, residual, weights)
     return model.unembed.add_bias(residual @ model.unembed.get(weights, "W_U"), weights, "b_U")
 
 
-def norm_output(
-    norm: Norm, x: Float[Tensor, "batch pos d_model"], weights: Weights
-) -> Float[Tensor, "batch pos d_model"]:
+def norm_output(norm: Norm, x: Stream, weights: Weights) -> Stream:
     """The norm's output: LayerNorm by torch's fused kernel."""
     cfg = norm.config
     whole = x.dtype in (torch.float32, torch.float64)
@@ -241,9 +212,7 @@ def norm_output(
     return F.layer_norm(x, (cfg.d_model,), gain, bias, norm.eps)
 
 
-def block_output(
-    block: Block, resid_pre: Tensor, weights: Weights, bias: Bias | None, start: int
-) -> Float[Tensor, "batch query d_model"]:
+def block_output(block: Block, resid_pre: Tensor, weights: Weights, bias: Bias | None, start: int) -> QueryStream:
     """The block's output at positions from ``start`` on."""
     normalized = attention_input(block, resid_pre, weights)
     k, v = keys_and_values(block, normalized, weights)
@@ -280,7 +249,7 @@ class FireBiasTable:
         self.model, self.weights = model, weights
         self.table: Tensor | None = None  # [head, pos, pos]
 
-    def __call__(self, start: int, stop: int) -> Float[Tensor, "head query key"]:
+    def __call__(self, start: int, stop: int) -> ScoreBias:
         if self.table is None or self.table.shape[1] < stop:
             n = stop if self.table is None else max(stop, self.table.shape[1] * 3 // 2)
             rows = max(1, 2**17 // n)

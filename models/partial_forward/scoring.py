@@ -21,6 +21,7 @@ from models.partial_forward.layers import (
     keys_and_values,
     unembed,
 )
+from models.parts.shapes import PositionIds, Stream, Tokens
 from models.parts.weights import Weights
 from models.tasks.sequences import SequenceTask
 from models.transformer import ArithmeticTransformer, Block
@@ -32,7 +33,7 @@ FEWEST_QUERIES = 16  # a product for fewer rows costs as much
 
 def logits_from(
     model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: Tokens,
     first: int,
     weights: Weights,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,
@@ -52,7 +53,7 @@ def logits_from(
 
 def _before_last(
     model: ArithmeticTransformer, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
-) -> tuple[Block, Float[Tensor, "batch pos d_model"], Bias | None]:
+) -> tuple[Block, Stream, Bias | None]:
     """The last block, the stream that it reads, and FIRE's bias, if the model has one."""
     residual = dropout(model, embed(model, tokens, weights, position_ids))
     if bias is None and model.config.positional_embedding_type == "fire":
@@ -66,9 +67,9 @@ def _before_last(
 @torch.no_grad()
 def logits_at(
     model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
+    tokens: Tokens,
     rows: Int[Tensor, " row"],
-    position_ids: Int[Tensor, "batch pos level"] | None = None,
+    position_ids: PositionIds | None = None,
     scores_at_once: int = SCORES_AT_ONCE,
 ) -> Float[Tensor, "batch row d_vocab"]:
     """``model(tokens)[:, rows]`` for a one-layer model without norms, in blocks of queries.
@@ -105,8 +106,8 @@ def logits_at(
 
 def responses_right(
     model: ArithmeticTransformer,
-    tokens: Int[Tensor, "batch pos"],
-    targets: Int[Tensor, "batch pos"],
+    tokens: Tokens,
+    targets: Tokens,
     mask: Bool[Tensor, "batch pos"],
     weights: Weights,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
@@ -12,6 +12,7 @@ from models.config import TransformerConfig
 from models.parts.circuits import HeadCircuits
 from models.parts.norms import Norm
 from models.parts.positions import rotate
+from models.parts.shapes import PerKey, PerQuery, Places, QueryStream, ScoreBias, Scores
 from models.parts.tropical import pair_scores
 from models.parts.weights import Weights, WeightView, weight_view
 
@@ -56,20 +57,14 @@ class Attention(HeadCircuits, WeightView):
         pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"
         return self.add_bias(torch.einsum(pattern, x, self.get(weights, f"W_{letter}")), weights, f"b_{letter}")
 
-    def raw_scores(
-        self, q: Float[Tensor, "batch query head d_head"], k: Float[Tensor, "batch key head d_head"]
-    ) -> Float[Tensor, "batch head query key"]:
+    def raw_scores(self, q: PerQuery, k: PerKey) -> Scores:
         """Divided by the scale; in the dtype of the queries."""
         scores = pair_scores(q.transpose(1, 2), k.transpose(1, 2), self.config.attn_scores)
         return scores.to(q.dtype) / self.config.score_scale
 
     def masked_scores(
-        self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key head d_head"],
-        position_bias: Float[Tensor, "head query key"] | None = None,
-        query_positions: Int[Tensor, " query"] | None = None,
-    ) -> Float[Tensor, "batch head query key"]:
+        self, q: PerQuery, k: PerKey, position_bias: ScoreBias | None = None, query_positions: Places | None = None
+    ) -> Scores:
         """Scores of (rotated) queries and keys with a bias (FIRE's, the layer's own), -inf at keys after the query."""
         scores = self.raw_scores(q, k)
         if position_bias is not None:
@@ -101,9 +96,9 @@ class Attention(HeadCircuits, WeightView):
         key_input: Float[Tensor, "batch key *head d_model"],
         value_input: Float[Tensor, "batch key *head d_model"],
         weights: Weights | None = None,
-        position_bias: Float[Tensor, "head query key"] | None = None,
-        query_positions: Int[Tensor, " query"] | None = None,
-    ) -> Float[Tensor, "batch query d_model"]:
+        position_bias: ScoreBias | None = None,
+        query_positions: Places | None = None,
+    ) -> QueryStream:
         """``query_positions`` says where the queries stand among the keys; by default there is one for each key."""
         weights = self.weights_or_own(weights)
         q = self._project(query_input, weights, "Q")
@@ -119,13 +114,13 @@ class Attention(HeadCircuits, WeightView):
 
     def mix(
         self,
-        q: Float[Tensor, "batch query head d_head"],
-        k: Float[Tensor, "batch key head d_head"],
-        v: Float[Tensor, "batch key head d_head"],
-        position_bias: Float[Tensor, "head query key"] | None = None,
-        query_positions: Int[Tensor, " query"] | None = None,
+        q: PerQuery,
+        k: PerKey,
+        v: PerKey,
+        position_bias: ScoreBias | None = None,
+        query_positions: Places | None = None,
         weights: Weights | None = None,
-    ) -> Float[Tensor, "batch query head d_head"]:
+    ) -> PerQuery:
         """``z = softmax(score(q, k) + bias) v``, from projected inputs on; every hook up to ``hook_z`` fires."""
         cfg = self.config
         q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)

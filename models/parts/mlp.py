@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from transformer_lens.hook_points import HookPoint
 
 from models.config import TransformerConfig
+from models.parts.shapes import Stream
 from models.parts.weights import Weights, WeightView, weight_view
 
 ACTIVATIONS = {
@@ -39,9 +40,7 @@ class MLP(WeightView):
             self.hook_pre_linear = HookPoint()
         self.hook_post = HookPoint()
 
-    def forward(
-        self, x: Float[Tensor, "batch pos d_model"], weights: Weights | None = None
-    ) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Stream, weights: Weights | None = None) -> Stream:
         weights = self.weights_or_own(weights)
         return self.write(self.hook_post(self.hidden(x, weights)), weights)
 

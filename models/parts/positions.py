@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.parts.shapes import PositionIds, ScoreBias, Stream, Tokens
 from models.parts.values import has_values
 from models.parts.weights import Weights, WeightView, weight_view
 
@@ -24,11 +25,8 @@ class PosEmbed(WeightView):
     W_pos = weight_view("W_pos")  # [n_ctx, d_model], or [level, id, d_model]
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        position_ids: Int[Tensor, "batch pos level"] | None = None,
-        weights: Weights | None = None,
-    ) -> Float[Tensor, "batch pos d_model"]:
+        self, tokens: Tokens, position_ids: PositionIds | None = None, weights: Weights | None = None
+    ) -> Stream:
         table = self.get(self.weights_or_own(weights), "W_pos")
         if self.config.positional_embedding_type == "coupled":
             ids = self._root[0].task.position_ids(tokens) if position_ids is None else position_ids
@@ -41,7 +39,7 @@ class PosEmbed(WeightView):
             return reduce(torch.add, (table[level][ids[..., level]] for level in range(table.shape[0])))
         return table[: tokens.shape[1]].repeat(tokens.shape[0], 1, 1)  # own memory: patches write in place
 
-    def check_ids(self, ids: Int[Tensor, "batch pos level"]) -> None:
+    def check_ids(self, ids: PositionIds) -> None:
         if not has_values(ids):
             return  # training draws its offsets within the table
         limits = self._root[0].position_limits
@@ -87,12 +85,10 @@ class FireBias(WeightView):
     ``fire_normaliser="min"`` is the public Position Coupling code's slip, kept for reproduction.
     """
 
-    def forward(self, n_pos: int, weights: Weights | None = None) -> Float[Tensor, "head query key"]:
+    def forward(self, n_pos: int, weights: Weights | None = None) -> ScoreBias:
         return self.rows(0, n_pos, n_pos, weights)
 
-    def rows(
-        self, start: int, stop: int, n_keys: int, weights: Weights | None = None
-    ) -> Float[Tensor, "head query key"]:
+    def rows(self, start: int, stop: int, n_keys: int, weights: Weights | None = None) -> ScoreBias:
         """The bias of queries ``start`` to ``stop - 1`` on the first ``n_keys`` keys."""
         weights = self.weights_or_own(weights)
         w_in = self.get(weights, "W_in")

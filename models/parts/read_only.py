@@ -13,22 +13,8 @@ from models.errors import UserError
 
 #: What ends in "_" and writes no number.
 _HARMLESS = frozenset(("requires_grad_", "share_memory_", "detach_", "rename_", "retains_grad_"))
-_OPERATORS = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-    "matmul",
-)
-_WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS)))
+_OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
+_WRITES = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS.split())))
 
 
 class ReadOnly(Tensor):

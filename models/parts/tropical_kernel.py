@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.training.native import library
+from models.training.native import library, pointers
 
 Queries = Float[Tensor, "batch head query d_head"]
 Keys = Float[Tensor, "batch head key d_head"]
@@ -145,7 +145,7 @@ class _Fused(torch.autograd.Function):
         while True:
             key, weight = torch.empty(rows, room, dtype=torch.int32), torch.empty(rows, room)
             shape = _shape(q, k, v, z, scale, top_k, room)
-            arrays = _pointers(q, k, v, z, key, weight, count)
+            arrays = pointers([q, k, v, z, key, weight, count])
             found = _run(kernel.forward, q.shape[0] * q.shape[1], shape, arrays)
             if found <= room:
                 break
@@ -161,7 +161,7 @@ class _Fused(torch.autograd.Function):
         d_z = d_z if d_z.stride(-1) == 1 else d_z.contiguous()
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         shape = _shape(q, k, v, d_z, ctx.scale, ctx.top_k, key.shape[1])
-        arrays = _pointers(q, k, v, d_z, key, weight, count, d_q, d_k, d_v)
+        arrays = pointers([q, k, v, d_z, key, weight, count, d_q, d_k, d_v])
         _run(ctx.kernel.backward, q.shape[0] * q.shape[1], shape, arrays)
         return None, d_q, d_k, d_v, None, None
 
@@ -178,7 +178,3 @@ def _fused_or_eager(kernel: ctypes.CDLL, q: Tensor, k: Tensor, v: Tensor, scale:
     if not k.detach().abs().amax().item() * max(k.shape[2:]) < _LARGEST_SUM:  # false for NaN as well
         return eager_tropical_attention(q, k, v, scale, top_k)
     return _Fused.apply(kernel, q, k, v, scale, top_k)
-
-
-def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
-    return [ctypes.c_void_p(x.data_ptr()) for x in tensors]

@@ -21,6 +21,11 @@ Weights = dict[str, Tensor]
 _BIASES = ("b", "b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")
 
 
+def under(path: str, **weights: Tensor) -> Weights:
+    """The weights of a component by their full names: ``under("blocks.0.attn", W_Q=w_q)``."""
+    return {f"{path}.{name}": value for name, value in weights.items()}
+
+
 def weight_shapes(cfg: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """Every weight that a model with this config can have, with its shape, in HookedTransformer's names."""
     D, H, d, M, V = cfg.d_model, cfg.n_heads, cfg.d_head, cfg.d_mlp, cfg.d_vocab

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 
 from models.errors import UserError
 from models.notation import check_below, pairs_below
-from models.tasks.base import Role, Task
+from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
 from models.tasks.schoolbook import schoolbook
 
@@ -54,7 +54,7 @@ def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
         problems = problems.tolist()
     if isinstance(problems, (Tensor, np.ndarray)):
         tensor = torch.as_tensor(problems)
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        if not are_integers(tensor):
             raise UserError(f"Operands must be integers, not {tensor.dtype}.")
         if tensor.ndim != 2 or tensor.shape[1] != 2:
             raise UserError(f"A tensor of problems has shape [n, 2], not {list(tensor.shape)}.")
@@ -63,15 +63,8 @@ def as_problems(problems: Any, limit: int = LIMIT) -> Int[Tensor, "n 2"]:
         if outside.any():
             raise UserError(f"Operands must lie in 0..{limit - 1}, and {tensor[outside][0].item()} does not.")
         return tensor
-    one_pair = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
-    if isinstance(problems, str) or one_pair:
-        problems = [problems]
-    if not isinstance(problems, Iterable):
-        raise UserError(f"{problems!r} is not a list of problems; give pairs such as [(57, 48)].")
-    pairs = [parse_problem(problem, limit) for problem in problems]
-    if not pairs:
-        raise UserError("There is no problem to encode: the list is empty.")
-    return torch.tensor(pairs, dtype=torch.int64)
+    listed = problem_list(problems, "pairs such as [(57, 48)]")
+    return torch.tensor([parse_problem(problem, limit) for problem in listed], dtype=torch.int64)
 
 
 def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[Tensor, "width n"]:
@@ -91,71 +84,97 @@ def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS, base: int = 10) -
 
 
 class FixedWidthAddition(Task):
-    """Ten-digit addition in 34 tokens; a subclass says how operands and delimiters are written."""
+    """Ten-digit addition, ``before a between b after s EOS``; a subclass says how operands and delimiters look."""
 
     input_length = 33
     plus_token, equals_token, eos_token = 0, 0, 0
-    most_significant_first = False  # the operands; the answer never is
+    most_significant_first = False  # the operands
+    answer_down = False  # whether the answer starts with its most significant digit
+    ended = True  # by EOS, which is predicted
+    delimiter_labels: Sequence[Sequence[str]] = ((), ("+",), ("=",))
     notation = pairs_below(LIMIT)
     domain: Domain = Domain.of((DIGITS, DIGITS))
+
+    @cached_property
+    def delimiters(self) -> Sequence[Sequence[int]]:
+        """The tokens before a, between the operands, and before the answer."""
+        return (), (self.plus_token,), (self.equals_token,)
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """Where a, b and the answer start."""
+        before, between, after = map(len, self.delimiters)
+        return before, before + DIGITS + between, before + 2 * DIGITS + between + after
 
     @cached_property
     def roles(self) -> Sequence[Role]:
         columns = [self._place(i) for i in range(DIGITS)]  # column of each place; the order is its own inverse
         a, b = ([Role("operand", f"{name}{i}", i, index) for i in columns] for index, name in enumerate("ab"))
-        return (*a, Role("delimiter", "+"), *b, Role("delimiter", "="), *self.target_roles)
+        before, between, after = ([Role("delimiter", label) for label in part] for part in self.delimiter_labels)
+        return (*before, *a, *between, *b, *after, *self.target_roles)
 
     @cached_property
     def target_roles(self) -> Sequence[Role]:
-        return (*(Role("answer", f"s{i}", i) for i in range(DIGITS + 1)), Role("eos", "EOS"))
+        answer = (Role("answer", f"s{i}", i) for i in map(self.target_column, range(DIGITS + 1)))
+        return (*answer, Role("eos", "EOS")) if self.ended else tuple(answer)
 
     @cached_property
     def query_positions(self) -> Sequence[int]:
-        return tuple(range(EQUALS, EQUALS + DIGITS + 2))
+        first = self.starts[2] - 1
+        return tuple(range(first, first + DIGITS + 1 + self.ended))
 
     def _place(self, column: int) -> int:
         return DIGITS - 1 - column if self.most_significant_first else column
 
+    def target_column(self, target: int) -> int:
+        """The column of a target, and the target of a column."""
+        return DIGITS - target if self.answer_down else target
+
     def operand_position(self, operand: int, column: int) -> int:
         """Where an operand's digit of a column (0 is units) stands."""
-        return operand * (PLUS + 1) + self._place(column)
+        return self.starts[operand] + self._place(column)
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
         return as_problems(problems)
 
-    def encode(self, problems: Any) -> Int[Tensor, "n 33"]:
-        """Both operands, the delimiters and the eleven digits of the true sum (teacher forcing)."""
-        pairs = as_problems(problems)
-        return torch.cat((self.encode_prompt(pairs), to_digits(pairs.sum(1), DIGITS + 1)), 1)
+    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+        """Both operands, the delimiters and the digits of the true sum (teacher forcing)."""
+        return self._rows(as_problems(problems), torch.int64)[0].T.contiguous()
 
-    def encode_prompt(self, problems: Any) -> Int[Tensor, "n 22"]:
-        pairs = as_problems(problems)
-        a, b = (self._written(digit_rows(pairs[:, i], DIGITS)).long().T for i in (0, 1))
-        return torch.cat((a, torch.full_like(a[:, :1], self.plus_token), b, a[:, :1] * 0 + self.equals_token), 1)
+    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+        return self._prompt(as_problems(problems), torch.int64).T.contiguous()
 
-    def _written(self, digits: Num[Tensor, "10 n"]) -> Num[Tensor, "10 n"]:
-        return digits.flip(0) if self.most_significant_first else digits
+    def _prompt(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Integer[Tensor, "pos n"]:
+        a, b = (digit_rows(pairs[:, i], DIGITS).to(dtype) for i in (0, 1))
+        a, b = (x.flip(0) if self.most_significant_first else x for x in (a, b))
+        before, between, after = (self._constant(part, a) for part in self.delimiters)
+        return torch.cat((before, a, between, b, after))
 
-    def targets(self, problems: Any) -> Int[Tensor, "n 12"]:
-        """The eleven digits of the sum, units first, and EOS."""
-        total = as_problems(problems).sum(1)
-        eos = torch.full_like(total, self.eos_token)[:, None]
-        return torch.cat((to_digits(total, DIGITS + 1), eos), 1)
+    @staticmethod
+    def _constant(tokens: Sequence[int], like: Tensor) -> Integer[Tensor, "pos n"]:
+        return torch.tensor(tokens, dtype=like.dtype, device=like.device)[:, None].expand(-1, like.shape[1])
+
+    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+        """The eleven digits of the sum, and EOS."""
+        return self._targets(as_problems(problems), torch.int64).T
+
+    def _targets(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> Integer[Tensor, "target n"]:
+        answer = digit_rows(pairs.sum(1), DIGITS + 1).to(dtype)
+        answer = answer.flip(0) if self.answer_down else answer
+        return torch.cat((answer, self._constant([self.eos_token], answer))) if self.ended else answer
+
+    def _rows(self, pairs: Int[Tensor, "n 2"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        targets = self._targets(pairs, dtype)
+        return torch.cat((self._prompt(pairs, dtype), targets[:-1])), targets
 
     def encode_rows(self, problems: Int[Tensor, "n 2"]) -> tuple[Tensor, Tensor]:
-        """Tokens [33, n] and targets [12, n] as uint8, without checks."""
-        a, b = problems[:, 0], problems[:, 1]
-        plus, equals, eos = (
-            torch.full((1, len(a)), token, dtype=torch.uint8, device=a.device)
-            for token in (self.plus_token, self.equals_token, self.eos_token)
-        )
-        answer = digit_rows(a + b, DIGITS + 1).to(torch.uint8)
-        left, right = (self._written(digit_rows(x, DIGITS).to(torch.uint8)) for x in (a, b))
-        return torch.cat((left, plus, right, equals, answer)), torch.cat((answer, eos))
+        """Tokens [pos, n] and targets [target, n] as uint8, without checks."""
+        return self._rows(problems, torch.uint8)
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        """Numbers from answer digits, units first (a trailing EOS column is ignored); -1 where a token is no digit."""
+        """Numbers from answer digits (a trailing EOS column is ignored); -1 where a token is no digit."""
         digits = torch.as_tensor(answer_tokens)[..., : DIGITS + 1].long()
+        digits = digits.flip(-1) if self.answer_down else digits
         number = (digits * _POWERS.to(digits.device)).sum(-1)
         return torch.where((digits < 10).all(-1), number, -1).reshape(-1).tolist()
 
@@ -174,27 +193,19 @@ class FixedWidthAddition(Task):
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """Positions (up to the query's own) by their meaning to answer digit ``target``; every one in one group."""
-        own, previous = target, target - 1
+        own, query = self.target_column(target), self.starts[2] - 1 + target
         operands = lambda column: [self.operand_position(i, column) for i in (0, 1)]  # noqa: E731
         groups: dict[str, list[int]] = {
             "own operands": operands(own) if own < DIGITS else [],
-            "previous operands": operands(previous) if 0 <= previous < DIGITS else [],
-            "previous output": [ANSWER + previous] if 0 <= previous <= DIGITS else [],
-            "delimiters": [PLUS, EQUALS],
+            "previous operands": operands(own - 1) if 0 < own <= DIGITS else [],
+            "previous output": [query] if target else [],
+            "delimiters": [i for i, role in enumerate(self.roles) if role.kind == "delimiter"],
         }
-        return self.with_rest(groups, EQUALS + target)
+        return self.with_rest(groups, query)
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
         """Pairs of independent uniform integers in [0, 10^10)."""
         return torch.randint(LIMIT, (n, 2), generator=generator, device=generator.device)
-
-
-class TenDigitAddition(FixedWidthAddition):
-    """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
-
-    name = "ten-digit-addition"
-    vocabulary = "0123456789"
-    d_vocab = 10
 
     def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
         """AdderBoard's 10,010 problems."""
@@ -209,29 +220,20 @@ class TenDigitAddition(FixedWidthAddition):
         return validation_problems(n, seed)
 
 
+class TenDigitAddition(FixedWidthAddition):
+    """MicroAdder's format: least significant digit first; plus, equals and EOS are token 0, known by place."""
+
+    name = "ten-digit-addition"
+    vocabulary = "0123456789"
+    d_vocab = 10
+
+
 class UnendedAddition(TenDigitAddition):
     """The same without EOS: an answer is eleven digits, so that nothing reads the last of them."""
 
     name = "ten-digit-addition-unended"
     input_length = 32
-
-    @cached_property
-    def target_roles(self) -> Sequence[Role]:
-        return tuple(Role("answer", f"s{i}", i) for i in range(DIGITS + 1))
-
-    @cached_property
-    def query_positions(self) -> Sequence[int]:
-        return tuple(range(EQUALS, EQUALS + DIGITS + 1))
-
-    def encode(self, problems: Any) -> Int[Tensor, "n 32"]:
-        return super().encode(problems)[:, :-1]
-
-    def targets(self, problems: Any) -> Int[Tensor, "n 11"]:
-        return super().targets(problems)[:, :-1]
-
-    def encode_rows(self, problems: Int[Tensor, "n 2"]) -> tuple[Tensor, Tensor]:
-        tokens, targets = super().encode_rows(problems)
-        return tokens[:-1], targets[:-1]
+    ended = False
 
 
 class DelimitedAddition(TenDigitAddition):

@@ -38,6 +38,8 @@ from models.tasks.domain import base_of
 
 INPUTS = ("a", "b", "previous")
 CHECKED = 64  # problems on which ripple carry must give a task's targets
+#: A value of each problem in each column.
+ColumnValues = Int[Tensor, "n column"]
 #: What a run with interventions sets: (variable, column) -> its values, [n] or one for all.
 Interventions = Mapping[tuple[str, int], Tensor | int]
 
@@ -75,11 +77,8 @@ class Algorithm:
         return (*INPUTS, *(name for name, _ in self.mechanisms))
 
     def run(
-        self,
-        inputs: Mapping[str, Int[Tensor, "n column"]],
-        interventions: Interventions | None = None,
-        base: int = 10,
-    ) -> dict[str, Int[Tensor, "n column"]]:
+        self, inputs: Mapping[str, ColumnValues], interventions: Interventions | None = None, base: int = 10
+    ) -> dict[str, ColumnValues]:
         """Every variable in every column, with some of them set.
 
         Args:
@@ -106,11 +105,8 @@ class Algorithm:
         return {name: torch.stack([values(name, k) for k in range(columns)], 1) for name in self.variables}
 
     def answer(
-        self,
-        inputs: Mapping[str, Int[Tensor, "n column"]],
-        interventions: Interventions | None = None,
-        base: int = 10,
-    ) -> Int[Tensor, "n column"]:
+        self, inputs: Mapping[str, ColumnValues], interventions: Interventions | None = None, base: int = 10
+    ) -> ColumnValues:
         """The answer digits of :meth:`run`."""
         return self.run(inputs, interventions, base)["answer"]
 
@@ -241,19 +237,19 @@ class ColumnLayout:
 
     def run(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
-    ) -> dict[str, Int[Tensor, "n column"]]:
+    ) -> dict[str, ColumnValues]:
         """Every variable of an algorithm on sequences, as :meth:`Algorithm.run`."""
         return algorithm.run(self.inputs(tokens), interventions, self.base)
 
     def answer(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
-    ) -> Int[Tensor, "n column"]:
+    ) -> ColumnValues:
         """The answer digits of :meth:`run`."""
         return self.run(algorithm, tokens, interventions)["answer"]
 
     def values(
         self, algorithm: Algorithm, problems: Any, interventions: Interventions | None = None
-    ) -> dict[str, Int[Tensor, "n column"]]:
+    ) -> dict[str, ColumnValues]:
         """Every variable of an algorithm on the true sequences of problems, "answer" among them."""
         return self.run(algorithm, self.task.encode(problems), interventions)
 
@@ -264,7 +260,7 @@ class ColumnLayout:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, Int[Tensor, "n column"]]:
+    def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, ColumnValues]:
         """What the algorithms read off sequences, as they stand there: "a", "b", "previous" (0 in the units column).
 
         Raises:

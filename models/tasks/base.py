@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,6 +31,28 @@ class Role:
     index: int | None = None
 
 
+def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
+    """Problems one by one. A text is one problem, and with ``tuples`` so is a tuple of numbers.
+
+    Raises:
+        UserError: no list (``such_as`` says what to give), or an empty one.
+    """
+    one = tuples and isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
+    if isinstance(problems, str) or one:
+        return [problems]
+    if not isinstance(problems, Iterable):
+        raise UserError(f"{problems!r} is not a list of problems; give {such_as}.")
+    found = list(problems)
+    if not found:
+        raise UserError("There is no problem to encode: the list is empty.")
+    return found
+
+
+def are_integers(tensor: Tensor) -> bool:
+    """Whether a tensor's kind of numbers is a whole one, truth values apart."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
 class Task(ABC):
     """Tokens, problems, roles, position ids and intermediate values of one arithmetic task.
 
@@ -49,58 +72,38 @@ class Task(ABC):
     #: How a problem is written, for tasks whose texts are read by that alone.
     notation: Notation | None = None
 
-    # What a task sets in its class, in ``__init__``, or as a property:
+    # What a task sets in its class, in ``__init__``, or as a property of its own:
 
-    @property
+    @cached_property
     def roles(self) -> Sequence[Role]:
         """The role of every position, including those that are only ever targets."""
-        return self._said("roles")
+        raise self._unsaid("roles")
 
-    @roles.setter
-    def roles(self, value: Sequence[Role]) -> None:
-        vars(self)["roles"] = value
-
-    @property
+    @cached_property
     def query_positions(self) -> Sequence[int]:
         """Position whose logits predict each target, in order."""
-        return self._said("query_positions")
+        raise self._unsaid("query_positions")
 
-    @query_positions.setter
-    def query_positions(self, value: Sequence[int]) -> None:
-        vars(self)["query_positions"] = value
-
-    @property
+    @cached_property
     def target_roles(self) -> Sequence[Role]:
         """The role of each target, in the order of ``query_positions``."""
-        return self._said("target_roles")
+        raise self._unsaid("target_roles")
 
-    @target_roles.setter
-    def target_roles(self, value: Sequence[Role]) -> None:
-        vars(self)["target_roles"] = value
-
-    def _said(self, name: str) -> Any:
-        if name not in self.__dict__:
-            raise UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
-        return self.__dict__[name]
+    def _unsaid(self, name: str) -> UserError:
+        return UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
 
     @abstractmethod
     def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
         """Problems as an int64 tensor, from whatever the task takes. Raises UserError on anything else."""
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """Which problems there are. A task need not say it; then nothing goes through all of them.
 
         Raises:
             NoDomain: a task that does not say.
         """
-        if "domain" not in self.__dict__:
-            raise NoDomain(self.name)
-        return self.__dict__["domain"]
-
-    @domain.setter
-    def domain(self, value: Domain) -> None:
-        vars(self)["domain"] = value
+        raise NoDomain(self.name)
 
     def for_problems(self, problems: Any) -> Task:
         """This task in the shape that these problems need; itself, where a task has one shape."""

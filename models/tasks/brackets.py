@@ -43,7 +43,7 @@ class BalancedBrackets(Task):
             texts = [problems] if isinstance(problems, str) else problems
             if not isinstance(texts, Iterable):
                 raise UserError(f"{problems!r} is not a list of problems; give some such as '0011'.")
-            rows = [list(text) for text in texts]
+            rows = [list(text) if isinstance(text, Iterable) else [] for text in texts]
             if not all(len(row) == self.input_length and set(map(str, row)) <= {"0", "1"} for row in rows):
                 raise UserError(f"A problem of {self.name} is {self.input_length} brackets, each 0 or 1.")
             found = torch.tensor([[int(bracket) for bracket in row] for row in rows], dtype=torch.int64)[:, None]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.data import TINYSHAKESPEARE, read_corpus
 from models.errors import UserError
-from models.tasks.base import Role, Task
+from models.tasks.base import Role, Task, are_integers
 
 #: Every character of the text, in the order of their code points, which is the order of their ids.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -84,7 +84,7 @@ class CharacterLanguage(Task):
                 starts = torch.as_tensor(problems)
             except (TypeError, ValueError, RuntimeError):
                 starts = torch.zeros(())
-            if starts.numel() and not (starts.is_floating_point() or starts.is_complex() or starts.dtype == torch.bool):
+            if starts.numel() and are_integers(starts):
                 starts, last = starts.reshape(-1, 1).long(), TINYSHAKESPEARE.characters - N_CTX - 1
                 outside = starts[(starts < 0) | (starts > last)]
                 if outside.numel():

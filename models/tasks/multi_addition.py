@@ -24,6 +24,9 @@ from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.schoolbook import schoolbook
 from models.tasks.segments import (
+    Counts,
+    Digits,
+    Lengths,
     Segments,
     places,
     propagate_carries,
@@ -63,6 +66,7 @@ class MultiOperandAddition(SequenceTask):
     name = "multi-operand-addition"
     vocabulary = VOCABULARY
     operator = "+"
+    example = "57+48+96"
 
     def __init__(
         self,
@@ -82,47 +86,23 @@ class MultiOperandAddition(SequenceTask):
         self.n_operands, self.n_digits, self.format = n_operands, n_digits, format or AdditionFormat()
         self.max_operands, self.max_digits = max_operands, max_digits
         self.length = padded_length(n_digits, n_operands)
+        self.shape = n_operands, n_digits
+        self.shape_text = f"T_A({n_digits} digits, {n_operands} operands)"
+        self.n_position_levels = 2 if self.format.scratchpad else 1
+        self.has_fixed_layout = self.format.zero_padding
+        self.response_pattern = r"(\d+>)*\d*" if self.format.scratchpad else r"\d*"
 
     # ---- shape
 
     def at(self, n_operands: int, n_digits: int) -> MultiOperandAddition:
         return MultiOperandAddition(n_operands, n_digits, self.format, self.max_operands, self.max_digits)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.n_operands, self.n_digits
-
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, int]:
         return len(numbers), max(len(to_digits(number)) for number in numbers)
 
-    @property
-    def n_position_levels(self) -> int:  # type: ignore[override]
-        return 2 if self.format.scratchpad else 1
-
-    @property
-    def shape_text(self) -> str:
-        return f"T_A({self.n_digits} digits, {self.n_operands} operands)"
-
-    @property
-    def example(self) -> str:
-        return "57+48+96"
-
-    @property
-    def has_fixed_layout(self) -> bool:
-        return self.format.zero_padding
-
-    @property
-    def response_pattern(self) -> str:
-        return r"(\d+>)*\d*" if self.format.scratchpad else r"\d*"
-
     # ---- sequences
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row operand column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, operands, columns = digits.shape
         device, form = digits.device, self.format
         m = torch.full((rows,), operands, device=device) if n_operands is None else n_operands

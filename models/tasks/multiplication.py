@@ -22,6 +22,9 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Role
 from models.tasks.segments import (
+    Counts,
+    Digits,
+    Lengths,
     Segments,
     places,
     propagate_carries,
@@ -42,6 +45,7 @@ class Multiplication(SequenceTask):
     name = "multiplication"
     vocabulary = VOCABULARY
     operator = "*"
+    example = "37*925"
     n_operands = 2
 
     def __init__(
@@ -58,15 +62,15 @@ class Multiplication(SequenceTask):
         self.first_digits, self.second_digits = first_digits, second_digits
         self.scratchpad, self.max_digits = scratchpad, max_digits
         self.n_digits = max(first_digits, second_digits)
+        self.shape = first_digits, second_digits
+        self.shape_text = f"T_M({first_digits} x {second_digits} digits)"
+        self.n_position_levels = 3 if scratchpad else 1
+        self.response_pattern = r"(\d+\+)*(\d*|\d+=(\d+>)*\d*)" if scratchpad else r"\d*"
 
     # ---- shape
 
     def at(self, *shape: int) -> Multiplication:
         return Multiplication(*shape, scratchpad=self.scratchpad, max_digits=self.max_digits)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.first_digits, self.second_digits
 
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
         if len(numbers) != 2:
@@ -83,33 +87,12 @@ class Multiplication(SequenceTask):
         return digits
 
     @property
-    def n_position_levels(self) -> int:  # type: ignore[override]
-        return 3 if self.scratchpad else 1
-
-    @property
-    def shape_text(self) -> str:
-        return f"T_M({self.first_digits} x {self.second_digits} digits)"
-
-    @property
     def operand_lengths(self) -> tuple[int, ...]:
         return self.shape
 
-    @property
-    def example(self) -> str:
-        return "37*925"
-
-    @property
-    def response_pattern(self) -> str:
-        return r"(\d+\+)*(\d*|\d+=(\d+>)*\d*)" if self.scratchpad else r"\d*"
-
     # ---- sequences
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row 2 column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row 2"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, device = len(digits), digits.device
         if n_digits is None:
             n_digits = torch.tensor([self.shape], device=device).expand(rows, 2)

@@ -25,9 +25,9 @@ from models.errors import UserError, unknown_name
 from models.questions import question
 from models.tasks.base import Task
 from models.tasks.domain import Domain, domain_of
-from models.tasks.pair_promise import Promise, changed_variables
+from models.tasks.pair_promise import Promise
 from models.tasks.pair_space import Block, require_count
-from models.tasks.pair_variables import draw_pairs, variable_pairs
+from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs
 from models.tasks.pairs import ProblemPairs
 
 
@@ -118,7 +118,8 @@ def carry_pairs(
     clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
     promise = _carry_promise(column, domain, None, flipped, own_token, stops)
     what = _carry_what(column, None, flipped)
-    return _built(task, clean, corrupted, target, what, seed, promise, all(pairs.exhaustive for pairs in each))
+    exhaustive = all(pairs.exhaustive for pairs in each)
+    return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
 
 
 def _possible(made: bool, column: int, flipped: bool, own_token: str | None) -> bool:
@@ -158,8 +159,9 @@ def _carry_promise(
     return Promise(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
 
 
-def _same(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    return (a == c) & (b == d)
+def _equal_digits(domain: Domain, column: int, of_sum: Callable[[Tensor], Tensor]) -> Block:
+    """A column with equal digits in both problems, whose sum passes a test."""
+    return Block.column(domain, column, lambda a, b, c, d: of_sum(a + b) & (a == c) & (b == d))
 
 
 def _carry_kind(
@@ -175,9 +177,7 @@ def _carry_kind(
     stops: bool,
 ) -> ProblemPairs:
     """Pairs of one of the two kinds."""
-    below = column - 1
-
-    base = domain.base
+    below, base = column - 1, domain.base
 
     def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         one, other = a + b, c + d
@@ -187,17 +187,14 @@ def _carry_kind(
             return (one - other).abs() == base
         return (one - other) % base != 0  # which of them carry depends on what arrives: the promise decides
 
-    def nine(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        return (a + b == base - 1) & _same(a, b, c, d)
-
     if made:
         blocks = [Block.column(domain, below, allowed)]
     else:
         lower = [domain.cell(i, k) for k in range(below) for i in (0, 1)]
         blocks = [Block.cell(domain, cell) for cell in lower]
-        blocks.append(Block.column(domain, below, nine))
+        blocks.append(_equal_digits(domain, below, lambda total: total == base - 1))
     if stops and column < domain.width():
-        blocks.append(Block.column(domain, column, lambda a, b, c, d: (a + b != base - 1) & _same(a, b, c, d)))
+        blocks.append(_equal_digits(domain, column, lambda total: total != base - 1))
     promise = _carry_promise(column, domain, made, flipped, own_token, stops)
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, _carry_what(column, made, flipped))
 
@@ -252,21 +249,17 @@ def chain_pairs(
         raise UserError(f"Two different lengths of 0 to {column} reach column {column}; not {lengths!r}.")
     short, long = sorted(lengths)
     changed = column - (short or long)
-    swap = lengths[0] > lengths[1]
-
-    base = domain.base
+    swap, base = lengths[0] > lengths[1], domain.base
 
     def start(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
         one, other = (c + d, a + b) if swap else (a + b, c + d)  # of the shorter and the longer chain
         return other - one == base if not short else (one >= base) & (other == base - 1)
 
-    def nine(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        return (a + b == base - 1) & _same(a, b, c, d)
-
+    passing = [k for k in range(column - long + 1, column) if k != changed]
     blocks = [Block.column(domain, changed, start)]
-    blocks += [Block.column(domain, k, nine) for k in range(column - long + 1, column) if k != changed]
+    blocks += [_equal_digits(domain, k, lambda total: total == base - 1) for k in passing]
     if short:
-        blocks.append(Block.column(domain, column - long, lambda a, b, c, d: (a + b >= base) & _same(a, b, c, d)))
+        blocks.append(_equal_digits(domain, column - long, lambda total: total >= base))
     keep = [f"{name}[{part}]" for name in "ab" for part in (f":{changed}", f"{changed + 1}:")]
     keep += ["carry_in", "carry_out", f"s[{column}:]"] if short else [f"carry_in[:{changed + 1}]"]
     differ = () if short else (f"carry_in[{column}]",)
@@ -274,13 +267,6 @@ def chain_pairs(
     promise = Promise(differ, tuple(keep), values, None, "equal" if short else "different")
     what = f"the length of the carry chain into column {column}, {lengths[0]} or {lengths[1]}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
-
-
-def _built(
-    task: Task, clean: Tensor, corrupted: Tensor, target: int, what: str, seed: int, promise: Promise, exhaustive: bool
-) -> ProblemPairs:
-    changed = changed_variables(task, clean, corrupted)
-    return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
 
 
 #: What :func:`problem_pairs` makes: name -> generator.

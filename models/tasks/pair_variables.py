@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.questions import question
@@ -20,8 +21,6 @@ from models.tasks.pair_space import Block, PairSpace
 from models.tasks.pairs import ProblemPairs
 
 PROBES = 512  # one-digit pairs that tell which target a variable shows in
-
-
 #: What may differ at all -> what such pairs are called.
 AMONG = {
     "digit": ", of those with one different digit",
@@ -58,6 +57,13 @@ def draw_pairs(
     accept = lambda one, other: promise.holds(task, one, other, target)  # noqa: E731
     space = PairSpace(task, domain, products, accept, what, among)
     clean, corrupted, exhaustive = space.draw(n, seed)
+    return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
+
+
+def checked_pairs(
+    task: Task, clean: Tensor, corrupted: Tensor, target: int, what: str, seed: int, promise: Promise, exhaustive: bool
+) -> ProblemPairs:
+    """Pairs with a record of what changes in each, found to keep their promise."""
     changed = changed_variables(task, clean, corrupted)
     return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
 

@@ -9,7 +9,7 @@ query and the k-th of the scratchpad share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Role
-from models.tasks.segments import Segments, places
+from models.tasks.base import Role, problem_list
+from models.tasks.segments import Counts, Digits, Lengths, Segments, places
 from models.tasks.sequences import SequenceTask
 
 VOCABULARY = "01=$"
@@ -35,6 +35,7 @@ class Parity(SequenceTask):
     base = 2
     n_operands = 1
     n_position_levels = 1
+    example = "0101"
 
     def __init__(self, n_bits: int = 4, scratchpad: bool = True, max_bits: int | None = None):
         if n_bits < 1:
@@ -42,40 +43,20 @@ class Parity(SequenceTask):
         if max_bits is not None and n_bits > max_bits:
             raise UserError(f"This model takes at most {max_bits} bits, not {n_bits}.")
         self.n_digits, self.scratchpad, self.max_bits = n_bits, scratchpad, max_bits
+        self.shape, self.shape_text = (n_bits,), f"{n_bits} uniform bits"
+        self.response_pattern = "[01]*" if scratchpad else "[01]?"
 
     def at(self, *shape: int) -> Parity:
         return Parity(*shape, scratchpad=self.scratchpad, max_bits=self.max_bits)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.n_digits,)
-
-    @property
-    def shape_text(self) -> str:
-        return f"{self.n_digits} uniform bits"
-
-    @property
-    def example(self) -> str:
-        return "0101"
-
-    @property
-    def response_pattern(self) -> str:
-        return "[01]*" if self.scratchpad else "[01]?"
-
     # A problem's text is the bit string itself: leading zeros count, so it is kept as bits and not as a number.
 
     def _bits(self, problems: Any) -> list[list[int]]:
-        if isinstance(problems, str):
-            problems = [problems]
-        if not isinstance(problems, Iterable):
-            raise UserError(f"{problems!r} is not a list of problems; give some such as '{self.example}'.")
         rows = []
-        for problem in problems:
+        for problem in problem_list(problems, f"some such as '{self.example}'", tuples=False):
             if not isinstance(problem, str):
                 raise UserError(f"{problem!r} is not a problem of {self.name}; write it like '{self.example}'.")
             rows.append([int(bit) for bit in self.notation.read(problem)[0]])
-        if not rows:
-            raise UserError("There is no problem to encode: the list is empty.")
         return rows
 
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -100,12 +81,7 @@ class Parity(SequenceTask):
         """The bits of each problem, from left to right: as one number they would lose their leading zeros."""
         return [tuple(bits) for bits in self.as_problems(problems)[:, 0].tolist()]
 
-    def segments(
-        self,
-        digits: Int[Tensor, "row 1 bit"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row 1"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         rows, _, bits = digits.shape
         device = digits.device
         width = torch.full((rows,), bits, device=device) if n_digits is None else n_digits[:, 0]

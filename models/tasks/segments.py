@@ -13,6 +13,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+#: What a task writes: rows of operands with their digits; of rows of different shapes, how many operands and digits.
+Digits = Int[Tensor, "row operand column"]
+Counts = Int[Tensor, " row"] | None
+Lengths = Int[Tensor, "row operand"] | None
+
 
 @dataclass(frozen=True)
 class Segments:

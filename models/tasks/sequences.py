@@ -24,9 +24,9 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.notation import Notation
-from models.tasks.base import Role, Task
+from models.tasks.base import Role, Task, are_integers, problem_list
 from models.tasks.domain import Domain
-from models.tasks.segments import Segments, TokenSequences, compose, to_digits, to_number
+from models.tasks.segments import Counts, Digits, Lengths, Segments, TokenSequences, compose, to_digits, to_number
 
 SPECIAL = "$"  # BOS, EOS and padding
 TEST_SIZE, TEST_SEED = 1_000, 2025
@@ -41,6 +41,11 @@ class SequenceTask(Task):
     n_position_levels: int  # how many ids a token has
     n_operands: int
     n_digits: int  # columns of the problem tensors of this shape
+    shape: tuple[int, ...]  # what :meth:`at` takes
+    shape_text: str  # the distribution of :meth:`sample` in the paper's notation
+    example: str  # a problem's text, for error messages
+    response_pattern: str  # regular expression of every beginning of a response, without EOS
+    has_fixed_layout: bool = True  # whether all problems of one shape have the same roles at the same positions
 
     # ---- shape
 
@@ -53,11 +58,6 @@ class SequenceTask(Task):
         if len(shape) != (n := len(self.shape)):
             raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
         return self.at(*(int(size) for size in shape))
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """What :meth:`at` takes."""
 
     @abstractmethod
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -75,20 +75,7 @@ class SequenceTask(Task):
     def _parse(self, problems: Any) -> list[tuple[int, ...]]:
         if isinstance(problems, (Tensor, np.ndarray)):
             problems = [tuple(row) for row in torch.as_tensor(problems).tolist()]
-        one = isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
-        if isinstance(problems, str) or one:
-            problems = [problems]
-        if not isinstance(problems, Iterable):
-            raise UserError(f"{problems!r} is not a list of problems; give some such as '{self.example}'.")
-        parsed = [self._parse_one(problem) for problem in problems]
-        if not parsed:
-            raise UserError("There is no problem to encode: the list is empty.")
-        return parsed
-
-    @property
-    @abstractmethod
-    def example(self) -> str:
-        """A problem's text, for error messages."""
+        return [self._parse_one(problem) for problem in problem_list(problems, f"some such as '{self.example}'")]
 
     @property
     def notation(self) -> Notation:  # type: ignore[override]
@@ -113,7 +100,7 @@ class SequenceTask(Task):
         """
         if isinstance(problems, (Tensor, np.ndarray)) and problems.ndim == 3:
             digits = torch.as_tensor(problems)
-            if digits.is_floating_point() or digits.is_complex() or digits.dtype == torch.bool:
+            if not are_integers(digits):
                 raise UserError(f"Digits must be integers, not {digits.dtype}.")
             if tuple(digits.shape[1:]) != (self.n_operands, self.n_digits):
                 raise UserError(
@@ -142,12 +129,7 @@ class SequenceTask(Task):
         problems = self.sample(TEST_SIZE, torch.Generator().manual_seed(TEST_SEED))
         return f"{self.shape_text}, seed {TEST_SEED}", problems
 
-    @property
-    @abstractmethod
-    def shape_text(self) -> str:
-        """The distribution of :meth:`sample` in the paper's notation."""
-
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """Operands of exactly this shape's digits; the highest of several is not zero, but for bits."""
         return Domain.of(self.operand_lengths, self.base, leading_zeros=self.base == 2, n_columns=self.n_digits)
@@ -155,20 +137,10 @@ class SequenceTask(Task):
     # ---- sequences
 
     @abstractmethod
-    def segments(
-        self,
-        digits: Int[Tensor, "row operand column"],
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> Segments:
+    def segments(self, digits: Digits, n_operands: Counts = None, n_digits: Lengths = None) -> Segments:
         """What to write for each row; rows of a mixed batch give how many operands and digits of theirs count."""
 
-    def sequences(
-        self,
-        problems: Any,
-        n_operands: Int[Tensor, " row"] | None = None,
-        n_digits: Int[Tensor, "row operand"] | None = None,
-    ) -> TokenSequences:
+    def sequences(self, problems: Any, n_operands: Counts = None, n_digits: Lengths = None) -> TokenSequences:
         """Whole sequences, from BOS to EOS.
 
         Args:
@@ -186,11 +158,6 @@ class SequenceTask(Task):
     @property
     def d_vocab(self) -> int:  # type: ignore[override]
         return len(self.vocabulary)
-
-    @property
-    def has_fixed_layout(self) -> bool:
-        """Whether all problems of one shape have the same roles at the same positions (not without padding)."""
-        return True
 
     @cached_property
     def _layout(self) -> TokenSequences:
@@ -266,11 +233,6 @@ class SequenceTask(Task):
         """
 
     # ---- text
-
-    @property
-    @abstractmethod
-    def response_pattern(self) -> str:
-        """Regular expression of every beginning of a response, without EOS."""
 
     def highest_ids(self) -> tuple[int, ...]:
         """The highest id of each level that a problem of this shape can need: that of all nines (or ones)."""

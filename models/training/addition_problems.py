@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.addition import FixedWidthAddition, TenDigitAddition, digit_rows
 from models.tasks.base import Task
 from models.training.counter import row_keys, uniform
-from models.training.native import library
+from models.training.data import Batch, SeedNumbers
+from models.training.native import library, pointers
 
 MOST_DIGITS = 10  # of an operand
 
@@ -112,9 +113,7 @@ class AdditionProblems(DigitCurriculum):
         problems[where] = carry_rich_problems(keys[where], max_digits)
         return problems
 
-    def native_batch(
-        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
-    ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
+    def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
         share = ctypes.c_double(self.share_at(step))
         if not isinstance(task, TenDigitAddition):
@@ -131,10 +130,8 @@ class AdditionProblems(DigitCurriculum):
         return tokens[:, : task.input_length], targets[:, : len(task.query_positions)]
 
 
-def native_rows(
-    sampler: str, seeds: Int[Tensor, " seed"], step: int, rows: int, max_digits: int, *more: Any
-) -> tuple[UInt8[Tensor, "seed 33 row"], UInt8[Tensor, "seed 12 row"]] | None:
-    """Tokens and targets from a function of the C sampler, which takes ``more`` as well; None where there is none."""
+def native_rows(sampler: str, seeds: SeedNumbers, step: int, rows: int, max_digits: int, *more: Any) -> Batch | None:
+    """33 tokens and 12 targets from a function of the C sampler, which takes ``more`` too; None where there is none."""
     kernel = None if seeds.is_cuda else library("addition_batches.c", "-ffp-contract=off")
     if kernel is None:
         return None
@@ -144,7 +141,7 @@ def native_rows(
         *(ctypes.c_int64(len(seeds)), ctypes.c_void_p(seeds.data_ptr()), ctypes.c_int64(step), ctypes.c_int64(rows)),
         max_digits,
         *more,
-        *(ctypes.c_void_p(array.data_ptr()) for array in (tokens, targets)),
+        *pointers([tokens, targets]),
     )
     assert not refused
     return tokens, targets

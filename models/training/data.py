@@ -11,6 +11,10 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.base import Task
 
+#: (tokens [seed, pos, row], targets [seed, target, row]).
+Batch = tuple[Integer[Tensor, "seed pos row"], Integer[Tensor, "seed target row"]]
+SeedNumbers = Int[Tensor, " seed"]
+
 
 @runtime_checkable
 class ProblemSource(Protocol):
@@ -28,9 +32,7 @@ class ProblemSource(Protocol):
         """The problems of one seed at one step."""
         ...
 
-    def native_batch(
-        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
-    ) -> tuple[Tensor, Tensor] | None:
+    def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """The same, encoded for all seeds at once by compiled code; None where there is none."""
         return None
 
@@ -54,7 +56,7 @@ def require_problems_of(task: Task, source: Any) -> None:
 
 
 class TrainingStream:
-    """Batches for a group of seeds: ``batch(step)`` is (tokens [seed, pos, row], targets [seed, target, row]).
+    """Batches for a group of seeds.
 
     Rows come last because the position-only objective wants long contiguous rows of one feature.
     """
@@ -69,7 +71,7 @@ class TrainingStream:
         if isinstance(self.source, AdaptiveSource):
             self.sources = [self.source.after(accuracy) for accuracy in token_accuracies]
 
-    def batch(self, step: int) -> tuple[Integer[Tensor, "seed pos row"], Integer[Tensor, "seed target row"]]:
+    def batch(self, step: int) -> Batch:
         if len(set(self.sources)) == 1:
             return self._batch(self.sources[0], self.seeds, step)
         parts: list[tuple[Tensor, Tensor]] = [None] * len(self.seeds)  # type: ignore[list-item]
@@ -80,7 +82,7 @@ class TrainingStream:
         tokens, targets = zip(*parts, strict=True)
         return torch.stack(tokens), torch.stack(targets)
 
-    def _batch(self, source: ProblemSource, seeds: Int[Tensor, " seed"], step: int) -> tuple[Tensor, Tensor]:
+    def _batch(self, source: ProblemSource, seeds: SeedNumbers, step: int) -> Batch:
         if self.device.type == "cpu":
             encoded = source.native_batch(self.task, seeds, step, self.rows)
             if encoded is not None:

@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from models.config import TransformerConfig
+from models.training.native import pointers
 
 #: Arrays as a kernel takes them: pointers, or one struct of pointers.
 Arguments = Callable[[list[Tensor]], list[Any]]
-
-
-def pointers(arrays: list[Tensor]) -> list[Any]:
-    """A pointer to each array's first number."""
-    return [ctypes.c_void_p(array.data_ptr()) for array in arrays]
 
 
 def in_a_struct(arrays: list[Tensor]) -> list[Any]:

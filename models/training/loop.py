@@ -342,6 +342,21 @@ class Trainer:
         return TrainResult(folder.path, self.name, self.step_number, complete, tuple(self.states), self.seconds)
 
 
+def config_of(
+    name: str, recipe: Recipe, seeds: int, first_seed: int, start: Start | None, judge: Judge | None
+) -> dict[str, Any]:
+    """What a run's folder says that it is."""
+    config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
+    config |= {} if start is None else {"start": start.to_dict()}
+    return config if judge is None else config | {"judge": judge.option}
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Raise UserError for a time that a run cannot have."""
+    if minutes is not None and not minutes >= 0:
+        raise UserError(f"--minutes must not be negative, not {minutes}.")
+
+
 @question
 def train(
     name: str,
@@ -379,8 +394,7 @@ def train(
         UserError: unknown model, a folder with another run, a damaged checkpoint, no such device, nothing to split.
     """
     recipe = checked_recipe(name, seeds, first_seed, recipe)
-    if minutes is not None and not minutes >= 0:
-        raise UserError(f"--minutes must not be negative, not {minutes}.")
+    check_minutes(minutes)
     resolved = resolve_device(device)
     share = Share()
     if data_parallel:
@@ -389,9 +403,7 @@ def train(
         share = AccelerateShare(resolved)
         resolved = share.device
     folder = share.folder(RunFolder(Path(out)))
-    config: dict[str, Any] = {"model": name, "recipe": recipe.to_dict(), "seeds": seeds, "first_seed": first_seed}
-    config |= {} if start is None else {"start": start.to_dict()}
-    with folder.open(config if judge is None else config | {"judge": judge.option}):
+    with folder.open(config_of(name, recipe, seeds, first_seed, start, judge)):
         numbers = list(range(first_seed, first_seed + seeds))
         trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
         trainer.restore()

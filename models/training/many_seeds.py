@@ -36,7 +36,7 @@ from models.cluster import Cluster, each
 from models.errors import UserError
 from models.registry import build
 from models.training.judging import Judge
-from models.training.loop import TrainResult, train
+from models.training.loop import TrainResult, check_minutes, config_of, train
 from models.training.objectives import even_group_size, make_objective
 from models.training.progress import Progress
 from models.training.recipes import Recipe, checked_recipe
@@ -68,10 +68,7 @@ class Run:
 
     def config(self, parts_of: int) -> dict[str, Any]:
         """What its folder says that it is."""
-        config = {"model": self.name, "parts_of": parts_of, "recipe": self.arguments["recipe"].to_dict()}
-        config |= {"seeds": self.seeds, "first_seed": self.first_seed}
-        config |= {} if self.start is None else {"start": self.start.to_dict()}
-        return config if self.judge is None else config | {"judge": self.judge.option}
+        return {"parts_of": parts_of} | config_of(seeds=self.seeds, first_seed=self.first_seed, **self.arguments)
 
     def parts_of(self, device: str) -> int:
         """How many seeds a part has: what its folder says, else as many as are stepped together."""
@@ -141,8 +138,7 @@ def train_on(
     Raises:
         UserError: as :func:`models.training.train`; a folder in which other parts, or no parts, are trained.
     """
-    if minutes is not None and not minutes >= 0:
-        raise UserError(f"--minutes must not be negative, not {minutes}.")
+    check_minutes(minutes)
     if parts_of is not None and parts_of < 1:
         raise UserError(f"A part has at least 1 seed, not {parts_of}.")
     device = "cpu" if cluster is None else cluster.device

@@ -19,6 +19,11 @@ from models.training.native import LANES
 from models.transformer import ArithmeticTransformer
 
 Parameters = dict[str, Tensor]  # name -> [seed, ...]
+Tokens = Integer[Tensor, "seed pos row"]
+Targets = Integer[Tensor, "seed target row"]
+Logits = Float[Tensor, "seed vocab target row"]
+PerSeed = Float[Tensor, " seed"]
+Theta = Float[Tensor, "seed parameter"]
 
 
 class ParameterLayout:
@@ -103,9 +108,7 @@ class GeneralObjective:
         """Effective weights with a leading seed axis."""
         return vmap(lambda p: functional_call(self.model.weight_map, p, ()))(parameters)
 
-    def logits(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Float[Tensor, "seed vocab target row"]:
+    def logits(self, parameters: Parameters, tokens: Tokens) -> Logits:
         def one_seed(p: Parameters, rows: Tensor) -> Tensor:
             weights = functional_call(self.model.weight_map, p, ())
             residual = self.model.embed_tokens(rows.T.long(), weights)
@@ -114,24 +117,15 @@ class GeneralObjective:
 
         return vmap(one_seed, randomness="different")(parameters, tokens)
 
-    def predictions(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Integer[Tensor, "seed target row"]:
+    def predictions(self, parameters: Parameters, tokens: Tokens) -> Targets:
         """The most likely token for every target."""
         return self.logits(parameters, tokens).argmax(1)
 
-    def loss(
-        self,
-        parameters: Parameters,
-        tokens: Integer[Tensor, "seed pos row"],
-        targets: Integer[Tensor, "seed target row"],
-    ) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         return cross_entropy(self.logits(parameters, tokens), targets)
 
 
-def cross_entropy(
-    logits: Float[Tensor, "seed vocab target row"], targets: Integer[Tensor, "seed target row"]
-) -> Float[Tensor, " seed"]:
+def cross_entropy(logits: Logits, targets: Targets) -> PerSeed:
     """Mean cross-entropy of each seed, in nats."""
     # A comparison instead of a gather: its gradient is a fused product and not a scatter.
     classes = torch.arange(logits.shape[1], device=logits.device)[:, None, None]

@@ -19,14 +19,14 @@ import ctypes
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.weights import Weights, is_bias
-from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer, pointers
-from models.training.native import FAST, LANES, library
-from models.training.objective import GeneralObjective, Parameters
+from models.training.fused_loss import FusedLoss, in_a_struct, is_plain_layer
+from models.training.native import FAST, LANES, library, pointers
+from models.training.objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
 from models.transformer import ArithmeticTransformer
 
 #: What weight maps may give besides ``blocks.0.attn.W_K`` and ``W_O``: [head, rows, rank] and [head, rank, columns].
@@ -134,21 +134,14 @@ class OneLayerObjective(GeneralObjective):
             b_u=b_u,
         )
 
-    def loss(
-        self,
-        parameters: Parameters,
-        tokens: Integer[Tensor, "seed pos row"],
-        targets: Integer[Tensor, "seed target row"],
-    ) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         if not self.takes_kernel(tokens):
             return super().loss(parameters, tokens, targets)
         folded = self.fold(self.effective_weights(parameters))
         tokens = tokens[:, : self.queries[-1] + 1]
         return FusedLoss.apply(self.kernel, in_a_struct, self.model.config.eps, tokens, targets, *folded)
 
-    def predictions(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Integer[Tensor, "seed target row"]:
+    def predictions(self, parameters: Parameters, tokens: Tokens) -> Targets:
         """The most likely token for every target, by the kernel's forward half; NaN among the logits gives 255."""
         n_rows = tokens.shape[-1]
         padded = F.pad(tokens, (0, -n_rows % LANES)).to(torch.uint8)

@@ -19,15 +19,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.parts.mlp import ACTIVATIONS
 from models.parts.weights import Weights, is_bias
-from models.training.fused_loss import FusedLoss, is_plain_layer, pointers
-from models.training.native import FAST, LANES, library
-from models.training.objective import GeneralObjective, Parameters, cross_entropy
+from models.training.fused_loss import FusedLoss, is_plain_layer
+from models.training.native import FAST, LANES, library, pointers
+from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens, cross_entropy
 from models.transformer import ArithmeticTransformer
 
 
@@ -98,14 +98,10 @@ class PositionOnlyObjective(GeneralObjective):
             w_u=w["ln_final.w"][..., None] * w["unembed.W_U"],
         )
 
-    def logits(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Float[Tensor, "seed vocab target row"]:
+    def logits(self, parameters: Parameters, tokens: Tokens) -> Logits:
         return self._logits(self.tables(parameters, tokens.shape[1]), tokens.long())
 
-    def _logits(
-        self, tables: Tables, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Float[Tensor, "seed vocab target row"]:
+    def _logits(self, tables: Tables, tokens: Tokens) -> Logits:
         cfg, (n_seeds, n_pos, n_rows) = self.model.config, tokens.shape
         first, n_query, n_signal = self.queries[0], len(self.queries), tables.sent.shape[1]
         index = tokens.reshape(n_seeds, 1, -1).expand(-1, n_signal, -1)
@@ -127,12 +123,7 @@ class PositionOnlyObjective(GeneralObjective):
         logits = _mix(tables.w_u, stream) * _inverse_rms(stream, cfg.eps)
         return logits.view(n_seeds, -1, n_query, n_rows)
 
-    def loss(
-        self,
-        parameters: Parameters,
-        tokens: Integer[Tensor, "seed pos row"],
-        targets: Integer[Tensor, "seed target row"],
-    ) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         if not self.takes_kernel(tokens):
             return cross_entropy(self._logits(self.tables(parameters, tokens.shape[1]), tokens.long()), targets)
         tables = self._tables_for_loss(parameters, tokens.shape[1])

@@ -12,7 +12,7 @@ from models.partial_forward import logits_from, supports
 from models.parts.weights import Weights
 from models.tasks.base import Task
 from models.tasks.sequences import SequenceTask
-from models.training.objective import ParameterLayout, Parameters
+from models.training.objective import ParameterLayout, Parameters, PerSeed, Theta
 from models.training.parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
 from models.training.unstacked import OneByOne
@@ -62,7 +62,7 @@ class SequenceObjective(OneByOne):
             raise UserError(f"{model.name_or_path} has switches that sequence training does not compute.")
         self.model = model
 
-    def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> PerSeed:
         """Summed cross-entropy of each seed's response tokens over its count."""
         totals = [self._total(self.weights_of(parameters, i), b) for i, b in enumerate(batches)]
         return torch.stack(totals) / torch.stack(counts)
@@ -83,9 +83,7 @@ class SequenceValidator:
         self.buckets = make_buckets(task, source.held_out(n, device), -(-n // 64))
 
     @torch.no_grad()
-    def measure(
-        self, objective: SequenceObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
-    ) -> dict[str, Float[Tensor, " seed"]]:
+    def measure(self, objective: SequenceObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
         """exact: whole responses; token: response tokens."""
         parameters = layout.unflatten(theta.detach())
         report = torch.tensor([self._one(objective, objective.weights_of(parameters, i)) for i in range(len(theta))])

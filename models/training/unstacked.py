@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from models.partial_forward import logits_from, supports
 from models.parts.weights import Weights
-from models.training.objective import GeneralObjective, Parameters
+from models.training.objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens
 from models.transformer import ArithmeticTransformer
 
 #: Below this many parameters stacked seeds are faster.
@@ -65,17 +65,10 @@ class UnstackedObjective(OneByOne, GeneralObjective):
         rows = tokens[: self.stop].T.long()
         return self._logits(self.model, rows, self.first, self.weights_of(parameters, seed))
 
-    def logits(
-        self, parameters: Parameters, tokens: Integer[Tensor, "seed pos row"]
-    ) -> Float[Tensor, "seed vocab target row"]:
+    def logits(self, parameters: Parameters, tokens: Tokens) -> Logits:
         return torch.stack([self._seed_logits(parameters, i, rows).permute(2, 1, 0) for i, rows in enumerate(tokens)])
 
-    def loss(
-        self,
-        parameters: Parameters,
-        tokens: Integer[Tensor, "seed pos row"],
-        targets: Integer[Tensor, "seed target row"],
-    ) -> Float[Tensor, " seed"]:
+    def loss(self, parameters: Parameters, tokens: Tokens, targets: Targets) -> PerSeed:
         losses = []
         for i, (rows, right) in enumerate(zip(tokens, targets, strict=True)):
             logits = self._seed_logits(parameters, i, rows)

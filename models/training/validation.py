@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn import functional as F
 
 from models.tasks.base import Task
-from models.training.objective import GeneralObjective, ParameterLayout
+from models.training.objective import GeneralObjective, ParameterLayout, PerSeed, Theta
 
 ROWS = 256  # as in training, so that one compiled or cached shape serves
 
@@ -25,9 +23,7 @@ class Validator:
         self.n_uniform = n - n // 2
 
     @torch.no_grad()
-    def measure(
-        self, objective: GeneralObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
-    ) -> dict[str, Float[Tensor, " seed"]]:
+    def measure(self, objective: GeneralObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
         """exact and token accuracy over all problems, and over those from the natural (uniform) distribution."""
         parameters = layout.unflatten(theta.detach())
         right = []
@@ -54,9 +50,7 @@ class LossValidator:
         self.tokens, self.targets = task.encode_rows(problems)  # [pos, n], [target, n]
 
     @torch.no_grad()
-    def measure(
-        self, objective: GeneralObjective, layout: ParameterLayout, theta: Float[Tensor, "seed parameter"]
-    ) -> dict[str, Float[Tensor, " seed"]]:
+    def measure(self, objective: GeneralObjective, layout: ParameterLayout, theta: Theta) -> dict[str, PerSeed]:
         """loss: nats a target. exact and token: share of whole rows and of targets whose most likely token is right."""
         parameters = layout.unflatten(theta.detach())
         losses, exact, token = [], [], []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from functools import cache
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 from torch import Tensor
 
 from models.tasks.base import Task
@@ -15,6 +14,8 @@ from models.tasks.padded_addition import PaddedAddition
 from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.addition_problems import DigitCurriculum, native_rows
 from models.training.counter import row_keys, uniform
+from models.training.data import Batch, SeedNumbers
+from models.training.native import pointers
 
 _RANGES = 17  # bits: how finely the native sampler's table of held-out problems is divided
 
@@ -42,14 +43,11 @@ class VariedLengthProblems(DigitCurriculum):
     def _pairs(keys: Int[Tensor, " n"], limit: Tensor, draw: int) -> Int[Tensor, "n 2"]:
         return torch.stack([(uniform(keys, k) * limit).long() for k in (draw, draw + 1)], 1)
 
-    def native_batch(
-        self, task: Task, seeds: Int[Tensor, " seed"], step: int, rows: int
-    ) -> tuple[UInt8[Tensor, "seed pos row"], UInt8[Tensor, "seed target row"]] | None:
+    def native_batch(self, task: Task, seeds: SeedNumbers, step: int, rows: int) -> Batch | None:
         """Encoded batches by the C sampler, or None where it does not apply or cannot be built."""
         if not isinstance(task, PaddedAddition):
             return None
-        held_out = (ctypes.c_void_p(array.data_ptr()) for array in _held_out_table())
-        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *held_out)
+        return native_rows("varied_lengths", seeds, step, rows, self.max_digits_at(step), *pointers(_held_out_table()))
 
 
 @cache

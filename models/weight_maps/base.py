@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +32,15 @@ class WeightMap(nn.Module):
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
         self.config = cfg
+
+    def add_parameters(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Free numbers by the names of weights; a module's parameter can have no dot in its name."""
+        for key, shape in shapes.items():
+            self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+
+    def own(self) -> Weights:
+        """The parameters by the names that :meth:`add_parameters` was given."""
+        return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
 
     def forward(self) -> Weights:
         raise NotImplementedError

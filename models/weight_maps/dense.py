@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, is_bias, weight_shapes
@@ -15,9 +14,7 @@ class DenseWeights(WeightMap):
 
     def __init__(self, cfg: TransformerConfig, biases: bool = True):
         super().__init__(cfg)
-        for key, shape in weight_shapes(cfg).items():
-            if biases or not is_bias(key):
-                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+        self.add_parameters({k: shape for k, shape in weight_shapes(cfg).items() if biases or not is_bias(k)})
 
     @classmethod
     def holding(cls, cfg: TransformerConfig, weights: Weights) -> DenseWeights:
@@ -26,13 +23,13 @@ class DenseWeights(WeightMap):
         like = weights["embed.W_E"]
         dense = cls(cfg).to(device=like.device, dtype=like.dtype)
         with torch.no_grad():
-            for name, parameter in dense.named_parameters():
-                if (value := weights.get(name.replace("/", "."))) is not None:
+            for key, parameter in dense.own().items():
+                if (value := weights.get(key)) is not None:
                     parameter.copy_(value)
         return dense
 
     def forward(self) -> Weights:
-        return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
+        return self.own()
 
     def initialise(self, generator: torch.Generator) -> None:
         for name, parameter in self.named_parameters():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int8
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.config import TransformerConfig
 from models.parts.weights import Weights, is_bias, weight_shapes
@@ -68,26 +68,18 @@ class TernaryWeights(WeightMap):
     def __init__(self, cfg: TransformerConfig, ternary: bool = True):
         super().__init__(cfg)
         self.is_ternary = ternary
-        for key, shape in weight_shapes(cfg).items():
-            if not is_bias(key) or key.endswith(".b"):  # "b" belongs to a norm
-                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
+        shapes = weight_shapes(cfg).items()  # "b" belongs to a norm
+        self.add_parameters({k: shape for k, shape in shapes if not is_bias(k) or k.endswith(".b")})
 
-    def _constrained(self, name: str) -> bool:
-        return self.is_ternary and name.rsplit("/", 1)[1] in TERNARY
+    def _constrained(self, key: str) -> bool:
+        return self.is_ternary and key.rsplit(".", 1)[1] in TERNARY
 
     def forward(self) -> Weights:
-        return {
-            name.replace("/", "."): straight_through(parameter) if self._constrained(name) else parameter
-            for name, parameter in self.named_parameters()
-        }
+        return {k: straight_through(latent) if self._constrained(k) else latent for k, latent in self.own().items()}
 
     def ternary(self) -> dict[str, TernaryMatrix]:
         """Integer values and scale of every constrained matrix, by weight name; empty for the float baseline."""
-        return {
-            name.replace("/", "."): ternarise(parameter.detach())
-            for name, parameter in self.named_parameters()
-            if self._constrained(name)
-        }
+        return {k: ternarise(latent.detach()) for k, latent in self.own().items() if self._constrained(k)}
 
     def initialise(self, generator: torch.Generator) -> None:
         """torch's own: linear layers uniform within 1 / sqrt(fan-in), embeddings N(0, 1), norms 1 and 0."""

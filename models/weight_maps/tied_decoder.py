@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from models.config import TransformerConfig
@@ -21,15 +20,13 @@ class TiedDecoderWeights(WeightMap):
     def __init__(self, cfg: TransformerConfig, position_limits: tuple[int, ...] = ()):
         super().__init__(cfg)
         self.position_limits = position_limits
-        for key, shape in weight_shapes(cfg).items():
-            if key not in ("unembed.W_U", "pos_embed.W_pos") and not is_bias(key):
-                self.register_parameter(key.replace(".", "/"), nn.Parameter(torch.zeros(shape)))
-        for level, limit in enumerate(position_limits):
-            table = nn.Parameter(torch.zeros(limit + 1, cfg.d_model))
-            self.register_parameter(f"pos_embed/W_pos_{level + 1}", table)
+        made = ("unembed.W_U", "pos_embed.W_pos")  # of the others
+        self.add_parameters({k: s for k, s in weight_shapes(cfg).items() if k not in made and not is_bias(k)})
+        tables = {f"pos_embed.W_pos_{level + 1}": limit + 1 for level, limit in enumerate(position_limits)}
+        self.add_parameters({key: (rows, cfg.d_model) for key, rows in tables.items()})
 
     def forward(self) -> Weights:
-        weights: Weights = {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
+        weights = self.own()
         levels = [weights.pop(f"pos_embed.W_pos_{level + 1}") for level in range(len(self.position_limits))]
         if levels:
             rows = self.config.position_rows

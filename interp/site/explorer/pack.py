@@ -159,13 +159,8 @@ class Subject:
         rows = dict(self.row(text) for text in (*problems, *_drawn(task)))
         roles = [{name: getattr(role, name) for name in ("kind", "label", "column", "index")} for role in task.roles]
         vocabulary = [task.token_text([token]) for token in range(task.d_vocab)]
-        return {
-            "rows": rows,
-            "roles": roles,
-            "queries": list(task.query_positions),
-            "length": task.input_length,
-            "vocabulary": vocabulary,
-        }
+        found = {"rows": rows, "roles": roles, "vocabulary": vocabulary}
+        return found | {"queries": list(task.query_positions), "length": task.input_length}
 
 
 def task_data(task: Task) -> dict[str, Any]:

@@ -25,19 +25,21 @@ def bundle() -> str:
     return "\n".join(re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE) for text in texts)
 
 
+def _css() -> str:
+    return (HERE / "view.css").read_text(encoding="utf-8")
+
+
 def assets() -> Markup:
     """The style and the script of all views of a page; the page needs them once, anywhere."""
-    style = (HERE / "view.css").read_text(encoding="utf-8")
     return Markup("<style>\n{}</style>\n<script type='module'>\n{}\nmountAll(document);\n</script>\n").format(
-        Markup(style), Markup(bundle())
+        Markup(_css()), Markup(bundle())
     )
 
 
 def asset_files() -> dict[str, str]:
     """The same as the files of a site whose pages share them: a script that is no module opens from disk."""
     script = re.sub(r"^export (?=function|const)", "", bundle(), flags=re.MULTILINE)
-    style = (HERE / "view.css").read_text(encoding="utf-8")
-    return {"explorer.css": style, "explorer.js": f'"use strict";\n(() => {{\n{script}\nmountAll(document);\n}})();\n'}
+    return {"explorer.css": _css(), "explorer.js": f'"use strict";\n(() => {{\n{script}\nmountAll(document);\n}})();\n'}
 
 
 def weights_apart(data: dict[str, Any]) -> str:

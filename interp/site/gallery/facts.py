@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -33,9 +33,6 @@ class Row:
     rung: str = ""
     seeds: str = ""
     seeds_share: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def proved_words(certificate: Certificate) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
 from markupsafe import Markup
 
 import models
@@ -24,6 +25,7 @@ from interp.site.gallery.render import Link, Part, code, commands, markdown, pag
 from interp.site.pages import figure_data
 from models.evaluation import Rate, Score, score
 from models.hand_built.coupled_addition import NAME as HAND_BUILT
+from models.partial_forward import exact_match
 from models.registry import PAPERS, get_spec
 from models.tasks.addition import FixedWidthAddition
 from models.tasks.parity import Parity
@@ -89,7 +91,7 @@ def model_page(name: str, links: Sequence[Link], views: Sequence[Link] = ()) -> 
         "model.html.j2", path_of(name), name, links, name=name, sentence=sentence, svg=row.svg, parts=parts,
         pictured=f"Attention on {pictured}", facts=facts,
     )  # fmt: skip
-    return Made(html, row.to_dict())
+    return Made(html, asdict(row))
 
 
 def _linked(views: Sequence[Link]) -> Markup:
@@ -228,10 +230,9 @@ def _constructed_sequences(model: ArithmeticTransformer, row: say.Row) -> Found:
     if isinstance(model.task, Parity):
         certificate = certify(model)
         row = replace(row, rung=certificate.provenance.rung)
-        text = certificate.finding()
-        items = [paragraph(text[:1].upper() + text[1:] + "."), commands([f"interp certify {name}"])]
-        items.append(figure_data(certificate.figure()))
-        return row, f"{sentence} {text[:1].upper()}{text[1:]}.", [], [Part("certificate", "Certificate", items)]
+        text = say.certificate_words(certificate)
+        items = [paragraph(text), commands([f"interp certify {name}"]), figure_data(certificate.figure())]
+        return row, f"{sentence} {text}", [], [Part("certificate", "Certificate", items)]
     task = model.task
     assert isinstance(task, SequenceTask)
     shape = (4,) * len(task.shape)
@@ -242,9 +243,5 @@ def _constructed_sequences(model: ArithmeticTransformer, row: say.Row) -> Found:
 
 
 def _rate(model: ArithmeticTransformer, task: SequenceTask) -> Rate:
-    import torch
-
-    from models.partial_forward import exact_match
-
     problems = task.sample(TRIED, torch.Generator().manual_seed(0))
     return Rate(TRIED, int(exact_match(model, task, problems).sum()))

@@ -38,16 +38,17 @@ class Link:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def template(name: str, package: str = "interp.site.gallery") -> jinja2.Template:
+    """A template of a package, for text that is escaped; ``read`` is :func:`as_read` of what is no HTML yet."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("interp.site.gallery", "templates"),
+        loader=jinja2.PackageLoader(package, "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["read"] = lambda text: text if isinstance(text, Markup) else as_read(str(text))
-    return environment
+    return environment.get_template(name)
 
 
 def stylesheet() -> str:
@@ -61,13 +62,12 @@ def script() -> str:
     return text.replace('"TEMPLATE"', template_json()).replace('"CONFIG"', json.dumps(CONFIG))
 
 
-def page(template: str, path: str, title: str, links: Sequence[Link], **content: Any) -> bytes:
+def page(of_body: str, path: str, title: str, links: Sequence[Link], **content: Any) -> bytes:
     """A whole page at ``path`` (relative to the site), from a template of its body."""
     root = "../" * path.count("/")
-    body = _environment().get_template(template).render(root=root, path=path, **content)
+    body = template(of_body).render(root=root, path=path, **content)
     figures = "class='drawing'" in body
-    base = _environment().get_template("base.html.j2")
-    return base.render(
+    return template("base.html.j2").render(
         root=root, path=path, title=title, links=links, body=Markup(body), figures=figures,
         theme=Markup(theme_script())
     ).encode()  # fmt: skip

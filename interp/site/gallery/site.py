@@ -109,7 +109,11 @@ def build(out: Path, names: Sequence[str] = (), fresh: bool = False, progress: b
     shared = _shared_pages(here)
     links = [Link(path, label) for path, label in shared.items()]
     made, kept = [], 0
-    pages = [*_fixed_files(), *_model_pages(chosen, here, links), *_other_pages(shared, here, links)]
+    pages = [
+        *_fixed_files(),
+        *(_model(name, view_links(name, here), links) for name in chosen),
+        *_other_pages(shared, here, links),
+    ]
 
     def in_order() -> Iterator[Page]:
         yield from pages
@@ -150,18 +154,19 @@ def _fixed_files() -> list[Page]:
     ]  # fmt: skip
 
 
-def _model_pages(names: Sequence[str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:
-    return [_model(name, view_links(name, here), links) for name in names]
+def _inputs(links: Sequence[Link], *parts: str) -> str:
+    """One digest of all that a page shows: the code, its links, and what it is about."""
+    return digest([code_digest(), repr(links), *parts])
 
 
 def _model(name: str, shown: Sequence[Link], links: Sequence[Link]) -> Page:
     entry = [ZOO / name / "config.json"] if name in models.zoo_names() else []
-    inputs = digest([code_digest(), repr(links), repr(shown), digest_of(entry)])
+    inputs = _inputs(links, repr(shown), digest_of(entry))
     return Page(path_of(name), inputs, lambda: model_page(name, links, shown))
 
 
 def _other_pages(shared: dict[str, str], here: Sequence[str], links: Sequence[Link]) -> list[Page]:
-    everything = digest([code_digest(), repr(links), *_stored_digests()])
+    everything = _inputs(links, *_stored_digests())
     found = [_paper(paper, here, links) for paper in PAPERS if paper.path in shared]
     if COMPARISON in shared:
         found.append(Page(COMPARISON, everything, lambda: Made(comparison_page(links))))
@@ -180,13 +185,13 @@ def _notebooks(links: Sequence[Link]) -> list[Page]:
     found = [
         Page(
             notebook_path(name),
-            digest([code_digest(), repr(links), digest_of([file])]),
+            _inputs(links, digest_of([file])),
             lambda file=file: Made(notebook_page(read_notebook(file), links)),
         )
         for name, file in stored.items()
     ]
     if found:
-        inputs = digest([code_digest(), repr(links), digest_of(stored.values())])
+        inputs = _inputs(links, digest_of(stored.values()))
         found.append(Page(NOTEBOOKS, inputs, lambda: Made(notebooks_page(links))))
     return found
 
@@ -202,7 +207,7 @@ def _paper(paper: Paper, here: Sequence[str], links: Sequence[Link]) -> Page:
     own = [Link(path_of(name), name) for name in here if paper_of(name) == paper.name]
     entries = [ZOO / name / "config.json" for name in models.zoo_names() if paper_of(name) == paper.name]
     parts = [digest_of(inputs_of(paper)), *(digest_of([entry]) for entry in entries)]
-    inputs = digest([code_digest(), repr(links), repr(own), *parts])
+    inputs = _inputs(links, repr(own), *parts)
     return Page(paper.path, inputs, lambda: Made(paper_page(paper, own, links)))
 
 
@@ -235,4 +240,4 @@ def _index(site: Manifest, here: Sequence[str], links: Sequence[Link]) -> Page:
         )  # fmt: skip
 
     rows = [repr(record.row) for name in here if (record := site.pages.get(path_of(name)))]
-    return Page(INDEX, digest([code_digest(), repr(links), *rows]), make)
+    return Page(INDEX, _inputs(links, *rows), make)

@@ -75,6 +75,12 @@ class Shown:
         """The name of its architecture."""
         return str(self.model.name_or_path)
 
+    @cached_property
+    def twin(self) -> HookedModel | None:
+        """The same model with numbers that were set by hand, where there is one."""
+        name = f"{self.name}-by-hand"
+        return models.build(name) if name in models.names() else None
+
     @property
     def learned(self) -> bool:
         return get_spec(self.registered).recipe is not None
@@ -142,9 +148,7 @@ def _right(shown: Shown) -> list[Markup]:
 
 
 def _steps(shown: Shown) -> list[Markup]:
-    twin = f"{shown.name}-by-hand"
-    pair = [shown.model, *([models.build(twin)] if twin in models.names() else [])]
-    return [static_view(pair, with_assets=False)]
+    return [static_view([shown.model, *([] if shown.twin is None else [shown.twin])], with_assets=False)]
 
 
 def _decision(shown: Shown) -> list[Markup]:
@@ -226,11 +230,10 @@ def _training(shown: Shown) -> list[Markup]:
 
 def _beside(shown: Shown) -> list[Markup]:
     """Next to its twin that was set by hand, and next to the other paper's adder, by the same questions."""
-    twin = f"{shown.name}-by-hand"
     items, others = [], []
-    if twin in models.names():
-        others.append(models.build(twin))
-        pair = compare(shown.model, others[0], seed=shown.seed)
+    if shown.twin is not None:
+        others.append(shown.twin)
+        pair = compare(shown.model, shown.twin, seed=shown.seed)
         items += [figure_data(pair.figure()), folded("In words", paragraph(pair.sentence()))]
     if OTHER in models.zoo_names() and shown.name != OTHER:
         others.append(models.load(OTHER))

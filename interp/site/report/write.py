@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from tqdm import tqdm
 
 from interp.site.explorer import assets
-from interp.site.gallery.render import script, stylesheet
+from interp.site.gallery.render import script, stylesheet, template
 from interp.site.pages import as_read, theme_script
 from interp.site.report.chapters import CHAPTERS, Shown, gather, head
 from models.checkpoint import write_bytes_atomic
@@ -56,7 +54,7 @@ def write_report(names: Sequence[str] = (), out: Path = Path("report.html"), n: 
 
 
 def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
-    return _template().render(
+    return template("report.html.j2", "interp.site.report").render(
         names=[model.name for model in shown],
         heads={model.name: as_read(head(model)) for model in shown},
         chapters=chapters,
@@ -66,15 +64,3 @@ def _render(shown: Sequence[Shown], chapters: Sequence[tuple]) -> str:
         plotlyjs=Markup(get_plotlyjs()),
         explorer=assets(),
     )
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("interp.site.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2")

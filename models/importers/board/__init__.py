@@ -119,7 +119,7 @@ def _converted(submission: Submission) -> ArithmeticTransformer:
     if first is None:
         raise UserError("it holds no numbers")
     dtype = "float64" if first.dtype == torch.float64 else "float32"
-    fields = {"d_vocab": task.d_vocab, "n_ctx": task.input_length, "dtype": dtype}
+    fields = {"n_layers": 1, "d_vocab": task.d_vocab, "n_ctx": task.input_length, "dtype": dtype}
     config = TransformerConfig(**(fields | family.config(submission)))
     weights = SubmissionWeights(config, submission, family)
     model = ArithmeticTransformer(weights, task, name=submission.path.stem)

@@ -92,8 +92,7 @@ class Interpreter(Expressions):
             self.assign(node.target, self.value(node.value, scope), scope)
 
     def _do_AugAssign(self, node: ast.AugAssign, scope: Scope, owner: Class | None) -> None:
-        read = ast.fix_missing_locations(ast.copy_location(_as_load(node.target), node.target))
-        value = self._binary(node.op, self.value(read, scope), self.value(node.value, scope))
+        value = self._binary(node.op, self.value(node.target, scope), self.value(node.value, scope))
         self.assign(node.target, value, scope)
 
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
@@ -177,13 +176,3 @@ class Interpreter(Expressions):
 
     def _do_Continue(self, node: ast.Continue, scope: Scope, owner: Class | None) -> None:
         raise _Continue
-
-
-def _as_load(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return ast.Name(node.id, ast.Load())
-    if isinstance(node, ast.Attribute):
-        return ast.Attribute(node.value, node.attr, ast.Load())
-    if isinstance(node, ast.Subscript):
-        return ast.Subscript(node.value, node.slice, ast.Load())
-    raise UserError(f"it assigns to a {type(node).__name__}")

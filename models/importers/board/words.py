@@ -24,6 +24,9 @@ _DROPPED = ("device", "requires_grad", "persistent", "dtype", "non_blocking", "m
 _RENAMED = {"axis": "dim", "keepdims": "keepdim", "axes": "dim"}
 
 
+_KINDS = ((float, torch.float64), (int, torch.int64), (bool, torch.bool))
+
+
 class Kind:
     """What a file's float32 is while it is evaluated."""
 
@@ -32,12 +35,7 @@ class Kind:
 
 def kind_of(dtype: Any, default: torch.dtype | None = None) -> torch.dtype | None:
     """A dtype by a file's word for it."""
-    if dtype is float:
-        dtype = torch.float64
-    if dtype is int:
-        dtype = torch.int64
-    if dtype is bool:
-        dtype = torch.bool
+    dtype = next((ours for word, ours in _KINDS if dtype is word), dtype)
     if dtype is None:
         return default
     if not isinstance(dtype, torch.dtype):
@@ -149,8 +147,8 @@ def _where(test: Tensor, one: Any, other: Any) -> Tensor:
     return found.to(Kind.float32) if not isinstance(one, Tensor) and not isinstance(other, Tensor) else found
 
 
-def _clip(x: Tensor, low: Any, high: Any) -> Tensor:
-    return x.clamp(low, high)
+def _largest(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return x.max() if axis is None else x.amax(axis, keepdims)
 
 
 def _maximum(a: Tensor, b: Any) -> Tensor:
@@ -266,40 +264,16 @@ FUNCTIONAL = {
 }
 
 
+#: Of torch's words, those that NumPy has too.
+_NUMPY_TEXT = (
+    "cos sin exp sqrt abs log where stack einsum outer matmul triu tril float32 float64 int64 int32 zeros_like "
+    "ones_like inf pi maximum allclose sum mean"
+)
+
+
 def _numpy() -> dict[str, Any]:
     double = torch.float64
-    found = {
-        name: word
-        for name, word in torch_words().items()
-        if name
-        in [
-            "cos",
-            "sin",
-            "exp",
-            "sqrt",
-            "abs",
-            "log",
-            "where",
-            "stack",
-            "einsum",
-            "outer",
-            "matmul",
-            "triu",
-            "tril",
-            "float32",
-            "float64",
-            "int64",
-            "int32",
-            "zeros_like",
-            "ones_like",
-            "inf",
-            "pi",
-            "maximum",
-            "allclose",
-            "sum",
-            "mean",
-        ]
-    }
+    found = {name: word for name, word in torch_words().items() if name in _NUMPY_TEXT.split()}
     found |= {
         "array": lambda value, dtype=None, **named: _array(value, dtype, double),
         "asarray": lambda value, dtype=None, **named: _array(value, dtype, double),
@@ -308,8 +282,8 @@ def _numpy() -> dict[str, Any]:
         "ones": _made(torch.ones, "float64"),
         "concatenate": _cat,
         "newaxis": None,
-        "clip": _clip,
-        "max": lambda x, axis=None, keepdims=False: x.max() if axis is None else x.amax(axis, keepdims),
+        "clip": lambda x, low, high: x.clamp(low, high),
+        "max": _largest,
         "argmax": lambda x, axis=None: x.argmax(axis),
         "ndarray": Tensor,
         "linalg": Words("np.linalg", {"svd": _svd}),
@@ -325,54 +299,39 @@ def _mlx() -> dict[str, Any]:
         "square": renamed(torch.square),
         "transpose": transposed,
         "eval": lambda *values: None,
-        "max": lambda x, axis=None, keepdims=False: x.max() if axis is None else x.amax(axis, keepdims),
+        "max": _largest,
         "fast": Words("mx.fast", {"rms_norm": _rms_norm}),
     }
 
 
 def modules(interpreter: Interpreter, prelude: dict[str, Any]) -> dict[str, Any]:
     """What can be imported, by module."""
-    math_words = Words(
-        "math",
-        {name: getattr(math, name) for name in dir(math) if not name.startswith("_")}
-        | {"factorial": None, "comb": None, "perm": None},
-    )
     functional = Words("F", FUNCTIONAL)
-    torch_nn = Words(
-        "torch.nn",
-        prelude["torch"]
-        | {
-            "Parameter": _parameter,
-            "functional": functional,
-            "init": Words(
-                "nn.init",
-                {name: lambda *given, **named: None for name in ("kaiming_uniform_", "normal_", "zeros_", "ones_")},
-            ),
-        },
-    )
-    torch_word = Words("torch", torch_words() | {"nn": torch_nn})
-    numpy_words, mlx = Words("np", _numpy()), Words("mx", _mlx())
-    typing = Words("typing", {name: list for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union", "Callable")})
-    return {
-        "math": math_words,
-        "torch": torch_word,
-        "torch.nn": torch_nn,
-        "torch.nn.functional": functional,
-        "numpy": numpy_words,
-        "mlx.core": mlx,
-        "mlx.nn": Words("mlx.nn", prelude["mlx"]),
-        "mlx.utils": Words("mlx.utils", {"tree_map": partial(_tree_map, interpreter)}),
-        "mlx_lm.models.activations": Words("activations", {"swiglu": lambda gate, up: F.silu(gate) * up}),
-        "mlx_lm.models.base": Words(
-            "base",
-            {
-                "BaseModelArgs": Class("BaseModelArgs", []),
-                "create_attention_mask": lambda h, cache=None, **named: "causal",
-                "scaled_dot_product_attention": _attend,
-            },
-        ),
-        "mlx_lm.models.rope_utils": Words("rope_utils", prelude["rope"]),
-        "mlx_lm.models.qwen3": Words("qwen3", prelude["qwen3"]),
-        "typing": typing,
-        "dataclasses": Words("dataclasses", {"dataclass": None, "field": None}),
+    inits = ("kaiming_uniform_", "normal_", "zeros_", "ones_")
+    torch_nn = prelude["torch"] | {
+        "Parameter": _parameter,
+        "functional": functional,
+        "init": Words("nn.init", {name: lambda *given, **named: None for name in inits}),
     }
+    nn = Words("torch.nn", torch_nn)
+    base = {
+        "BaseModelArgs": Class("BaseModelArgs", []),
+        "create_attention_mask": lambda h, cache=None, **named: "causal",
+        "scaled_dot_product_attention": _attend,
+    }
+    found = {
+        "math": {name: getattr(math, name) for name in dir(math) if not name.startswith("_")}
+        | {"factorial": None, "comb": None, "perm": None},
+        "torch": torch_words() | {"nn": nn},
+        "mlx.nn": prelude["mlx"],
+        "mlx.utils": {"tree_map": partial(_tree_map, interpreter)},
+        "mlx_lm.models.activations": {"swiglu": lambda gate, up: F.silu(gate) * up},
+        "mlx_lm.models.base": base,
+        "mlx_lm.models.rope_utils": prelude["rope"],
+        "mlx_lm.models.qwen3": prelude["qwen3"],
+        "typing": {name: list for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union", "Callable")},
+        "dataclasses": {"dataclass": None, "field": None},
+    }
+    named = {name: Words(name.removeprefix("mlx_lm.models."), words) for name, words in found.items()}
+    others = {"torch.nn": nn, "torch.nn.functional": functional}
+    return named | others | {"numpy": Words("np", _numpy()), "mlx.core": Words("mx", _mlx())}

@@ -19,8 +19,10 @@ import stat
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from models.checkpoint import sha256, write_bytes_atomic
 from models.errors import UserError
@@ -65,6 +67,11 @@ def library(source: str, *flags: str) -> ctypes.CDLL | None:
             write_bytes_atomic(folder / _file_name(name, data), data, mode=0o600)
             found = _cached(folder, name)
     return found or _loaded_once(name, data)
+
+
+def pointers(arrays: Iterable[Any]) -> list[Any]:
+    """A pointer to each tensor's first number, as a kernel takes them."""
+    return [ctypes.c_void_p(array.data_ptr()) for array in arrays]
 
 
 def kernel_name(kernel: ctypes.CDLL) -> str:

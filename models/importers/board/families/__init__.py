@@ -7,8 +7,9 @@ Linear parts are read by what they do to unit vectors, however they are written 
 
 from models.importers.board.families import five_heads, fixed_scores, numeral, period, qwen, sinusoids, trained
 
-FAMILIES = tuple(
-    family
-    for module in (qwen, period, five_heads, sinusoids, fixed_scores, numeral, trained)
-    for family in module.FAMILIES
-)
+#: In this order they are asked whether a file is theirs.
+FAMILIES = (
+    qwen.qwen, period.array_of_six, period.two_numbers, period.tied_gate, period.phase, five_heads.five_heads,
+    sinusoids.directions, sinusoids.nano, fixed_scores.fixed_scores, numeral.numeral, trained.tied_values,
+    trained.repeated,
+)  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Family, per_head
+from models.importers.board.families.parts import family, per_head
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 
 
 def _is_five_heads(s: Submission) -> bool:
@@ -19,7 +19,6 @@ def _is_five_heads(s: Submission) -> bool:
 def _five_config(s: Submission) -> dict[str, Any]:
     c = s.get("config").values
     return {
-        "n_layers": 1,
         "d_model": c["hidden_size"],
         "n_heads": c["num_attention_heads"],
         "d_head": c["head_dim"],
@@ -31,7 +30,13 @@ def _five_config(s: Submission) -> dict[str, Any]:
     }
 
 
-def _five_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "five hard heads",
+    "five heads that each look at one key, no norms, four ReLU units, a gain before the head",
+    _is_five_heads,
+    _five_config,
+)
+def five_heads(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     c = s.get("config").values
     heads, zero = c["num_attention_heads"], like.new_zeros(())
     if s.has("o_proj"):  # dense matrices
@@ -57,17 +62,5 @@ def _five_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
         w_out = torch.stack((like.new_zeros(4), torch.stack((one, -one, -ten, ten))), -1)
         b_out = like.new_zeros(2)
     found = {"embed.W_E": table, "unembed.W_U": table.T, "ln_final.w": gain}
-    found |= {f"blocks.0.attn.W_{x}": w for x, w in zip("QKVO", (w_q, w_k, w_v, w_o), strict=True)}
-    found |= {"blocks.0.mlp.W_in": w_in, "blocks.0.mlp.b_in": b_in}
-    return found | {"blocks.0.mlp.W_out": w_out, "blocks.0.mlp.b_out": b_out}
-
-
-FAMILIES = (
-    Family(
-        "five hard heads",
-        "five heads that each look at one key, no norms, four ReLU units, a gain before the head",
-        _is_five_heads,
-        _five_config,
-        _five_weights,
-    ),
-)
+    found |= under("blocks.0.attn", W_Q=w_q, W_K=w_k, W_V=w_v, W_O=w_o)
+    return found | under("blocks.0.mlp", W_in=w_in, b_in=b_in, W_out=w_out, b_out=b_out)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from models.importers.board.families.parts import Family, per_head
+from models.importers.board.families.parts import family, per_head
 from models.importers.board.reading import Submission
 from models.parts.weights import Weights
 
@@ -18,7 +18,6 @@ def _is_fixed(s: Submission) -> bool:
 def _fixed_config(s: Submission) -> dict[str, Any]:
     heads = s.get("block.n_heads")
     return {
-        "n_layers": 1,
         "d_model": len(s.get("embed.weight")[0]),
         "n_heads": heads,
         "d_head": s.get("block.d_head"),
@@ -31,7 +30,13 @@ def _fixed_config(s: Submission) -> dict[str, Any]:
     }
 
 
-def _fixed_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "fixed scores",
+    "no queries and keys: a table of scores says who looks where; no norms, four ReLU units",
+    _is_fixed,
+    _fixed_config,
+)
+def fixed_scores(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     heads, d = s.get("block.n_heads"), len(s.get("embed.weight")[0])
     found = {f"blocks.0.attn.W_{x}": per_head(s.get(f"block.{x.lower()}_proj.weight").T, heads) for x in "QKV"}
     return found | {
@@ -44,14 +49,3 @@ def _fixed_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
         "unembed.W_U": s.get("lm_head.weight").T,
         "unembed.b_U": s.get("lm_head.bias"),
     }
-
-
-FAMILIES = (
-    Family(
-        "fixed scores",
-        "no queries and keys: a table of scores says who looks where; no norms, four ReLU units",
-        _is_fixed,
-        _fixed_config,
-        _fixed_weights,
-    ),
-)

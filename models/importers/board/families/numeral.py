@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Family
+from models.importers.board.families.parts import family
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 
 
 def _is_numeral(s: Submission) -> bool:
@@ -35,7 +35,13 @@ def _numeral_config(s: Submission) -> dict[str, Any]:
     }
 
 
-def _numeral_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "one numeral",
+    "two layers, ALiBi and softmax1 gather the sum in one number, gated ReLU, most significant digit first",
+    _is_numeral,
+    _numeral_config,
+)
+def numeral(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     wide, heads, n = s.constant("LAYER1_D_MODEL"), s.constant("LAYER0_HEADS"), s.constant("NUM_DIGITS")
     d, m, first = wide + 1, 2 * n, s.constant("CANDIDATES_START")
     adjust, scale = s.constant("ADJUSTMENT_HEAD"), s.constant("SCALE_HEAD")
@@ -62,44 +68,37 @@ def _numeral_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     out = like.new_zeros(heads, 1, d)
     out[0, 0, :wide] = 1.0
     zeros = like.new_zeros(heads, d, 1)
-    return {
-        "embed.W_E": embed,
-        "unembed.W_U": filled((d, n), *(((i, i), -1.0) for i in each)),
-        "blocks.0.attn.bias": bias,
-        "blocks.0.attn.W_Q": zeros,
-        "blocks.0.attn.b_Q": like.new_ones(heads, 1),
-        "blocks.0.attn.W_K": filled((heads, d, 1), ((adjust, special, 0), s.get("k0_weight"))),
-        "blocks.0.attn.b_K": filled((heads, 1), ((adjust, 0), s.get("k0_bias"))),
-        "blocks.0.attn.W_V": filled(
-            (heads, d, 1),
-            ((adjust, special, 0), s.get("v0_w1")),
-            ((adjust, equals, 0), s.get("v0_w2")),
-            ((scale, equals, 0), s.get("v0_w3")),
-        ),
-        "blocks.0.attn.W_O": ones + filled((heads, 1, d), *(((h, 0, h), 1.0) for h in range(heads))),
-        "blocks.0.mlp.W_gate": filled((d, m), *(((s.constant("SCALE_DIM"), i), 1.0) for i in each), ((digit, n), 1.0)),
-        "blocks.0.mlp.W_in": filled((d, m), *(((s.constant("COUNT_DIM"), i), values[i]) for i in range(n + 1))),
-        "blocks.0.mlp.W_out": filled((m, d), *(((i, first + i), 1.0) for i in range(n + 1))),
-        "blocks.1.attn.bias": torch.zeros_like(bias),
-        "blocks.1.attn.W_Q": zeros,
-        "blocks.1.attn.W_K": zeros,
-        "blocks.1.attn.W_V": filled((heads, d, 1), ((0, s.constant("DIGIT_POS_DIM"), 0), share)),
-        "blocks.1.attn.b_V": filled((heads, 1), ((0, 0), s.constant("GATE_BIAS_SHIFT"))),
-        "blocks.1.attn.W_O": out,
-        "blocks.1.mlp.W_gate": filled(
-            (d, m), *(((first + i, i), gain) for i in each), *(((first + i, n + i), -gain) for i in each)
-        ),
-        "blocks.1.mlp.W_in": filled((d, m), *(((wide, i), 1.0) for i in range(m))),
-        "blocks.1.mlp.W_out": filled((m, d), *(((i, i % n), share) for i in range(m))),
-    }
-
-
-FAMILIES = (
-    Family(
-        "one numeral",
-        "two layers, ALiBi and softmax1 gather the sum in one number, gated ReLU, most significant digit first",
-        _is_numeral,
-        _numeral_config,
-        _numeral_weights,
-    ),
-)
+    told = (((adjust, special, 0), "v0_w1"), ((adjust, equals, 0), "v0_w2"), ((scale, equals, 0), "v0_w3"))
+    signs = (*(((first + i, i), gain) for i in each), *(((first + i, n + i), -gain) for i in each))
+    found = {"embed.W_E": embed, "unembed.W_U": filled((d, n), *(((i, i), -1.0) for i in each))}
+    found |= under(
+        "blocks.0.attn",
+        bias=bias,
+        W_Q=zeros,
+        b_Q=like.new_ones(heads, 1),
+        W_K=filled((heads, d, 1), ((adjust, special, 0), s.get("k0_weight"))),
+        b_K=filled((heads, 1), ((adjust, 0), s.get("k0_bias"))),
+        W_V=filled((heads, d, 1), *((where, s.get(name)) for where, name in told)),
+        W_O=ones + filled((heads, 1, d), *(((h, 0, h), 1.0) for h in range(heads))),
+    )
+    found |= under(
+        "blocks.0.mlp",
+        W_gate=filled((d, m), *(((s.constant("SCALE_DIM"), i), 1.0) for i in each), ((digit, n), 1.0)),
+        W_in=filled((d, m), *(((s.constant("COUNT_DIM"), i), values[i]) for i in range(n + 1))),
+        W_out=filled((m, d), *(((i, first + i), 1.0) for i in range(n + 1))),
+    )
+    found |= under(
+        "blocks.1.attn",
+        bias=torch.zeros_like(bias),
+        W_Q=zeros,
+        W_K=zeros,
+        W_V=filled((heads, d, 1), ((0, s.constant("DIGIT_POS_DIM"), 0), share)),
+        b_V=filled((heads, 1), ((0, 0), s.constant("GATE_BIAS_SHIFT"))),
+        W_O=out,
+    )
+    return found | under(
+        "blocks.1.mlp",
+        W_gate=filled((d, m), *signs),
+        W_in=filled((d, m), *(((wide, i), 1.0) for i in range(m))),
+        W_out=filled((m, d), *(((i, i % n), share) for i in range(m))),
+    )

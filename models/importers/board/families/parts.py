@@ -12,7 +12,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.importers.board.objects import Instance
 from models.importers.board.reading import Submission
-from models.parts.weights import Weights
+from models.parts.weights import Weights, under
 
 EPS = 1e-6
 
@@ -25,7 +25,7 @@ class Family:
         name: what it is called in tables.
         what: what characterises it.
         recognises: whether a file is of it.
-        config: the fields of the config that are not shapes of the task.
+        config: the fields of the config that are not shapes of the task; one layer unless it says otherwise.
         weights: (file, ``like``, length of the context) -> effective weights, of the dtype of ``like``.
     """
 
@@ -34,6 +34,13 @@ class Family:
     recognises: Callable[[Submission], bool]
     config: Callable[[Submission], dict[str, Any]]
     weights: Callable[[Submission, Tensor, int], Weights]
+
+
+def family(
+    name: str, what: str, recognises: Callable[[Submission], bool], config: Callable[[Submission], dict[str, Any]]
+) -> Callable[[Callable[[Submission, Tensor, int], Weights]], Family]:
+    """Makes a family of the function that gives its weights."""
+    return lambda weights: Family(name, what, recognises, config, weights)
 
 
 def per_head(matrix: Float[Tensor, "d out"], heads: int, copies: int = 1) -> Float[Tensor, "head d e"]:
@@ -62,9 +69,9 @@ def eps_of(s: Submission, *parts: str) -> float:
 
 def one_head(w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor) -> Weights:
     """The weights of a layer with one head, from its matrices [d, d_head] and [d_head, d]."""
-    return {f"blocks.0.attn.W_{x}": w[None] for x, w in zip("QKVO", (w_q, w_k, w_v, w_o), strict=True)}
+    return under("blocks.0.attn", W_Q=w_q[None], W_K=w_k[None], W_V=w_v[None], W_O=w_o[None])
 
 
-def unit_norms(like: Tensor, d: int, names: tuple[str, ...] = ("ln1", "ln2")) -> Weights:
-    """Gains of norms that multiply by nothing."""
-    return {f"blocks.0.{name}.w": like.new_ones(d) for name in names}
+def unit_norms(like: Tensor, d: int, *names: str) -> Weights:
+    """Gains that multiply by nothing: of the norms before the sublayers, and of these."""
+    return {f"blocks.0.{name}.w": like.new_ones(d) for name in ("ln1", "ln2", *names)}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.importers.board.families.parts import Family, eps_of, gain_of, per_head
+from models.importers.board.families.parts import eps_of, family, gain_of, per_head
 from models.importers.board.reading import Submission
 from models.parts.weights import Weights
 
@@ -57,7 +57,10 @@ def _qwen_config(s: Submission) -> dict[str, Any]:
     }
 
 
-def _qwen_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "Qwen3 blocks", "RMS norms, query-key norms, shared key heads, rotary positions, gated SiLU", _is_qwen, _qwen_config
+)
+def qwen(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     layers, d, heads, shared, e = _qwen_shape(s)
     core = _core(s)
     tokens = torch.arange(s.constant("VOCAB_SIZE"))
@@ -82,14 +85,3 @@ def _qwen_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
             f"{ours}.mlp.W_out": s.matrix(f"{mlp}down_proj", s.constant("INTERMEDIATE_SIZE"), like),
         }
     return found
-
-
-FAMILIES = (
-    Family(
-        "Qwen3 blocks",
-        "RMS norms, query-key norms, shared key heads, rotary positions, gated SiLU",
-        _is_qwen,
-        _qwen_config,
-        _qwen_weights,
-    ),
-)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Family, per_head
+from models.importers.board.families.parts import family, per_head
 from models.importers.board.reading import Submission, class_name
 from models.parts.weights import Weights
 
@@ -17,7 +17,6 @@ def _sinus_config(s: Submission) -> dict[str, Any]:
     heads = s.names.get("N_HEAD") or s.get("config.n_head")
     act = class_name(s.get("transformer.h.0.mlp.gelu")).lower() if s.has("transformer") else "relu"
     return {
-        "n_layers": 1,
         "d_model": width,
         "n_heads": heads,
         "d_head": width // heads,
@@ -35,7 +34,13 @@ def _positions(s: Submission, n_ctx: int) -> Tensor:
     return s.call("generate_pe", n_ctx, "cpu")
 
 
-def _directions_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "sinusoids, directions",
+    "positions as sinusoids of period 11, two heads, no norms, four ReLU units given by directions",
+    _is_directions,
+    _sinus_config,
+)
+def directions(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     direction, keys, out = s.get("embed_dir"), s.get("K_proj"), s.get("accum_dir")
     angles = s.get("q_angles")
     c, n = angles.cos(), angles.sin()
@@ -64,7 +69,8 @@ def _is_nano(s: Submission) -> bool:
     return s.has("transformer.h.0.attn.c_attn") and s.has("generate_pe") and s.has("transformer.wte")
 
 
-def _nano_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family("sinusoids, nanoGPT", "the same with a nanoGPT's matrices", _is_nano, _sinus_config)
+def nano(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     block, heads, d = "transformer.h.0", s.get("config.n_head"), s.get("config.n_embd")
     q, k, v = s.matrix(f"{block}.attn.c_attn", d, like).split(d, 1)
     bias = s.get("lm_head.bias")
@@ -79,21 +85,3 @@ def _nano_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
         "unembed.W_U": s.matrix("lm_head", d, like) - bias,
         "unembed.b_U": bias,
     }
-
-
-FAMILIES = (
-    Family(
-        "sinusoids, directions",
-        "positions as sinusoids of period 11, two heads, no norms, four ReLU units given by directions",
-        _is_directions,
-        _sinus_config,
-        _directions_weights,
-    ),
-    Family(
-        "sinusoids, nanoGPT",
-        "the same with a nanoGPT's matrices",
-        _is_nano,
-        _sinus_config,
-        _nano_weights,
-    ),
-)

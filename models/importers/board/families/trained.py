@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.importers.board.families.parts import Family, eps_of, one_head
+from models.importers.board.families.parts import eps_of, family, one_head
 from models.importers.board.reading import Submission
 from models.parts.weights import Weights
 
@@ -34,10 +34,16 @@ def _trained(s: Submission, d: int, e: int, m: int, eps: float) -> dict[str, Any
 def _tied_values_config(s: Submission) -> dict[str, Any]:
     e, d = s.get("W_q.weight").shape
     eps = eps_of(s, "norm1", "norm2", "norm_final", "q_norm", "k_norm")
-    return {"n_layers": 1} | _trained(s, d, e, len(s.get("W_gate.weight")), eps)
+    return _trained(s, d, e, len(s.get("W_gate.weight")), eps)
 
 
-def _tied_values_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "tied values",
+    "one head, query-key norms, keys that are values, output tied to queries, rotary base 3, gated SiLU",
+    _is_tied_values,
+    _tied_values_config,
+)
+def tied_values(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     table, q, kv = s.get("embedding.weight"), s.get("W_q.weight"), s.get("W_kv.weight")
     return one_head(q.T, kv.T, kv.T, q) | {
         "embed.W_E": table,
@@ -63,7 +69,13 @@ def _repeated_config(s: Submission) -> dict[str, Any]:
     return {"n_layers": 2, "layer_mix": True} | _trained(s, d, e, m, float(s.constant("RMS_EPS")))
 
 
-def _repeated_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
+@family(
+    "repeated block",
+    "the same with an arc for digits and one block applied twice, the second time with a small share",
+    _is_repeated,
+    _repeated_config,
+)
+def repeated(s: Submission, like: Tensor, n_ctx: int) -> Weights:
     attn, mlp = "block.attn", "block.mlp"
     table, q = s.call("embed.table"), s.get(f"{attn}.q_proj")
     e = len(q)
@@ -92,21 +104,3 @@ def _repeated_weights(s: Submission, like: Tensor, n_ctx: int) -> Weights:
             f"blocks.{layer}.mlp.W_out": w_out,
         }
     return found
-
-
-FAMILIES = (
-    Family(
-        "tied values",
-        "one head, query-key norms, keys that are values, output tied to queries, rotary base 3, gated SiLU",
-        _is_tied_values,
-        _tied_values_config,
-        _tied_values_weights,
-    ),
-    Family(
-        "repeated block",
-        "the same with an arc for digits and one block applied twice, the second time with a small share",
-        _is_repeated,
-        _repeated_config,
-        _repeated_weights,
-    ),
-)
