@@ -93,10 +93,6 @@ class ModeConnectivity(Result):
             f"line. Their parameters' distance is {everything.before:.3f} before and {everything.after:.3f} after."
         )
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
-
 
 @probe("Does the loss stay low on the line between two models?")
 def mode_connectivity(

@@ -98,4 +98,4 @@ class Comparison(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """``table`` with the number of problems."""
-        return self.table.assign(n=self.provenance.n)
+        return super().to_dataframe().assign(n=self.provenance.n)

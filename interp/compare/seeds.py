@@ -26,6 +26,7 @@ from torch import Tensor
 
 from interp.compare.alignment import align, parametrised
 from interp.core.controls import untrained_copy
+from interp.core.frames import leading
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
@@ -89,10 +90,6 @@ class SeedDistances(Result):
             text += f"; closest are {mean.idxmin()} ({mean.min():.3f}), farthest {mean.idxmax()} ({mean.max():.3f})"
         return text + "."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
-
 
 def _range(values: pd.Series) -> str:
     low, high = float(values.min()), float(values.max())
@@ -145,8 +142,7 @@ def seed_distances(
     copies = [copied for copied in drawn if copied is not None]
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
-    order = ["a", "b", "component", "numbers", "before", "after"]
-    table = table[order + [name for name in table if name not in order]]
+    table = leading(table, ("a", "b", "component", "numbers", "before", "after"))
     provenance = sample.provenance
     provenance = replace(provenance, seed=seed) if provenance.seed is None else provenance
     labels = _numbered(["untrained"] * len(copies))

@@ -12,7 +12,7 @@ from interp.compare.answers import Question
 from interp.compare.subject import PLACES
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.results import Provenance, Result
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,12 @@ class ModelTable(Result):
     def question(self, name: str) -> Question:
         """Raises UserError for a question that was not asked."""
         known = {question.name: question for question in self.questions}
-        if name not in known:
-            raise unknown_name("question", name, known)
-        return known[name]
+        return known[known_name("question", name, known)]
 
     def row(self, model: str) -> ModelRow:
         """Raises UserError for a model that was not asked."""
         known = {row.name: row for row in self.rows}
-        if model not in known:
-            raise unknown_name("model", model, known)
-        return known[model]
+        return known[known_name("model", model, known)]
 
     def answer(self, model: str, question: str) -> Answer | DoesNotApply:
         """One cell. Raises UserError for a model or question that is not in the table."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from interp.core.as_json import decode, encode
+from interp.core.frames import as_frame
 from models.numerals import number
 
 Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
@@ -39,15 +40,16 @@ class Provenance:
 class Result(ABC):
     """Base of all results. Subclasses are frozen dataclasses with ``eq=False`` (they hold arrays)."""
 
+    table: Any
     provenance: Provenance
 
     @abstractmethod
     def sentence(self) -> str:
         """The finding in plain words, every number in it computed from this result."""
 
-    @abstractmethod
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per measured quantity, with its interval and n."""
+        """One row per measured quantity, with its interval and n: the result's ``table``, if it has nothing else."""
+        return as_frame(self.table)
 
     def figure(self, kind: str = "", **options: Any) -> Any:
         """The obvious picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.

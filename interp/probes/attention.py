@@ -32,6 +32,7 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
 
+from interp.core.frames import as_frame, leading
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
 from interp.core.problems import digit_tokens, draw, resolve_task, target_labels
@@ -185,15 +186,14 @@ class AttentionByRole(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
-        frame = self.table[["weight", "spread", "per_key", "uniform", "n_keys"]].to_dataframe().reset_index()
+        frame = as_frame(self.table[["weight", "spread", "per_key", "uniform", "n_keys"]])
         more = max(self.provenance.n - 1, 1)  # the spread divides by n
         half = float(stdtrit(more, 0.975)) * frame["spread"] / math.sqrt(more)
         frame.insert(frame.columns.get_loc("spread") + 1, "low", (frame["weight"] - half).clip(0.0, 1.0))
         frame.insert(frame.columns.get_loc("low") + 1, "high", (frame["weight"] + half).clip(0.0, 1.0))
         for extra in (self.table.p_value.rename("p_role"), self.table.entropy, self.gap):
             frame = frame.merge(extra.to_dataframe().reset_index())
-        order = ["layer", "head", "target", "role", "n_keys"]
-        return frame[order + [column for column in frame.columns if column not in order]]
+        return leading(frame, ("layer", "head", "target", "role", "n_keys"))
 
 
 def compute_attention_by_role(

@@ -39,6 +39,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, draw, resolve_task, right_tokens
@@ -200,16 +201,7 @@ class CarryUnits(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
-        flat = self.table.drop_vars("present")
-        parts = {}
-        for name, values in flat.data_vars.items():
-            if "present" in values.dims:
-                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
-            else:
-                parts[str(name)] = values
-        frame = xr.Dataset(parts).to_dataframe().reset_index()
-        order = ["layer", "unit", "signal"]
-        return frame[order + [column for column in frame.columns if column not in order]]
+        return as_frame(self.table, ("layer", "unit", "signal"))
 
 
 def compute_carry_units(

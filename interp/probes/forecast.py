@@ -64,10 +64,6 @@ class Forecast(Result):
         name = self.measure.replace("_", " ") + (" accuracy" if self.measure == "token" else "")
         return f"{text}; {name} tells them from the others of their model with AUROC after {', '.join(said)}."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per model and share of the steps."""
-        return self.table.to_dataframe().reset_index()
-
     @cached_property
     def _seeds(self) -> dict[str, _Seeds]:
         """Each model's seeds, read once."""

@@ -74,7 +74,7 @@ class HeadWrites(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""
-        return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
+        return super().to_dataframe().assign(n=self.provenance.n)
 
 
 def compute_head_writes(

@@ -35,6 +35,7 @@ from interp.causal.ablation.runs import check_replacement, run_ablations
 from interp.causal.ablation.sweep import VERB, default_components
 from interp.core import signal_measures as measures
 from interp.core.components import Component, check_components, hooks_of
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
@@ -43,7 +44,7 @@ from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import permutation_p
 from interp.core.strata import answer_columns, column_variables
 from interp.core.thresholds import CAUSAL, SIGNIFICANT
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.domain import base_of
 
 #: Signals of a table unless others are asked for: the four about carries, and two controls.
@@ -115,14 +116,7 @@ class DoubleDissociation(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
-        parts = {}
-        for name, values in self.table.drop_vars("present").data_vars.items():
-            if "present" in values.dims:
-                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
-            else:
-                parts[str(name)] = values
-        frame = xr.Dataset(parts).to_dataframe().reset_index()
-        return frame[["unit", "signal", *(c for c in frame.columns if c not in ("unit", "signal"))]]
+        return as_frame(self.table, ("unit", "signal"))
 
 
 def _others(n: int) -> str:
@@ -168,8 +162,7 @@ def compute_double_dissociation(
             "There is no signal to compare units by: no variable of the task has one value per column, of two in all."
         )
     for name in signals:
-        if name not in everything:
-            raise unknown_name("signal", name, everything)
+        known_name("signal", name, everything)
     names, units = list(everything), list(ablated)
     labels = np.stack([everything[name].ravel() for name in names], 1)
     problem = np.repeat(np.arange(len(clean)), clean.shape[1])

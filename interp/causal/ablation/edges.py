@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.core.components import Part, require_counted_layer
 from interp.core.model import HookedModel
 from interp.core.sites import Site, check_positions
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 from models.tasks.base import Task
 
 
@@ -139,8 +139,7 @@ def role_edges(
     groups = [task.relative_roles(target) for target in chosen]
     known = list(dict.fromkeys(role for group in groups for role in group))
     for role in roles or ():
-        if role not in known:
-            raise unknown_name("relative role", role, known)
+        known_name("relative role", role, known)
     found = []
     for layer in range(model.cfg.n_layers):
         for head in range(model.cfg.n_heads) if per_head else (None,):

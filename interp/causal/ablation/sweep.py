@@ -29,6 +29,7 @@ from torch import Tensor
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
+from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.probe import probe
@@ -36,7 +37,7 @@ from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 ACCURACY = "accuracy"
@@ -69,9 +70,7 @@ class ComponentAblation(Result):
         names = [str(value) for value in self.table[axis].values]
         if name is None:
             return names[0]
-        if name not in names:
-            raise unknown_name(axis, name, names)
-        return name
+        return known_name(axis, name, names)
 
     def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
         """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
@@ -129,10 +128,8 @@ class ComponentAblation(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric, component, replacement and stratum."""
-        order = ["metric", "component", "replacement", "stratum"]
-        frame = self.table.to_dataframe().reset_index()
-        frame = frame[order + [column for column in frame.columns if column not in order]]
-        return frame.sort_values(order[:1], kind="stable").reset_index(drop=True)
+        frame = as_frame(self.table, ("metric", "component", "replacement", "stratum"))
+        return frame.sort_values("metric", kind="stable").reset_index(drop=True)
 
 
 def _one(value: Any) -> str:

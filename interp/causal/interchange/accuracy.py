@@ -57,7 +57,7 @@ from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, clopper_pearson
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
@@ -109,8 +109,7 @@ class InterchangeAccuracy(Result):
         return proportion(chosen.stayed.values[chosen.changed.values])
 
     def _run(self, run: str) -> xr.Dataset:
-        if run not in self.outcomes.run.values:
-            raise unknown_name("run", run, self.outcomes.run.values)
+        known_name("run", run, self.outcomes.run.values)
         return self.outcomes.sel(run=run)
 
     def sentence(self) -> str:
@@ -288,8 +287,7 @@ def interchange(
     columns = tuple(layout.require_column(k) for k in ([asked] if isinstance(asked, int) else asked))
     if not columns:
         raise UserError("Give at least one answer column to read.")
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    known_name("method", method, METHODS)
     site = Site(site) if isinstance(site, str) else site
     name, model = model_name(model), with_writable_stream(model, task, [site.hook])
     place = find_place(model, layout, site, column)

@@ -37,7 +37,7 @@ from interp.core.stats import clopper_pearson, mean_interval
 from interp.probes.attention import attention_by_role
 from interp.probes.embeddings import circle_fit
 from interp.probes.lens.reading import digit_targets, read, variable_of
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
@@ -125,9 +125,7 @@ def _from_probe(each: probe.Probe) -> Measure:
 def find_measure(name: str) -> Measure:
     """A measure by name. Raises UserError with the closest match."""
     known = _measures()
-    if name not in known:
-        raise unknown_name("measure", name, known)
-    return known[name]
+    return known[known_name("measure", name, known)]
 
 
 def measure_snapshot(

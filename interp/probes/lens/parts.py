@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.core.problems import chunks
 from interp.probes.attention import visible_roles
 from interp.probes.lens.reading import carry_flipped
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.domain import base_of
 from models.transformer import ArithmeticTransformer
@@ -44,8 +44,7 @@ def choose_rivals(
     n_logits = task.d_vocab if n_logits is None else n_logits
     one_hot = torch.nn.functional.one_hot(right, n_logits).float()
     if isinstance(rival, str):
-        if rival not in RIVALS:
-            raise unknown_name("rival", rival, RIVALS)
+        known_name("rival", rival, RIVALS)
         if rival == "all":
             return one_hot - 1 / n_logits, RIVALS[rival]
         if rival == "others":

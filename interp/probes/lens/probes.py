@@ -42,7 +42,7 @@ from interp.core.stats import auroc, clustered_proportion
 from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 from models.tasks.base import Role, Task
 from models.tasks.domain import base_of, domain_of
 
@@ -101,10 +101,6 @@ class LinearProbes(Result):
             f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
             f"pairs seen, labels dealt at random are learnt by heart up to {self.table.memorised.max():.3f}."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per site, signal and column."""
-        return self.table.copy()
 
 
 def compute_linear_probes(
@@ -307,8 +303,7 @@ def linear_probes(
     if columns is not None:
         by_label = dict(zip(target_labels(task, targets), targets, strict=True))
         for each in (asked := [columns] if isinstance(columns, str) else columns):
-            if each not in by_label:
-                raise unknown_name("column", each, by_label)
+            known_name("column", each, by_label)
         targets = [by_label[each] for each in asked]
     roles, base = [task.target_roles[target] for target in targets], base_of(task)
     digits = _column_digits(task, chosen)
