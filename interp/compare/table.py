@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from interp.causal.interchange.accuracy import counted
 from interp.compare.answers import Question
 from interp.compare.subject import PLACES
 from interp.core.answers import Answer, DoesNotApply
@@ -85,10 +86,10 @@ class ModelTable(Result):
     def sentence(self) -> str:
         """How many models add, and on which questions those agree or part."""
         tasks = len({row.asked for row in self.rows})
-        asked = f"{_count(len(self.rows), 'model')} on {_count(tasks, 'task')}"
+        asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
         found = self.findings()
         if not found:
-            return f"{asked}, asked {_count(len(self.questions), 'question')}."
+            return f"{asked}, asked {counted(len(self.questions), 'question')}."
         if self.adding != self.names:
             asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
         return f"{asked}: {'; '.join(found)}."
@@ -168,10 +169,6 @@ _FINDINGS = {
     "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
     "all inputs": (1.0, "right on all inputs, proved or run"),
 }
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def value_text(value: float, unit: str) -> str:

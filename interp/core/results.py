@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -29,6 +29,10 @@ class Provenance:
     seed: int | None
     source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
     rung: Rung = "sampled"
+
+    def with_seed(self, seed: int) -> Provenance:
+        """With the seed of what else is drawn, resamples and controls, where the inputs were given."""
+        return self if self.seed is not None else replace(self, seed=seed)
 
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"

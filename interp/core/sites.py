@@ -179,6 +179,12 @@ def model_name(model: HookedModel) -> str:
     return str(getattr(model, "name_or_path", None) or type(model).__name__)
 
 
+def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
+    """What results call two models, told apart where both have one name."""
+    first, second = model_name(a), model_name(b)
+    return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
+
+
 @torch.no_grad()
 def stream_is_written(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> bool:
     """Whether what is written at these hooks reaches the residual stream, in a run of the tokens.

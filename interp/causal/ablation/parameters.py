@@ -22,7 +22,7 @@ of an arc: the numbers say what the model does without this number's training, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -282,7 +282,6 @@ def parameter_ablation(
     variants = make_variants(model, values, only, pairs, controls, seed, most_variants)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
     right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
-    provenance = sample.provenance
     return compute_parameter_ablation(
         right.numpy(),
         losses.double().numpy(),
@@ -291,7 +290,7 @@ def parameter_ablation(
         values[variants.chosen].double().numpy(),
         variants.pairs.numpy(),
         controls,
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        sample.provenance.with_seed(seed),
         name,
         words,
         seconds,

@@ -33,7 +33,7 @@ from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task, right_tokens
+from interp.core.problems import check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
@@ -259,7 +259,9 @@ def component_ablation(
     chosen = check_components(
         model, default_components(model) if components is None else components, sample.tokens.shape[1]
     )
-    names, read = check_replacement(replacement), _targets(task, targets)
+    names, read = check_replacement(replacement), check_targets(task, targets)
+    if not read:
+        raise UserError("Accuracy needs at least one target.")
     found = _resolve(model, pairs, metrics)
     masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
     reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
@@ -272,7 +274,7 @@ def component_ablation(
         [component.label for component in chosen],
         names,
         np.array([[changed[i, j] for j in range(len(names))] for i in range(len(chosen))]),
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        provenance.with_seed(seed),
         model_name(model),
         reader.controls if control else None,
     )
@@ -282,16 +284,6 @@ def default_components(model: HookedModel, most_neurons: int = 64) -> list[Compo
     """Sublayers and heads, and the neurons where there are at most ``most_neurons``."""
     units = neurons(model)
     return [*sublayers(model), *heads(model), *(units if len(units) <= most_neurons else ())]
-
-
-def _targets(task: Any, targets: Sequence[int] | None) -> list[int]:
-    known = len(task.query_positions)
-    found = list(range(known)) if targets is None else list(targets)
-    if wrong := [target for target in found if not 0 <= target < known]:
-        raise UserError(f"There is no target {wrong[0]}; there are {known}, counted from 0.")
-    if not found:
-        raise UserError("Accuracy needs at least one target.")
-    return found
 
 
 def _resolve(model: HookedModel, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:

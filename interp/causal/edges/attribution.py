@@ -106,14 +106,9 @@ class EdgeAttribution(EdgeEffects):
             "difference": difference,
         }
 
-    def matrix(
-        self, metric: str | None = None, group: str | None = None, split: bool = False, exact: bool = False
-    ) -> xr.DataArray:
-        """Mean estimates (or exact effects) over (sender, receiver); as :meth:`PathPatching.matrix`."""
-        values = self.exact if exact else self.estimate
-        if values is None:
-            raise UserError("There are no exact effects: this was computed with exact=False.")
-        return edge_matrix(values.sel(metric=self.metric(metric)).mean("example"), group, split)
+    def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
+        """Mean estimates over (sender, receiver); as :meth:`PathPatching.matrix`."""
+        return edge_matrix(self.estimate.sel(metric=self.metric(metric)).mean("example"), group, split)
 
     def sentence(self) -> str:
         metric = self.metric(None)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
-from interp.causal.edges.masked import Addition, MaskedModel
+from interp.causal.edges.masked import MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.sites import model_name
@@ -83,12 +83,10 @@ class EdgeExperiment:
         return len(self.pairs)
 
     @torch.no_grad()
-    def __call__(
-        self, masks: Bool[Tensor, "variant edge"], additions: Addition | None = None
-    ) -> Float[Tensor, "metric variant n"]:
+    def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
         """The metrics under every mask. Cost: at most one forward pass a mask, less where it cuts late edges only."""
         out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
-        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative, additions):
+        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative):
             for values, found in zip(out, self.judge(logits, rows), strict=True):
                 values[which, rows] = found.to(out)
         return out

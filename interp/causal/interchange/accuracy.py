@@ -51,12 +51,12 @@ from interp.causal.interchange.subspaces import (
     random_basis,
 )
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
-from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
-from interp.core.stats import Proportion, clopper_pearson
+from interp.core.stats import Proportion, proportion
 from models.errors import UserError, known_name
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
@@ -64,12 +64,6 @@ from models.tasks.task_variables import TaskVariables, causal_model
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # what a hypothesis takes where it names no subspace
 CONTROLS = ("random labels", "untrained model", "random subspace")
-
-
-def proportion(right: Any) -> Proportion:
-    """A share of independent pairs with its Clopper-Pearson interval."""
-    k, n = int(np.sum(right)), len(right)
-    return Proportion(k, n, *clopper_pearson(k, n), float(n))
 
 
 def counted(n: int, what: str) -> str:

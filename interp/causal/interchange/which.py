@@ -40,16 +40,15 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.causal.interchange.accuracy import proportion
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import ABLE, resolve_task
-from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.core.stats import Proportion
+from interp.core.stats import Proportion, proportion
 from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.compare.swaps.parts import EVERYTHING
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.stats import clopper_pearson, percentile_interval, permutation_p
+from interp.core.stats import percentile_interval, permutation_p, proportion
 from interp.core.thresholds import KEPT
 from models.errors import known_name
 from models.evaluation import margins
@@ -192,8 +192,8 @@ def compute_swaps(
 
 
 def _proportion(right: np.ndarray) -> dict[str, Any]:
-    low, high = clopper_pearson(int(right.sum()), len(right))
-    return {"n": len(right), "right": int(right.sum()), "exact": float(right.mean()), "low": low, "high": high}
+    found = proportion(right)
+    return {"n": found.n, "right": found.successes, "exact": found.value, "low": found.low, "high": found.high}
 
 
 def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:

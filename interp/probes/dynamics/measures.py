@@ -33,7 +33,7 @@ from interp.core import signal_measures as carry_measures
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, right_tokens
-from interp.core.stats import clopper_pearson, mean_interval
+from interp.core.stats import mean_interval, proportion
 from interp.probes.attention import attention_by_role
 from interp.probes.embeddings import circle_fit
 from interp.probes.lens.reading import digit_targets, read, variable_of
@@ -163,7 +163,8 @@ def _loss(model: HookedModel, questions: Questions) -> dict[str, Answer]:
 
 
 def _rate(hits: Bool[np.ndarray, " n"]) -> Answer:
-    return Answer(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
+    found = proportion(hits)
+    return Answer(found.value, found.low, found.high)
 
 
 def _exact(model: HookedModel, questions: Questions) -> dict[str, Answer]:

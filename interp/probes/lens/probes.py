@@ -33,13 +33,14 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task, target_labels
+from interp.core.problems import distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import auroc, clustered_proportion
-from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
+from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, variable_labels
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
 from models.errors import UserError, known_name, unknown_name
@@ -292,7 +293,7 @@ def linear_probes(
     if not 2 <= folds <= 11:
         raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
-    chosen = unique_problems(torch.as_tensor(task.as_problems(sample.problems)))
+    chosen = distinct(torch.as_tensor(task.as_problems(sample.problems)))
     if len(chosen) < 20 * folds:
         raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
     variables = task.variables(chosen)
@@ -335,8 +336,6 @@ def linear_probes(
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
     """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
-    from interp.core.random_draws import untrained_twin  # which needs the probes' readings
-
     try:
         return untrained_twin(model, task, seed)
     except UserError:
