@@ -98,8 +98,7 @@ def carry_rich_digits(
 
     A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else below or
     above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
-    p = 0.1. Units come first; without
-    ``leading_zeros`` the last column's digits are from 1 on.
+    p = 0.1. Units come first. Without ``leading_zeros`` the last column's digits are from 1 on.
     """
     passes = rng.uniform(0, 0.95, (n, 1))
     draw = rng.random((n, columns))

@@ -136,10 +136,10 @@ def compute_double_dissociation(
     """The table from which columns are right with and without each unit.
 
     Args:
-        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added. base:
-            of the digits.
-        signals: :data:`SIGNALS` or, of another task, all of :func:`interp.core.signal_measures.variable_signals` unless
-            given.
+        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added.
+        signals: names of :func:`interp.core.signal_measures.candidate_signals`. Unless given, :data:`SIGNALS` where
+            columns are added, and all of them for any other task.
+        base: of the digits.
         provenance: its seed draws the shuffled signal and the permutations.
 
     Raises:

@@ -48,8 +48,8 @@ VERB = {"zero": "set to zero", "mean": "set to its mean", "resample": "taken fro
 
 @dataclass(frozen=True, eq=False)
 class ComponentAblation(Result):
-    """``table``, a Dataset over (metric, component, replacement, stratum), replacement
-    being "zero", "mean" or "resample":
+    """``table``, a Dataset over (metric, component, replacement, stratum); replacements are "zero", "mean" and
+    "resample":
 
     * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
     * ``control``, ``control_low``, ``control_high``: value after a random change of the same length; NaN without it
