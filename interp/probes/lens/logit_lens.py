@@ -165,13 +165,13 @@ def logit_lens(
     return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance, resamples)
 
 
-@torch.no_grad()
 def _logits_at(
     model: HookedModel, tokens: torch.Tensor, points: Mapping[str, str], queries: Sequence[int]
 ) -> Iterator[Float[np.ndarray, "point _ target d_vocab"]]:
     """Chunk by chunk, the logits at the queries of what each point holds."""
     for logits, streams in read(model, tokens, points.values(), queries):
-        found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
+        with torch.no_grad():
+            found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
         if not torch.allclose(found[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
             raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
         yield found.float().cpu().numpy()

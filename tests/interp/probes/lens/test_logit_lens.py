@@ -182,13 +182,13 @@ def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
     """What it holds of a chunk is reduced before the next is read: never more than a chunk's logits at a time."""
     module = importlib.import_module("interp.probes.lens.logit_lens")  # the package holds the function of that name
     seen = []
-    of = module._Read.of
+    log_softmax = module.log_softmax
 
-    def watched(logits, right):
+    def watched(logits, axis):
         seen.append(logits.shape[1])
-        return of(logits, right)
+        return log_softmax(logits, axis)
 
-    monkeypatch.setattr(module._Read, "of", watched)
+    monkeypatch.setattr(module, "log_softmax", watched)
     model = models.load("microadder-57")
     found = logit_lens(model, n=1200, resamples=10)
     assert seen == [512, 512, 176]
