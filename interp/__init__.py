@@ -22,8 +22,10 @@ Rooms, each of which knows those before it alone: :mod:`interp.core`; :mod:`inte
 :mod:`interp.papers`; :mod:`interp.site`; :mod:`interp.cli`.
 """
 
+import ast
+import sys
 from importlib import import_module
-from inspect import isfunction
+from inspect import getsource, isfunction
 from typing import TYPE_CHECKING, Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
@@ -75,124 +77,16 @@ if TYPE_CHECKING:
     from interp.site.explorer import explore as explore
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "papers", "site", "cli")
-#: Where the names of this package are; a module is imported when one of its names is asked for.
+#: Where the names of this package are, as they stand above; a module is imported when one of its names is asked for.
 _HOME = {
-    name: module
-    for module, names in {
-        "interp.causal.ablation": (
-            "component_ablation",
-            "double_dissociation",
-            "parameter_ablation",
-        ),
-        "interp.causal.circuits": ("smallest_circuit",),
-        "interp.causal.edges": (
-            "edge_attribution",
-            "path_patching",
-        ),
-        "interp.causal.interchange": (
-            "causal_scrubbing",
-            "chained_claims",
-            "interchange_sweep",
-            "which_algorithm",
-        ),
-        "interp.causal.patching": (
-            "activation_patching",
-            "patch_sweep",
-        ),
-        "interp.compare.across": ("compare_models",),
-        "interp.compare.alignment": ("align",),
-        "interp.compare.connectivity": ("mode_connectivity",),
-        "interp.compare.seeds": ("seed_distances",),
-        "interp.compare.swaps.swaps": ("swap_components",),
-        "interp.core.probe": ("probe",),
-        "interp.core.results": (
-            "Provenance",
-            "Result",
-        ),
-        "interp.figures.dark": ("dark",),
-        "interp.figures.save": ("save_figure",),
-        "interp.probes.attention": ("attention_by_role",),
-        "interp.probes.carry": ("carry_units",),
-        "interp.probes.curves": ("learning_curves",),
-        "interp.probes.dynamics": ("training_dynamics",),
-        "interp.probes.embeddings": (
-            "circle_fit",
-            "fourier_spectrum",
-        ),
-        "interp.probes.heatmaps.grid": ("exact_match_grid",),
-        "interp.probes.heatmaps.offset_sweeps": (
-            "greedy_agreement",
-            "offset_sweep",
-        ),
-        "interp.probes.helices": ("helix_fit",),
-        "interp.probes.written_number": ("written_number",),
-        "interp.probes.lens": (
-            "linear_probes",
-            "logit_attribution",
-            "logit_lens",
-        ),
-        "interp.probes.score": (
-            "accuracy_by_chain",
-            "score",
-        ),
-        "interp.probes.stress": ("stress_suites",),
-        "interp.proofs": (
-            "accuracy_bounds",
-            "certify",
-        ),
-        "interp.proofs.attacks": ("attack",),
-        "interp.proofs.decompile": ("decompile",),
-        "interp.site.explorer": ("explore",),
-    }.items()
-    for name in names
+    alias.name: str(each.module)
+    for block in ast.parse(getsource(sys.modules[__name__])).body
+    if isinstance(block, ast.If)
+    for each in block.body
+    if isinstance(each, ast.ImportFrom)
+    for alias in each.names
 }
-
-__all__ = [
-    "probe",
-    "Result",
-    "Provenance",
-    "score",
-    "accuracy_by_chain",
-    "stress_suites",
-    "attention_by_role",
-    "carry_units",
-    "circle_fit",
-    "helix_fit",
-    "written_number",
-    "fourier_spectrum",
-    "linear_probes",
-    "logit_attribution",
-    "logit_lens",
-    "exact_match_grid",
-    "offset_sweep",
-    "greedy_agreement",
-    "learning_curves",
-    "training_dynamics",
-    "activation_patching",
-    "patch_sweep",
-    "path_patching",
-    "edge_attribution",
-    "smallest_circuit",
-    "component_ablation",
-    "parameter_ablation",
-    "double_dissociation",
-    "which_algorithm",
-    "interchange_sweep",
-    "causal_scrubbing",
-    "chained_claims",
-    "certify",
-    "accuracy_bounds",
-    "attack",
-    "decompile",
-    "compare_models",
-    "align",
-    "mode_connectivity",
-    "seed_distances",
-    "swap_components",
-    "explore",
-    "save_figure",
-    "dark",
-]
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,9 +8,11 @@ match. The command line prints that sentence and exits with status 2; in Python 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 MOST_LISTED = 24  # names that one message spells out
+_Name = TypeVar("_Name", bound=object)
 
 
 class UserError(ValueError):
@@ -27,3 +29,10 @@ def unknown_name(kind: str, name: object, allowed: Iterable[str]) -> UserError:
     there_is = f"here is {', '.join(listed) or 'none'}."
     middle = f". Did you mean {close[0]!r}? T" if close else "; t"
     return UserError(f"There is no {kind} {str(name)!r}{middle}{there_is}")
+
+
+def known_name(kind: str, name: _Name, allowed: Collection[str]) -> _Name:
+    """``name``, if it is one of ``allowed``. Raises UserError for any other, with the closest match."""
+    if name not in allowed:
+        raise unknown_name(kind, name, allowed)
+    return name

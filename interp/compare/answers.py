@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from interp.core import probe
 from interp.core.answers import Answer
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 if TYPE_CHECKING:
     from interp.compare.subject import Subject
@@ -70,8 +70,7 @@ def find_questions(names: Sequence[str] | None) -> list[tuple[Question, Ask]]:
     known = registered()
     chosen = list(known) if names is None else list(names)
     for name in chosen:
-        if name not in known:
-            raise unknown_name("question", name, known)
+        known_name("question", name, known)
     if not chosen or len(set(chosen)) < len(chosen):
         raise UserError("Give at least one question, and none twice.")
     return [known[name] for name in chosen]

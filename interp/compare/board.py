@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import models
+from interp.core.as_json import decode
 from interp.core.model import HookedModel
 from interp.probes.stress import suites
 from interp.proofs.attacks import attack
@@ -80,10 +81,7 @@ class BoardRow:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> BoardRow:
         """The inverse of :meth:`to_dict`, from JSON."""
-        pair = value["counterexample"]
-        return cls(
-            **value | {"counterexample": None if pair is None else tuple(pair), "remarks": tuple(value["remarks"])}
-        )
+        return decode(cls, value)
 
 
 def submissions(folder: Path) -> list[Path]:

@@ -42,7 +42,7 @@ from interp.core.model import HookedModel
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_tokens, draw, resolve_task
-from interp.core.sites import model_name
+from interp.core.sites import pair_names
 from interp.core.stats import mean_intervals, permutation_p
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -143,12 +143,6 @@ def compare(
 
 
 # ---- which models
-
-
-def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
-    """What results call the two, told apart where both have one name."""
-    first, second = model_name(a), model_name(b)
-    return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
 
 
 def require_one_format(task: Task, b: Any, names: tuple[str, str]) -> None:

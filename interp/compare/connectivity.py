@@ -17,31 +17,32 @@ search is local. No barrier on a line is none at its sampled points.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import xarray as xr
 from jaxtyping import Bool, Float
 
 from interp.causal.ablation.variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.core.controls import untrained_copy
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import require_evaluation_mode
-from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval
-from models.errors import UserError
+from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
+from models.errors import UserError, known_name
 from models.transformer import ArithmeticTransformer
 from models.unaltered import require_unaltered
 
 STORED, ALIGNED = "as stored", "aligned"
 UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"
-RESAMPLES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +68,8 @@ class ModeConnectivity(Result):
         return float(self._row(path)["barrier"])
 
     def _row(self, path: str) -> pd.Series:
-        rows = self.barriers[self.barriers["path"] == path]
-        if rows.empty:
-            raise UserError(f"There is no path {path!r}; there is {', '.join(self.barriers['path'])}.")
-        return rows.iloc[0]
+        rows = self.barriers.set_index("path", drop=False)
+        return rows.loc[known_name("path", path, rows.index)]
 
     def sentence(self) -> str:
         def said(path: str) -> str:
@@ -92,10 +91,6 @@ class ModeConnectivity(Result):
             f"{text}; whole answers right fall from {ends.min():.3f} at the worse end to {lowest:.3f} on the aligned "
             f"line. Their parameters' distance is {everything.before:.3f} before and {everything.after:.3f} after."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
 
 
 @probe("Does the loss stay low on the line between two models?")
@@ -147,14 +142,13 @@ def mode_connectivity(
         ]
     )
     right, losses, _ = run_variants(model, task, sample.problems, theta, list(range(len(task.query_positions))))
-    provenance = sample.provenance
     return compute_mode_connectivity(
         right.all(2).numpy().reshape(len(paths), points, -1),
         losses.double().numpy().reshape(len(paths), points, -1),
         list(paths),
         alignment,
         _logit_change(model, sample.tokens[:32], theta[: 2 * points], points),
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        sample.provenance.with_seed(seed),
     )
 
 
@@ -169,31 +163,19 @@ def compute_mode_connectivity(
     """From which problems are right and what each costs, at evenly spaced points of every path."""
     points, n = right.shape[1:]
     share = np.linspace(0, 1, points)
-    low, high = bootstrap_interval(losses, provenance.seed or 0, RESAMPLES)
-    rows, barriers = [], []
-    for i, path in enumerate(paths):
-        for j, t in enumerate(share):
-            correct = int(right[i, j].sum())
-            exact_low, exact_high = clopper_pearson(correct, n)
-            rows.append(
-                {
-                    "path": path,
-                    "t": float(t),
-                    "loss": float(losses[i, j].mean()),
-                    "loss_low": float(low[i, j]),
-                    "loss_high": float(high[i, j]),
-                    "exact": correct / n,
-                    "exact_low": exact_low,
-                    "exact_high": exact_high,
-                    "correct": correct,
-                    "n": n,
-                }
-            )
-        barriers.append({"path": path} | _barrier(losses[i], provenance.seed or 0))
-        barriers[-1]["lowest_exact"] = float(right[i].mean(1).min())
+    low, high = bootstrap_interval(losses, provenance.seed or 0)
+    correct = right.sum(-1)
+    exact = np.array([[clopper_pearson(int(k), n) for k in row] for row in correct])
+    data = {"loss": losses.mean(-1), "loss_low": low, "loss_high": high}
+    data |= {"exact": correct / n, "exact_low": exact[..., 0], "exact_high": exact[..., 1], "correct": correct}
+    table = xr.Dataset({name: (("path", "t"), each) for name, each in data.items()}, {"path": paths, "t": share})
+    barriers = [
+        {"path": path} | _barrier(losses[i], provenance.seed or 0) | {"lowest_exact": float(right[i].mean(1).min())}
+        for i, path in enumerate(paths)
+    ]
     return ModeConnectivity(
         alignment.names,
-        pd.DataFrame(rows),
+        as_frame(table).assign(n=n),
         pd.DataFrame(barriers),
         alignment.distances(),
         alignment.symmetries,
@@ -207,9 +189,8 @@ def _barrier(losses: Float[np.ndarray, "point n"], seed: int) -> dict[str, float
     n, points = losses.shape[1], len(losses)
     t = np.linspace(0, 1, points)[:, None]
     above = losses - ((1 - t) * losses[:1] + t * losses[-1:])  # of every problem; the mean is linear in them
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
     mean = above.mean(1)
-    low, high = percentile_interval(mean.max(), (above @ drawn).max(0), n)
+    low, high = percentile_interval(mean.max(), resampled_sums(above, seed).max(0), n)
     low = max(0.0, float(low))  # a barrier is no less than its ends' height, which is zero
     return {"barrier": float(mean.max()), "low": low, "high": float(high), "at": float(t[mean.argmax(), 0])}
 

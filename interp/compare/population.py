@@ -26,10 +26,10 @@ import pandas as pd
 
 from interp.causal.circuits import smallest_circuit
 from interp.causal.interchange import which_algorithm
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
-from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.thresholds import ALIKE_GAPS

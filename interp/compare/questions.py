@@ -66,8 +66,7 @@ def parameters(subject: Subject) -> Answer:
 def uniform(subject: Subject) -> Answer:
     task = subject.task
     if isinstance(task, TwoDigitAddition):
-        found = _on_all_pairs(subject)
-        return Answer(found.accuracy, n=found.n, rung="exhaustive", note=f"{found.n - found.correct:,} pairs wrong")
+        return _of_all_pairs(subject)
     found = score(subject.model, draw(task, None, subject.n, subject.seed).problems, task=task)
     return _share(found)
 
@@ -114,6 +113,11 @@ def _share(found: Score) -> Answer:
     return Answer(found.accuracy, *found.interval, found.n, "sampled", note=f"{found.n - found.correct:,} wrong")
 
 
+def _of_all_pairs(subject: Subject) -> Answer:
+    found = _on_all_pairs(subject)
+    return Answer(found.accuracy, n=found.n, rung="exhaustive", note=f"{found.n - found.correct:,} pairs wrong")
+
+
 def _on_all_pairs(subject: Subject) -> Score:
     if "all pairs" not in subject.found:
         subject.found["all pairs"] = score(subject.model, all_problems(), task=subject.task)
@@ -139,8 +143,7 @@ def _by_chain_length(task: Task, count: int, seed: int) -> Tensor:
 )
 def all_inputs(subject: Subject) -> Answer:
     if isinstance(subject.task, TwoDigitAddition):
-        found = _on_all_pairs(subject)
-        return Answer(found.accuracy, n=found.n, rung="exhaustive", note=f"{found.n - found.correct:,} pairs wrong")
+        return _of_all_pairs(subject)
     rung = _stored_rung(subject.model)
     if rung is not None:
         return Answer(1.0, rung=rung, note="certificate stored in the zoo")

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.problems import membership
 from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models.errors import UserError
@@ -45,11 +46,7 @@ def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> Frame:
     """The frame of a task's problems. Any task will do; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
     groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
-    roles = list(dict.fromkeys(name for group in groups for name in group))
-    member = np.zeros((len(queries), len(roles), length), dtype=bool)
-    for target, group in enumerate(groups):
-        for name, positions in group.items():
-            member[target, roles.index(name), positions] = True
+    roles, member = membership(groups, length)
     values = _column_values(task, problems, len(tokens))
     cells, cell_values = np.full((len(tokens), len(queries)), -1), np.zeros((0, 2), dtype=np.int64)
     answers: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ import xarray as xr
 from interp.compare.circuits import NAMES
 from interp.compare.digits import DigitPoints
 from interp.core.results import Provenance, Result
-from models.errors import UserError
+from models.errors import known_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,27 +46,25 @@ class Comparison(Result):
     @property
     def head_pairs(self) -> list[tuple[str, str]]:
         """The matching: (a's head, b's head)."""
-        rows = self.table[self.table["quantity"] == "attention by role"]
+        rows = self._rows("attention by role")
         return list(zip(rows["a"].tolist(), rows["b"].tolist(), strict=True))
 
     def distance(self, quantity: str) -> float:
         """Of one quantity, mean over matched pairs. Raises UserError for one that is not in the table."""
-        rows = self.table[self.table["quantity"] == quantity]
-        if rows.empty:
-            known = ", ".join(dict.fromkeys(self.table["quantity"]))
-            raise UserError(f"There is no quantity {quantity!r}; there is {known}.")
+        rows = self._rows(known_name("quantity", quantity, self.table["quantity"].unique()))
         return float(rows["distance"].mean())
 
     def sentence(self) -> str:
-        texts = [self._said("heads", "attention by role of the matched heads")]
+        heads = self.table[self.table["part"] == "heads"]
+        texts = [f"attention by role of the matched heads {self._numbers(heads)}"]
         units = self.table[self.table["part"] == "units"]
         if len(units):
             texts.append(
                 f"{len(self.unit_pairs)} matched MLP neurons with a mean correlation of "
                 f"{self.unit_pairs['correlation'].abs().mean():.3f} (distance {self._numbers(units)})"
             )
-        if (self.table["quantity"] == NAMES["logits"]).any():
-            texts.append(f"logits by digit sum and carry {self._numbers(self._rows(NAMES['logits']))}")
+        if len(logits := self._rows(NAMES["logits"])):
+            texts.append(f"logits by digit sum and carry {self._numbers(logits)}")
         tables = self.table[self.table["part"] == "circuits"]
         both = tables[tables["nothing"] == ""]
         if len(both):
@@ -85,10 +83,6 @@ class Comparison(Result):
     def _rows(self, quantity: str) -> pd.DataFrame:
         return self.table[self.table["quantity"] == quantity]
 
-    def _said(self, part: str, words: str) -> str:
-        rows = self.table[self.table["part"] == part]
-        return f"{words} {self._numbers(rows)}"
-
     def _numbers(self, rows: pd.DataFrame) -> str:
         """The distance of one row, the largest of many, with what untrained copies give there."""
         row = rows.loc[rows["distance"].idxmax()]
@@ -98,4 +92,4 @@ class Comparison(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """``table`` with the number of problems."""
-        return self.table.assign(n=self.provenance.n)
+        return super().to_dataframe().assign(n=self.provenance.n)

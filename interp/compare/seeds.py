@@ -14,7 +14,7 @@ apart as of two random draws, training left nothing in common there that these s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -25,7 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.compare.alignment import align, parametrised
+from interp.compare.heads import js_divergence
 from interp.core.controls import untrained_copy
+from interp.core.frames import leading
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import chunks, draw, resolve_task
@@ -89,10 +91,6 @@ class SeedDistances(Result):
             text += f"; closest are {mean.idxmin()} ({mean.min():.3f}), farthest {mean.idxmax()} ({mean.max():.3f})"
         return text + "."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
-
 
 def _range(values: pd.Series) -> str:
     low, high = float(values.min()), float(values.max())
@@ -145,10 +143,8 @@ def seed_distances(
     copies = [copied for copied in drawn if copied is not None]
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
-    order = ["a", "b", "component", "numbers", "before", "after"]
-    table = table[order + [name for name in table if name not in order]]
-    provenance = sample.provenance
-    provenance = replace(provenance, seed=seed) if provenance.seed is None else provenance
+    table = leading(table, ("a", "b", "component", "numbers", "before", "after"))
+    provenance = sample.provenance.with_seed(seed)
     labels = _numbered(["untrained"] * len(copies))
     return SeedDistances(
         tuple(called),
@@ -192,37 +188,14 @@ def _functions(
     ]
     rows = []
     for i, j in combinations(range(len(models)), 2):
-        divergence = jensen_shannon(logits[i], logits[j]).mean(1).numpy()
+        divergence = js_divergence(*(x.softmax(-1).numpy() for x in (logits[i], logits[j]))).mean(1)
         low, high = bootstrap_interval(divergence[None], seed)
         same = int((logits[i].argmax(-1) == logits[j].argmax(-1)).all(1).sum())
         ends = clopper_pearson(same, len(tokens))
-        rows.append(
-            {
-                "a": names[i],
-                "b": names[j],
-                "divergence": float(divergence.mean()),
-                "low": float(low[0]),
-                "high": float(high[0]),
-                "logits": centred_distance(logits[i], logits[j]),
-                "agreement": same / len(tokens),
-                "agreement_low": ends[0],
-                "agreement_high": ends[1],
-                "n": len(tokens),
-            }
-        )
+        row = (names[i], names[j], float(divergence.mean()), float(low[0]), float(high[0]))
+        rows.append((*row, centred_distance(logits[i], logits[j]), same / len(tokens), *ends, len(tokens)))
     columns = ["a", "b", "divergence", "low", "high", "logits", "agreement", "agreement_low", "agreement_high", "n"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def jensen_shannon(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> Float[Tensor, "*batch"]:
-    """Divergence of the two distributions that logits stand for, in bits: from 0 to 1."""
-    p, q = a.softmax(-1), b.softmax(-1)
-    middle = (p + q) / 2
-
-    def against(x: Tensor) -> Tensor:
-        return torch.where(x > 0, x * (x / middle).log2(), torch.zeros_like(x)).sum(-1)
-
-    return ((against(p) + against(q)) / 2).clamp(0, 1)
 
 
 def centred_distance(a: Float[Tensor, "*batch d_vocab"], b: Float[Tensor, "*batch d_vocab"]) -> float:

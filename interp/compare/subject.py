@@ -21,9 +21,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
-from interp.core.problems import Sample, draw, resolve_task, right_tokens
-from interp.core.random_draws import untrained_twin
+from interp.core.problems import Sample, draw, membership, resolve_task, right_tokens
 from interp.core.sites import model_name, require_evaluation_mode
 from models.errors import UserError
 from models.tasks.algorithms import RIPPLE, ColumnLayout, column_layout
@@ -97,7 +97,7 @@ class Subject:
         return self.read(self.twin)
 
     def positions(self, column: int) -> dict[str, list[int]]:
-        """The keys of every place for one column; each up to the query is in one."""
+        """The keys of every one of :data:`PLACES` for one column; each up to the query is in one."""
         layout, roles = self.layout, self.task.roles
         query = layout.queries[column]
         found = {"own column": list(layout.operands[column]), "column below": list(layout.operands[column - 1])}
@@ -116,16 +116,13 @@ class Subject:
         """One forward pass of the sample. Raises UserError for a model that diverged."""
         queries = [self.layout.queries[k] for k in self.inner]
         layers, length = range(model.cfg.n_layers), self.sample.tokens.shape[1]
-        member = np.zeros((len(queries), len(PLACES), length))
-        for row, column in enumerate(self.inner):
-            for place, keys in self.positions(column).items():
-                member[row, PLACES.index(place), keys] = 1
+        _, member = membership([self.positions(column) for column in self.inner], length)
         places, units, right = [], [], []
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
         inputs = [f"blocks.{layer}.mlp.hook_pre" for layer in layers if model.cfg.d_mlp]
         for rows, logits, kept in runs.passes(model, self.sample.tokens, keep=[*names, *inputs]):
             pattern = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
-            places.append(np.einsum("nlhqk,qpk->nqlhp", pattern, member, optimize=True))
+            places.append(np.einsum("nlhqk,qpk->nqlhp", pattern, member.astype(float), optimize=True))
             if inputs:
                 units.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in inputs], 2))
             right.append(right_tokens(logits[:, queries], self.expected[rows]).numpy())

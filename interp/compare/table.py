@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from interp.causal.interchange.accuracy import counted
 from interp.compare.answers import Question
 from interp.compare.subject import PLACES
 from interp.core.answers import Answer, DoesNotApply
 from interp.core.results import Provenance, Result
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,12 @@ class ModelTable(Result):
     def question(self, name: str) -> Question:
         """Raises UserError for a question that was not asked."""
         known = {question.name: question for question in self.questions}
-        if name not in known:
-            raise unknown_name("question", name, known)
-        return known[name]
+        return known[known_name("question", name, known)]
 
     def row(self, model: str) -> ModelRow:
         """Raises UserError for a model that was not asked."""
         known = {row.name: row for row in self.rows}
-        if model not in known:
-            raise unknown_name("model", model, known)
-        return known[model]
+        return known[known_name("model", model, known)]
 
     def answer(self, model: str, question: str) -> Answer | DoesNotApply:
         """One cell. Raises UserError for a model or question that is not in the table."""
@@ -89,10 +86,10 @@ class ModelTable(Result):
     def sentence(self) -> str:
         """How many models add, and on which questions those agree or part."""
         tasks = len({row.asked for row in self.rows})
-        asked = f"{_count(len(self.rows), 'model')} on {_count(tasks, 'task')}"
+        asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
         found = self.findings()
         if not found:
-            return f"{asked}, asked {_count(len(self.questions), 'question')}."
+            return f"{asked}, asked {counted(len(self.questions), 'question')}."
         if self.adding != self.names:
             asked += f", of which {len(self.adding)} answer at least 99% of problems rich in carries; of those"
         return f"{asked}: {'; '.join(found)}."
@@ -172,10 +169,6 @@ _FINDINGS = {
     "digit sum": (0.9, "taking the digit sum from the values of the column's own digits"),
     "all inputs": (1.0, "right on all inputs, proved or run"),
 }
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def value_text(value: float, unit: str) -> str:

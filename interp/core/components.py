@@ -92,8 +92,20 @@ def _where(positions: tuple[int, ...] | None) -> str:
     return "" if positions is None else f" at {','.join(map(str, positions))}"
 
 
+class InLayer(Part):
+    """What belongs to one layer, which is part of its name, so that it counts from the front only."""
+
+    layer: int
+
+    def check(self, model: HookedModel, length: int) -> None:
+        if self.layer < 0:
+            raise UserError(f"A component's layer counts from 0; there is no layer {self.layer}.")
+        require_layer(model, self.layer)
+        super().check(model, length)
+
+
 @dataclass(frozen=True)
-class Head(Part):
+class Head(InLayer):
     """One head's output before W_O (``attn.hook_z`` [batch, pos, head, d_head]); at zero it is W_O[head] = 0."""
 
     layer: int
@@ -108,13 +120,9 @@ class Head(Part):
     def site(self) -> Site:
         return Site(f"blocks.{self.layer}.attn.hook_z", self.positions, head=self.head)
 
-    def check(self, model: HookedModel, length: int) -> None:
-        require_counted_layer(self.layer, model)
-        super().check(model, length)
-
 
 @dataclass(frozen=True)
-class Neuron(Part):
+class Neuron(InLayer):
     """One MLP neuron after its activation (``mlp.hook_post`` [batch, pos, d_mlp]; times its gate in a gated MLP)."""
 
     layer: int
@@ -129,13 +137,9 @@ class Neuron(Part):
     def site(self) -> Site:
         return Site(f"blocks.{self.layer}.mlp.hook_post", self.positions, neuron=self.unit)
 
-    def check(self, model: HookedModel, length: int) -> None:
-        require_counted_layer(self.layer, model)
-        super().check(model, length)
-
 
 @dataclass(frozen=True)
-class Sublayer(Part):
+class Sublayer(InLayer):
     """All that a layer's attention or MLP writes to the residual stream (``hook_attn_out``, ``hook_mlp_out``)."""
 
     layer: int
@@ -153,7 +157,6 @@ class Sublayer(Part):
     def check(self, model: HookedModel, length: int) -> None:
         if self.kind not in ("attention", "mlp"):
             raise UserError(f"A sublayer is 'attention' or 'mlp', not {self.kind!r}.")
-        require_counted_layer(self.layer, model)
         if self.kind == "mlp" and not has_mlp(model):
             raise UserError("This model has no MLP, so it has no such sublayer to ablate.")
         super().check(model, length)
@@ -219,13 +222,6 @@ def _layers(model: HookedModel, layer: int | None) -> range:
         return range(model.cfg.n_layers)
     layer = require_layer(model, layer)
     return range(layer, layer + 1)
-
-
-def require_counted_layer(layer: int, model: HookedModel) -> None:
-    """A component's layer is part of its name, so that it counts from the front only."""
-    if layer < 0:
-        raise UserError(f"A component's layer counts from 0; there is no layer {layer}.")
-    require_layer(model, layer)
 
 
 def heads(model: HookedModel, layer: int | None = None) -> list[Head]:

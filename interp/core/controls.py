@@ -1,4 +1,7 @@
-"""Control models: the same architecture with fresh parameters."""
+"""Control models: the same architecture with fresh parameters, which have learned nothing.
+
+A copy asks what training adds, a twin what the method finds in any network, one with numbers set by hand among them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from typing import Any
 import torch
 
 from interp.core.model import HookedModel
+from models.importers.stock import from_transformer_lens
+from models.parts.weights import weight_shapes
+from models.tasks.base import Task
+from models.transformer import ArithmeticTransformer
+from models.weight_maps.constant import ConstantWeights
 
 
 def untrained_copy(model: HookedModel, seed: int) -> Any | None:
@@ -16,10 +24,8 @@ def untrained_copy(model: HookedModel, seed: int) -> Any | None:
     weight_map = getattr(model, "weight_map", None)
     if weight_map is None or not hasattr(weight_map, "initialise") or not list(weight_map.parameters()):
         return None
-    fresh = copy.deepcopy(weight_map)
-    fresh.initialise(torch.Generator().manual_seed(seed))
     of_class: Any = type(model)
-    return of_class(fresh, model.task, name="untrained")
+    return of_class(_drawn(weight_map, torch.Generator().manual_seed(seed)), model.task, name="untrained")
 
 
 def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int, seed: int) -> list[Any]:
@@ -40,6 +46,41 @@ def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[li
         if copies and _differ(copies[0], copies[1]):
             return copies[:count], index
     return [], None
+
+
+def untrained_twin(model: HookedModel, task: Task, seed: int) -> ArithmeticTransformer:
+    """The same architecture with fresh parameters, drawn as its recipe draws them.
+
+    A model with nothing to draw (without parameters, or with numbers set by hand) gets Gaussian weights instead, every
+    matrix with its own root mean square; a stock TransformerLens model is copied first
+    (:func:`models.importers.stock.from_transformer_lens`).
+
+    Raises:
+        UserError: a stock model that cannot be copied.
+    """
+    own = from_transformer_lens(model, task)
+    generator = torch.Generator().manual_seed(seed)
+    on_cpu = copy.deepcopy(own.weight_map).cpu()  # where the generator draws
+    weight_map = _drawn(on_cpu, generator)
+    if not _differ(weight_map, _drawn(on_cpu, torch.Generator().manual_seed(seed + 1))):
+        weights = own.all_weights()
+        drawn = {
+            key: torch.randn(shape, generator=generator, dtype=torch.float64)
+            * weights[key].detach().double().cpu().square().mean().sqrt()
+            for key, shape in weight_shapes(own.config).items()
+            if key in weights
+        }
+        weight_map = ConstantWeights(own.config, drawn)
+        weight_map.position_limits = own.weight_map.position_limits
+    twin = ArithmeticTransformer(weight_map, task, name="untrained twin")
+    return twin.to(own.device) if hasattr(own, "device") else twin
+
+
+def _drawn(weight_map: Any, generator: torch.Generator) -> Any:
+    """A copy of a weight map with fresh parameters."""
+    fresh = copy.deepcopy(weight_map)
+    fresh.initialise(generator)
+    return fresh
 
 
 def _differ(first: Any, second: Any) -> bool:

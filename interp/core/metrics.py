@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
+from interp.core.problems import check_targets
 from models.errors import UserError, unknown_name
 from models.tasks.pairs import ProblemPairs
 
@@ -67,11 +68,8 @@ class Metric:
 
 def _asked(pairs: ProblemPairs, target: int | None) -> tuple[int, Int[Tensor, " n"], Int[Tensor, " n"]]:
     """(query position, clean answer, corrupted answer) of the pairs' target, or of another."""
-    target = pairs.target if target is None else target
-    queries = pairs.task.query_positions
-    if not 0 <= target < len(queries):
-        raise UserError(f"There is no target {target}; there are {len(queries)}, counted from 0.")
-    return queries[target], pairs.clean_targets[:, target], pairs.corrupted_targets[:, target]
+    (target,) = check_targets(pairs.task, [pairs.target if target is None else target])
+    return pairs.task.query_positions[target], pairs.clean_targets[:, target], pairs.corrupted_targets[:, target]
 
 
 def _pick(logits: Tensor, tokens: Int[Tensor, " batch"]) -> Tensor:

@@ -23,7 +23,7 @@ import pandas as pd
 
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.questions import question as checked
 
 ROOMS = ("probes", "causal", "proofs", "compare", "papers")
@@ -162,9 +162,7 @@ def import_rooms() -> None:
 def find_probe(name: str) -> Probe:
     """A probe by name. Raises UserError with the closest match."""
     known = registered()
-    if name not in known:
-        raise unknown_name("probe", name, known)
-    return known[name]
+    return known[known_name("probe", name, known)]
 
 
 def applying(model: HookedModel, task: Any = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:

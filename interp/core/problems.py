@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -98,8 +98,7 @@ def carry_rich_digits(
 
     A column is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else below or
     above it with equal chance, and its two digits are uniform among those with such a sum. Uniform decimal digits have
-    p = 0.1. Units come first; without
-    ``leading_zeros`` the last column's digits are from 1 on.
+    p = 0.1. Units come first. Without ``leading_zeros`` the last column's digits are from 1 on.
     """
     passes = rng.uniform(0, 0.95, (n, 1))
     draw = rng.random((n, columns))
@@ -181,6 +180,18 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
 
 
+def membership(
+    groups: Sequence[Mapping[str, Sequence[int]]], n_keys: int
+) -> tuple[list[str], Bool[np.ndarray, "target role key"]]:
+    """The roles of positions to some targets, in the order in which they come, and which keys have which."""
+    names = list(dict.fromkeys(name for group in groups for name in group))
+    member = np.zeros((len(groups), len(names), n_keys), dtype=bool)
+    for target, group in enumerate(groups):
+        for name, keys in group.items():
+            member[target, names.index(name), list(keys)] = True
+    return names, member
+
+
 def slices(n: int, size: int) -> list[slice]:
     """``range(n)`` in slices of at most ``size``."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
@@ -206,6 +217,14 @@ def right_tokens(logits: Float[Tensor, "n read d_vocab"], right: Int[Tensor, "n 
     return (logits.argmax(-1) == right) & ~logits.isnan().any(-1)
 
 
+def distinct(
+    problems: Int[Tensor, "n *operand"], as_key: Callable[[Tensor], Tensor] = lambda problems: problems
+) -> Any:
+    """Each problem once, in the order of first appearance; those of one key are one."""
+    _, first = np.unique(as_key(problems).flatten(1).numpy(), axis=0, return_index=True)
+    return problems[torch.from_numpy(np.sort(first))]
+
+
 def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
     """A random order of ``n`` examples in which none keeps its place. Raises UserError for fewer than two."""
     if n < 2:
@@ -213,6 +232,15 @@ def derangement(n: int, seed: int) -> Int[Tensor, " n"]:
     generator = torch.Generator().manual_seed(seed)
     cycle = torch.randperm(n, generator=generator)  # one cycle through all of them
     return torch.empty_like(cycle).scatter(0, cycle, cycle.roll(1))
+
+
+def check_targets(task: Task, targets: Sequence[int] | None) -> list[int]:
+    """These of the task's targets, all unless given. Raises UserError for one that there is not."""
+    known = len(task.query_positions)
+    found = list(range(known)) if targets is None else list(targets)
+    if wrong := [target for target in found if not 0 <= target < known]:
+        raise UserError(f"There is no target {wrong[0]}; there are {known}, counted from 0.")
+    return found
 
 
 def target_labels(task: Task, targets: Sequence[int] | None = None) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
 
 from interp.core.as_json import decode, encode
+from interp.core.frames import as_frame
 from models.numerals import number
 
 Rung = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
@@ -29,6 +30,10 @@ class Provenance:
     source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
     rung: Rung = "sampled"
 
+    def with_seed(self, seed: int) -> Provenance:
+        """With the seed of what else is drawn, resamples and controls, where the inputs were given."""
+        return self if self.seed is not None else replace(self, seed=seed)
+
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
         zeros = len(str(self.n)) - 1
@@ -39,15 +44,16 @@ class Provenance:
 class Result(ABC):
     """Base of all results. Subclasses are frozen dataclasses with ``eq=False`` (they hold arrays)."""
 
+    table: Any
     provenance: Provenance
 
     @abstractmethod
     def sentence(self) -> str:
         """The finding in plain words, every number in it computed from this result."""
 
-    @abstractmethod
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per measured quantity, with its interval and n."""
+        """One row per measured quantity, with its interval and n: the result's ``table``, if it has nothing else."""
+        return as_frame(self.table)
 
     def figure(self, kind: str = "", **options: Any) -> Any:
         """The obvious picture, or the one named ``kind``, as a ``plotly.graph_objects.Figure``.

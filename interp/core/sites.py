@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer
@@ -146,9 +146,7 @@ def require_hook(model: HookedModel, name: str) -> str:
     Raises:
         UserError: there is none; the message names the closest.
     """
-    if name not in model.hook_dict:
-        raise unknown_name("hook point", name, model.hook_dict)
-    return name
+    return known_name("hook point", name, model.hook_dict)
 
 
 def require_layer(model: HookedModel, layer: int) -> int:
@@ -179,6 +177,12 @@ def require_sums(model: HookedModel, what: str) -> None:
 def model_name(model: HookedModel) -> str:
     """What a result calls the model: its registered name, else its class."""
     return str(getattr(model, "name_or_path", None) or type(model).__name__)
+
+
+def pair_names(a: HookedModel, b: HookedModel) -> tuple[str, str]:
+    """What results call two models, told apart where both have one name."""
+    first, second = model_name(a), model_name(b)
+    return (f"{first} (a)", f"{second} (b)") if first == second else (first, second)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from models.errors import UserError
+
+#: Of all intervals, and the quantiles at their ends.
+LEVEL = 0.95
+TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+UPPER = TAILS[1]
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,6 @@ class Proportion:
     low: float
     high: float
     n_effective: float
-    confidence: float = 0.95
 
     @property
     def value(self) -> float:
@@ -42,7 +47,7 @@ class Proportion:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def clopper_pearson(successes: float | int, n: float | int, confidence: float = 0.95) -> tuple[float, float]:
+def clopper_pearson(successes: float | int, n: float | int, confidence: float = LEVEL) -> tuple[float, float]:
     """Exact binomial interval for a proportion: at least ``confidence`` coverage for every true value.
 
     ``n`` may be an effective (non-integer) sample size. With n = 0 the interval is (0, 1).
@@ -68,9 +73,13 @@ def _exact_ends(
     return np.stack((low, high))
 
 
-def clustered_proportion(
-    success: Bool[np.ndarray, " row"], cluster: Int[np.ndarray, " row"], confidence: float = 0.95
-) -> Proportion:
+def proportion(right: Any) -> Proportion:
+    """A share of independent cases with its Clopper-Pearson interval."""
+    k, n = int(np.sum(right)), len(right)
+    return Proportion(k, n, *clopper_pearson(k, n), float(n))
+
+
+def clustered_proportion(success: Bool[np.ndarray, " row"], cluster: Int[np.ndarray, " row"]) -> Proportion:
     """A proportion over rows that come in clusters (the columns of one problem, numbered), Korn-Graubard interval.
 
     The variance of the ratio estimate is the jackknife's over clusters, which does not let a large cluster hide its own
@@ -81,23 +90,18 @@ def clustered_proportion(
     Clopper and Pearson's interval. With m below about 10 no method is to be relied on.
     """
     if len(success) == 0:
-        return Proportion(0, 0, 0.0, 1.0, 0.0, confidence)
-    _, low, high, effective = clustered_proportions(success[:, None], cluster, confidence)[:, 0].tolist()
-    return Proportion(int(success.sum()), len(success), low, high, effective, confidence)
+        return Proportion(0, 0, 0.0, 1.0, 0.0)
+    _, low, high, effective = clustered_proportions(success[:, None], cluster)[:, 0].tolist()
+    return Proportion(int(success.sum()), len(success), low, high, effective)
 
 
 def clustered_proportions(
-    success: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray, " row"], confidence: float = 0.95
+    success: Bool[np.ndarray, "row column"], cluster: Int[np.ndarray, " row"]
 ) -> Float[np.ndarray, "4 column"]:
     """:func:`clustered_proportion` of many columns over the same rows, of which there is one at least.
 
     The value, the ends of its interval, and the effective sample size.
-
-    Raises:
-        UserError: a confidence outside (0, 1).
     """
-    if not 0.0 < confidence < 1.0:
-        raise UserError(f"A confidence level lies between 0 and 1, not {confidence}.")
     n, k = len(success), success.sum(0)
     size = np.bincount(cluster)
     present = size > 0
@@ -109,16 +113,15 @@ def clustered_proportions(
     if len(mixed):
         residual = [np.bincount(cluster, weights=success[:, column] - p[column])[present] for column in mixed]
         variance = (clusters - 1) / clusters * ((np.stack(residual) / (n - size)) ** 2).sum(1)
-        tail = (1 + confidence) / 2
-        t_ratio = float(stdtrit(n - 1, tail) / stdtrit(max(least - 1, LEAST_DF), tail))
+        t_ratio = float(stdtrit(n - 1, UPPER) / stdtrit(max(least - 1, LEAST_DF), UPPER))
         spread = n / (n - 1) * p[mixed] * (1 - p[mixed])
         with np.errstate(divide="ignore"):
             effective[mixed] = np.minimum(spread / variance * t_ratio**2, float(n))
-    low, high = _exact_ends(p * effective, effective, confidence)
+    low, high = _exact_ends(p * effective, effective, LEVEL)
     return np.stack((p, low, high, effective))
 
 
-def rate_difference(k: int, n: int, k2: int, n2: int, confidence: float = 0.95) -> tuple[float, float, float]:
+def rate_difference(k: int, n: int, k2: int, n2: int) -> tuple[float, float, float]:
     """``k / n - k2 / n2`` of independent counts with its interval: (value, low, high).
 
     Newcombe's hybrid score interval (1998, Statistics in Medicine 17, 873-890, method 10).
@@ -128,7 +131,7 @@ def rate_difference(k: int, n: int, k2: int, n2: int, confidence: float = 0.95) 
     """
     if not (0 <= k <= n and 0 <= k2 <= n2 and n and n2):
         raise UserError(f"Two shares need trials and counts among them, not {k} of {n} and {k2} of {n2}.")
-    z = float(ndtri((1 + confidence) / 2))
+    z = float(ndtri(UPPER))
     p, p2 = k / n, k2 / n2
     (low, high), (low2, high2) = _wilson(p, n, z), _wilson(p2, n2, z)
     value = p - p2
@@ -141,24 +144,24 @@ def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
     return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
 
 
-def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> tuple[float, float, float]:
+def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
     """Mean and Student-t interval of independent values; the interval of a single value is infinite."""
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return mean, -float("inf"), float("inf")
-    half = float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / np.sqrt(n))
+    half = float(stdtrit(n - 1, UPPER) * np.std(values, ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
 
 
 def mean_intervals(
-    values: Float[np.ndarray, "n *cell"], confidence: float = 0.95
+    values: Float[np.ndarray, "n *cell"],
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
     """:func:`mean_interval` over the first axis, cell by cell; values that are missing (NaN) do not count."""
     found = np.full((3, *values.shape[1:]), np.nan)
     for cell in np.ndindex(*values.shape[1:]):
         column = values[(slice(None), *cell)]
         if len(kept := column[~np.isnan(column)]):
-            found[(slice(None), *cell)] = mean_interval(kept, confidence)
+            found[(slice(None), *cell)] = mean_interval(kept)
     return found[0], found[1], found[2]
 
 
@@ -170,7 +173,6 @@ def widened(
     low: Float[np.ndarray, "*cell"] | float,
     high: Float[np.ndarray, "*cell"] | float,
     n: int,
-    confidence: float = 0.95,
 ) -> tuple[Any, Any]:
     """The ends of a percentile bootstrap interval of ``n`` examples, moved away from the value for what n lacks.
 
@@ -181,8 +183,7 @@ def widened(
     """
     if n < 2:
         return value - np.inf, value + np.inf
-    tail = (1 + confidence) / 2
-    factor = float(stdtrit(n - 1, tail) / ndtri(tail)) * np.sqrt(n / (n - 1))
+    factor = float(stdtrit(n - 1, UPPER) / ndtri(UPPER)) * np.sqrt(n / (n - 1))
     return value + factor * (low - value), value + factor * (high - value)
 
 
@@ -190,17 +191,16 @@ def percentile_interval(
     value: Float[np.ndarray, "*cell"] | float,
     drawn: Float[np.ndarray, "*cell resample"],
     n: int,
-    confidence: float = 0.95,
 ) -> tuple[Any, Any]:
     """(low, high) of a statistic of ``n`` examples from its bootstrap draws (NaN apart): percentiles, :func:`widened`.
 
     NaN where no draw is a number.
     """
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of a cell without a number
-        low, high = np.nanquantile(drawn, tails, axis=-1)
-    return widened(value, low, high, n, confidence)
+        quantile = np.nanquantile if np.isnan(drawn).any() else np.quantile  # much faster
+        low, high = quantile(drawn, TAILS, axis=-1)
+    return widened(value, low, high, n)
 
 
 #: The one budget of memory for what grows with the sample: float64 numbers held at once, 128 MB. What would hold more
@@ -230,29 +230,44 @@ def resampled_sums(
 
 
 def bootstrap_interval(
-    values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000, confidence: float = 0.95
+    values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """Bootstrap interval of the mean over the last axis, (low, high), one a cell: percentiles, :func:`widened`.
+    """Bootstrap interval of the mean over the last axis, (low, high), one a cell; see :func:`ratio_interval`."""
+    _, low, high = ratio_interval(values, np.ones(values.shape[-1]), seed, resamples)
+    return low, high
 
-    All cells are resampled alike: example i stands in the same draws everywhere, so that cells may be compared. Cost:
-    one product [cell, n] by [n, resamples].
+
+def ratio_interval(
+    above: Float[np.ndarray, "*cell n"], below: Float[np.ndarray, " n"], seed: int, resamples: int = 1000
+) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
+    """``mean(above) / mean(below)`` over the last axis and the ends of its bootstrap interval: percentiles,
+    :func:`widened`.
+
+    Numerator and denominator are resampled together, and all cells alike: example i stands in the same draws
+    everywhere, so that cells may be compared. Where the denominator's own interval holds zero the ends are NaN: the
+    examples do not tell how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
     Raises:
-        UserError: no example, no resample, or a confidence outside (0, 1).
+        UserError: no example, no resample, or a denominator whose mean is zero.
     """
-    n = values.shape[-1]
-    if not n or not 0.0 < confidence < 1.0:
-        raise UserError(f"A bootstrap needs examples and a confidence between 0 and 1, not {n} and {confidence}.")
-    if resamples < 1:
-        raise UserError(f"A bootstrap needs at least 1 resample, not {resamples}.")
-    flat = values.reshape(-1, n).astype(np.float64)
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    n = len(below)
+    if not n or resamples < 1:
+        raise UserError(f"A bootstrap needs examples and at least 1 resample, not {n} and {resamples}.")
+    flat, below = above.reshape(-1, n).astype(np.float64), below.astype(np.float64)
+    if below.mean() == 0:
+        raise UserError("The mean that others are compared with is zero, so that no share of it can be taken.")
+    ones = bool((below == 1).all())  # then the mean of the draws is 1, without the rounding of its sum
+    whole = np.ones(resamples) if ones else resampled_sums(below[None], seed, resamples)[0]
     step = max(1, _MEANS_AT_ONCE // resamples)
-    cells = range(0, len(flat), step)
-    parts = [np.quantile(resampled_sums(flat[i : i + step], seed, resamples), tails, axis=1) for i in cells]
-    low, high = np.concatenate(parts, 1) if parts else np.empty((2, 0))
-    low, high = widened(flat.mean(-1), low, high, n, confidence)
-    return low.reshape(values.shape[:-1]), high.reshape(values.shape[:-1])
+    value, ends = flat.mean(-1) / below.mean(), np.empty((2, len(flat)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for at in (slice(start, start + step) for start in range(0, len(flat), step)):
+            drawn = resampled_sums(flat[at], seed, resamples) / whole
+            ends[:, at] = percentile_interval(value[at], drawn, n)
+    if min((whole > 0).mean(), (whole < 0).mean()) > TAILS[0]:  # the denominator may be zero, and the ratio anything
+        ends[:] = np.nan
+    value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))
+    return value, low, high
 
 
 def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
@@ -288,14 +303,12 @@ def stratified_auroc(
 
     Both strata are pooled by their number of pairs. NaN where the stratum leaves no pair to compare.
     """
-    total, weight = np.zeros((values.shape[1], labels.shape[1])), np.zeros(labels.shape[1])
-    for value in (False, True):
-        rows = stratum == value
+
+    def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         present = labels[rows].sum(0).astype(float)
-        pairs = present * (rows.sum() - present)
-        total += np.nan_to_num(auroc(values[rows], labels[rows])) * pairs
-        weight += pairs
-    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
+        return np.nan_to_num(auroc(values[rows], labels[rows])), present * (rows.sum() - present)
+
+    return _pooled(within, stratum)
 
 
 def stratified_difference(
@@ -305,19 +318,26 @@ def stratified_difference(
 
     ``sum_k w_k (mean1_k - mean0_k) / sum_k w_k`` with ``w_k = n1_k n0_k / (n1_k + n0_k)``; NaN if no stratum has both.
     """
-    total, weight = np.zeros((outcome.shape[1], labels.shape[1])), np.zeros(labels.shape[1])
-    for value in (False, True):
-        rows = stratum == value
+
+    def within(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         y, x = outcome[rows], labels[rows].astype(float)
         n1 = x.sum(0)
         n0 = len(x) - n1
         ok = (n1 > 0) & (n0 > 0)
         with_sum = y.T @ x
         means = with_sum / np.where(ok, n1, 1.0) - (y.sum(0)[:, None] - with_sum) / np.where(ok, n0, 1.0)
-        w = np.where(ok, n1 * n0 / np.maximum(n1 + n0, 1.0), 0.0)
-        total += means * w
-        weight += w
-    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
+        return means, np.where(ok, n1 * n0 / np.maximum(n1 + n0, 1.0), 0.0)
+
+    return _pooled(within, stratum)
+
+
+def _pooled(
+    within: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], stratum: Bool[np.ndarray, " row"]
+) -> Float[np.ndarray, "unit signal"]:
+    """Mean over the two strata of (value, weight [signal]) of their rows; NaN without weight."""
+    (value, weight), (other, more) = within(~stratum), within(stratum)
+    both = weight + more
+    return np.where(both > 0, (value * weight + other * more) / np.where(both > 0, both, 1.0), np.nan)
 
 
 def best_threshold(

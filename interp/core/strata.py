@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -44,25 +45,25 @@ def answer_columns(task: Task, with_operands: bool = True) -> AnswerColumns:
     return AnswerColumns(targets, [c for c in columns if c is not None], [task.query_positions[i] for i in targets])
 
 
-def column_variables(
-    task: Task, problems: Any, columns: list[int], needed: tuple[str, ...], what: str
-) -> dict[str, Int[Tensor, "n column"]]:
-    """The symbolic algorithm's variables in these columns.
+def signal_columns(task: Task) -> AnswerColumns:
+    """The answer digits that have signals: those in whose column an operand has a digit, or all where none has.
 
     Raises:
-        UserError: a task that does not compute one of ``needed``, which ``what`` needs, or not one value per column.
+        UserError: a task whose answers have no columns.
     """
-    variables = task.variables(problems)
-    if missing := [name for name in needed if name not in variables]:
-        raise UserError(f"Task {task.name!r} does not compute {missing[0]}, which {what} compares with.")
-    if steps := [name for name in needed if variables[name].ndim != 2]:
-        raise UserError(
-            f"Task {task.name!r} computes {steps[0]} again in every step, and {what} needs one value per column."
-        )
+    places = answer_columns(task)
+    places = places if places.columns else answer_columns(task, with_operands=False)
+    if not places.columns:
+        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
+    return places
+
+
+def column_variables(task: Task, problems: Any, columns: list[int]) -> dict[str, Int[np.ndarray, "n column"]]:
+    """The symbolic algorithm's variables in these columns, without those that have not one value per column."""
     return {
-        name: values[:, columns]
-        for name, values in variables.items()
-        if values.ndim == 2 and values.shape[1] > max(columns, default=0)
+        name: values[:, columns].numpy()
+        for name, values in task.variables(problems).items()
+        if values.ndim == 2 and values.shape[1] > max(columns)
     }
 
 

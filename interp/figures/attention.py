@@ -1,17 +1,20 @@
-"""Pictures of :class:`interp.probes.attention.AttentionByRole`."""
+"""Pictures of attention: where it looks, what heads write about a digit, and the number that it writes."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures import theme
 from interp.figures.drawing import drawing
-from interp.figures.layers import cells, hover, points, written
+from interp.figures.layers import cells, curve, hover, points, written
 from interp.figures.panels import Panel, compose, vline
 from interp.probes.attention import OWN, PREVIOUS, AttentionByRole
+from interp.probes.head_writes import HeadWrites
+from interp.probes.written_number import WrittenNumber
 from models.numerals import small
 
 _FAINT = 1e-4  # weights below this look alike in the pattern picture
@@ -108,3 +111,57 @@ def _visible(result: AttentionByRole, target: int) -> np.ndarray:
 
 def _share_of_top(values: np.ndarray, count: int) -> float:
     return float(np.sort(np.nan_to_num(values), axis=-1)[:, -count:].sum(-1).mean())
+
+
+@drawing(HeadWrites)
+def head_writes(result: HeadWrites) -> go.Figure:
+    """Coordinate of the digits along each head's main direction, and how linear it is."""
+    heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
+    columns = min(4, len(heads))
+    panels = []
+    for i, h in heads:
+        row = result.table.sel(layer=i, head=h)
+        said = hover(f"digit {{x}}: {{y:.2f}}<br>the direction holds {float(row.line):.0%} of the variance")
+        line = result.line_of.sel(layer=i, head=h).values
+        style: dict[str, Any] = {"symbol": "circle", "size": 9, "marker": {"color": theme.BLUE}} | said
+        linear = float(row.linear)
+        panels.append(
+            Panel(
+                [curve(result.line_of.digit.values, line, None, theme.LIGHT, **style)],
+                f"L{i}H{h}: " + ("no digit written" if np.isnan(linear) else f"{linear:.0%} linear"),
+                x={"title": "digit attended to", "dtick": 3, "range": [-0.6, result.line_of.sizes["digit"] - 0.4]},
+                y={
+                    "title": "" if len(panels) % columns else "main direction, sd", "range": [-2.6, 2.6],
+                    "zeroline": True, "zerolinecolor": theme.LIGHT,
+                },
+            )
+        )  # fmt: skip
+    kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
+    title = f"What heads write about a digit is {kept.min():.0%} to {kept.max():.0%} linear in its value"
+    base = result.line_of.sizes["digit"]
+    note = f"Along each head's first principal direction; percentages are of the whole variance over {base} digits"
+    height = 150 + 270 * -(-len(heads) // columns)
+    return compose(
+        panels, title, result.provenance, note=note, columns=columns, height=height, shared="y", gaps=(36, 90)
+    )
+
+
+_LOOKS = {0: (theme.BLUE, "circle"), 1: (theme.VERMILION, "diamond")}
+
+
+@drawing(WrittenNumber)
+def figure_bracket(result: WrittenNumber) -> go.Figure:
+    """What is left of the number without the own column, over the digit written before; colour is the carry."""
+    found, aside = result.points, np.random.default_rng(0).uniform(-0.25, 0.25, result.points.sizes["point"])
+    layers = []
+    for value, (colour, symbol) in _LOOKS.items():
+        rows = found.carry_in.values == value
+        x, y = (found.written.values + aside)[rows], found.bracket.values[rows]
+        said = hover("{y:.1f} after a {digit}", digit=found.written.values[rows])
+        layers.append(points(x, y, f"carry {value}", colour, symbol, 5, opacity=0.5, **said))
+    title = f"The own column counts {result.ratio:.2f} times the previous one"
+    title += f"; carries lie {result.apart:.1f} or more apart" if result.apart > 0 else "; carries are not apart"
+    x = {"title": "digit written before (the query's own token)", "dtick": 1}
+    y = "number written, less the own column's part<br>(digits of the previous column)"
+    note = f"{len(aside):,} columns, spread sideways; exact sums lie {result.base - 1} apart"
+    return compose([Panel(layers, x=x, y=y)], title, result.provenance, note=note, height=500)

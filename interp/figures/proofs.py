@@ -1,20 +1,30 @@
-"""Pictures of certificates: where the right token leads by least."""
+"""Pictures of proofs and attacks: where the right token leads by least, and how much is proved."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.drawing import drawing
-from interp.figures.layers import cells, curve, hover, words, written
+from interp.figures.layers import cells, curve, hover, points, words, written
 from interp.figures.panels import Panel, compose, hline
+from interp.proofs.accuracy_bounds import AccuracyBounds
+from interp.proofs.attacks.attack import SEARCHES, Attack
 from interp.proofs.certificate import Certificate
+from interp.proofs.coupled_grid import CertifiedGrid
 from interp.proofs.curves import DecisionCurves
 from interp.proofs.decompile import Decompiled
+from interp.proofs.exhaustive import ExhaustiveCertificate
+from interp.proofs.hand_built import HandBuiltCertificate
+from interp.proofs.prefix_proof import PrefixCertificate
+from interp.proofs.verdict import RUNGS
+from models.numerals import shown
 
 _WORST = 5
 #: Dark enough for the smallest margins to be seen on white, light enough for the largest to be written on.
@@ -139,3 +149,127 @@ def _crests(x: np.ndarray, y: np.ndarray, above: float) -> tuple[list[float], li
 
 def label(target: int) -> str:
     return f"s{target}" if target < 11 else "EOS"
+
+
+@drawing(PrefixCertificate)
+@drawing(ExhaustiveCertificate)
+def figure_exhaustive(result: ExhaustiveCertificate | PrefixCertificate) -> go.Figure:
+    """The smallest margin (or proved bound of margins) of each right token at each target, with its problem."""
+    data = result.smallest
+    z, problems = data.margin.values.T, data.problem.values.T
+    targets, tokens = data.target.values.tolist(), data.token.values.tolist()
+    said = np.array([f"{p}: margin {m:.3f}" for p, m in zip(problems.flat, z.flat, strict=True)]).reshape(z.shape)
+    panel = margins(z, said, targets, tokens, "target", "right token")
+    order = [at for at in np.argsort(z, axis=None)[:_WORST] if np.isfinite(z.flat[at])]
+    worst = [f"{problems.flat[at]} ({z.flat[at]:.3f}, at {targets[at % len(targets)]})" for at in order]
+    note = f"Smallest lead of the right token over all {result.what}. Lowest: " + "; ".join(worst)
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance, note=note)
+
+
+@drawing(AccuracyBounds)
+def figure_accuracy_bounds(result: AccuracyBounds) -> go.Figure:
+    """Proved bounds on the share of errors, by output digit and by longest carry chain, on a log scale.
+
+    A bar from the lower to the upper bound; a dot where they are equal or too near to be told apart; an open triangle
+    at the upper bound where no error is proved; and a circle at the foot where none is possible.
+    """
+    table = result.to_dataframe()
+    low, high = table.error_low.to_numpy(dtype=float), table.error_high.to_numpy(dtype=float)
+    positive = np.concatenate((low[low > 0], high[high > 0]))
+    foot = 10.0 ** (np.floor(np.log10(positive.min() if len(positive) else 1e-3)) - 1)
+    top = np.log10(max(positive.max() if len(positive) else 1e-2, foot * 100)) + 0.3
+    y = {"type": "log", "exponentformat": "power", "dtick": 1, "range": [np.log10(foot) - 0.3, top]}
+    panels = []
+    for part, colour, title, x in (
+        ("target", theme.BLUE, "by output digit", "target, teacher-forced"),
+        ("carry chain", theme.ORANGE, "by longest carry chain", "columns the carry travels"),
+    ):
+        rows = table[table.part == part]
+        names = {"type": "category", "categoryorder": "array", "categoryarray": rows.name.tolist(), "title": x}
+        of_y = y | {"title": "" if panels else "share of pairs answered wrongly"}
+        panels.append(Panel(_marks(rows, foot, colour), title, names, of_y))
+    return compose(
+        panels, result.finding(), result.provenance, columns=2, height=520, shared="y", gaps=(30, 0), margin={"t": 14}
+    )
+
+
+def _marks(rows: pd.DataFrame, foot: float, colour: str) -> list[go.Scatter]:
+    low, high = rows.error_low.to_numpy(dtype=float), rows.error_high.to_numpy(dtype=float)
+    text = [
+        f"{n:,} pairs: {w:,} wrong, {o:,} open" for n, w, o in zip(rows.pairs, rows.wrong, rows.open, strict=True)
+    ]  # fmt: skip
+    at = np.where(low > 0, low, np.where(high > 0, high, foot))
+    return [
+        points(
+            rows.name.to_numpy()[chosen], at[chosen], name, mark, symbol, size,
+            ends=(at[chosen], np.maximum(high, at)[chosen]), bar={"color": colour, "width": 6},
+            text=[said for said, here in zip(text, chosen, strict=True) if here], **hover("{x}: {text}"),
+        )
+        for name, chosen, mark, symbol, size in (
+            ("between", low > 0, colour, "circle", 9),
+            ("at most", (low <= 0) & (high > 0), colour, "triangle-down-open", 10),
+            ("no error is possible", high <= 0, theme.GREY, "circle-open", 8),
+        )
+        if chosen.any()
+    ]  # fmt: skip
+
+
+@drawing(HandBuiltCertificate)
+def figure_parts(result: HandBuiltCertificate) -> go.Figure:
+    """The proved margin of every part, in order; parts without a bound are missing, those below zero prove nothing."""
+    table = result.to_dataframe()
+    said = hover("{text}")
+    texts = [f"{part}: {shown(bound, 4)}" for part, bound in zip(table.part, table.margin, strict=True)]
+    colours = [theme.BLUE if proved else theme.VERMILION for proved in table.proved]
+    layer = points(list(range(1, len(table) + 1)), table.margin, None, colours, size=5, text=texts, **said)
+    panel = Panel(
+        [layer], x="part of the proof", y="lower bound of the margin (logits)", marks=[hline(0, dash="solid")]
+    )
+    return compose([panel], f"{result.model}: {result.finding()}", result.provenance)
+
+
+def certified_margins(result: CertifiedGrid) -> go.Figure:
+    """The proved margin of every shape, operands by digits."""
+    m, n = result.margins.shape
+    said = hover("{y} operands of {x} digits: margin at least {z:.4f}")
+    layer = cells(
+        result.margins, list(range(1, n + 1)), list(range(1, m + 1)), limits=None, bar="margin (logits)", gap=0, **said
+    )
+    panel = Panel([layer], x="digits of each operand", y={"title": "operands", "autorange": True})
+    provenance = Provenance(result.margins.size, None, "shapes, all problems of each", RUNGS[result.arithmetic])
+    return compose([panel], result.sentence(), provenance, width=800, height=620)
+
+
+_STYLE = {"attack": (theme.VERMILION, "solid", "circle"), "random": (theme.GREY, "dash", "circle-open")}
+
+
+@drawing(Attack)
+def figure_attack(result: Attack) -> go.Figure:
+    """Smallest margin so far over runs (left) and by target (right); below zero the model answers wrong."""
+    runs_of, by_target = [], []
+    targets = result.margins["target"].values.tolist()
+    for search in SEARCHES:
+        colour, dash, symbol = _STYLE[search]
+        runs, margins = (np.array(x, dtype=float) for x in zip(*result.history[search], strict=True))
+        steps: dict[str, Any] = {"line": {"shape": "hv"}} | hover("{x:,} runs: {y:.3f}", extra=search)
+        after = [*runs, result.runs], _drawn(np.append(margins, margins[-1]))
+        runs_of.append(curve(*after, search, colour, dash, 2.5, **steps))
+        outline: dict[str, Any] = {"marker": {"line": {"color": colour, "width": 2}}} | hover(
+            "{x}: {y:.3f}", extra=search
+        )
+        smallest = _drawn(result.margins["by_target"].sel(search=search).values)
+        by_target.append(points(targets, smallest, search, colour, symbol, **outline))
+    x = {"title": "runs (a gradient counts as three)", "type": "log", "exponentformat": "power"}
+    zero = [hline(0, dash="solid", colour=theme.BLACK)]
+    panels = [
+        Panel(runs_of, x=x, y="smallest margin so far (logits)", marks=zero),
+        Panel(by_target, x={"title": "target", "type": "category"}, y="smallest margin (logits)", marks=zero),
+    ]
+    note = f"{result.task}. Below zero the model answers wrong. Both searches spent {result.runs:,} runs"
+    title = f"{result.model}: {result.sentence()}"
+    return compose(panels, title, result.provenance, note=note, columns=2, widths=[0.55, 0.45], gaps=(90, 0))
+
+
+def _drawn(margins: np.ndarray) -> list[float | None]:
+    """Margins as Plotly takes them; what is no number is left out."""
+    return [float(margin) if np.isfinite(margin) else None for margin in margins]

@@ -14,7 +14,7 @@ from interp.figures import theme
 from interp.figures.drawing import drawing
 from interp.figures.layers import cells, hover, points, words, written
 from interp.figures.panels import Panel, compose, vline
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 _ROW = 30  # pixels
 _MARKS = {  # source: name, symbol, colour, size; drawn in this order
@@ -41,8 +41,7 @@ def swaps(result: Swaps, measure: str = "exact") -> go.Figure:
     Raises:
         UserError: an unknown measure.
     """
-    if measure not in _MEASURES:
-        raise unknown_name("measure", measure, _MEASURES)
+    known_name("measure", measure, _MEASURES)
     components = result.components
     if not components:
         raise UserError("There is no swap to draw.")

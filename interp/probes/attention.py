@@ -32,15 +32,16 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import stdtrit
 
+from interp.core.frames import as_frame, leading
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, probe
-from interp.core.problems import digit_tokens, draw, resolve_task, target_labels
+from interp.core.problems import digit_tokens, draw, membership, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import POSITION_ONLY
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.key_sets import read_patterns
-from models.errors import UserError
+from models.errors import UserError, known_name
 from models.numerals import small
 
 ROW_ERROR = 0.05  # of a row's sum; rounding 33 weights to bfloat16 gives 0.004 at most
@@ -85,10 +86,8 @@ class AttentionByRole(Result):
 
     def log_ratio(self, roles: Sequence[str], others: Sequence[str]) -> xr.DataArray:
         """Log ratio of the mean weight of one key of ``roles`` to one of ``others`` [layer, head, target], nats."""
-        known = self.table.role.values.tolist()
-        missing = [role for role in (*roles, *others) if role not in known]
-        if missing:
-            raise UserError(f"There is no role {missing[0]!r}; there is {', '.join(known)}.")
+        for role in (*roles, *others):
+            known_name("role", role, self.table.role.values.tolist())
         per_key = []
         for group in (list(roles), list(others)):
             part = self.table.sel(role=group)
@@ -185,15 +184,14 @@ class AttentionByRole(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
-        frame = self.table[["weight", "spread", "per_key", "uniform", "n_keys"]].to_dataframe().reset_index()
+        frame = as_frame(self.table[["weight", "spread", "per_key", "uniform", "n_keys"]])
         more = max(self.provenance.n - 1, 1)  # the spread divides by n
         half = float(stdtrit(more, 0.975)) * frame["spread"] / math.sqrt(more)
         frame.insert(frame.columns.get_loc("spread") + 1, "low", (frame["weight"] - half).clip(0.0, 1.0))
         frame.insert(frame.columns.get_loc("low") + 1, "high", (frame["weight"] + half).clip(0.0, 1.0))
         for extra in (self.table.p_value.rename("p_role"), self.table.entropy, self.gap):
             frame = frame.merge(extra.to_dataframe().reset_index())
-        order = ["layer", "head", "target", "role", "n_keys"]
-        return frame[order + [column for column in frame.columns if column not in order]]
+        return leading(frame, ("layer", "head", "target", "role", "n_keys"))
 
 
 def compute_attention_by_role(
@@ -218,8 +216,10 @@ def compute_attention_by_role(
     Raises:
         UserError: no input, weights that do not sum to 1, or a number of targets that differs from ``roles``.
     """
-    names = list(dict.fromkeys(name for groups in roles for name in groups))
-    member: np.ndarray | None = None
+    names, of_role = membership(roles, len(key_labels))
+    if (of_role.sum(1) > 1).any():
+        raise UserError("A position has two roles for one target; weights by role would not sum to 1.")
+    member = of_role.astype(float)
     shift: dict[str, np.ndarray] = {}
     sums: dict[str, np.ndarray] = {}
     squares: dict[str, np.ndarray] = {}
@@ -227,17 +227,10 @@ def compute_attention_by_role(
     n = 0
     for chunk in pattern:
         chunk = np.asarray(chunk, dtype=np.float64)
-        if member is None:
-            if chunk.shape[3] != len(roles) or len(target_labels) != len(roles) or chunk.shape[4] != len(key_labels):
-                raise UserError(
-                    f"Patterns of {chunk.shape[3]} targets and {chunk.shape[4]} keys do not match their labels."
-                )
-            member = np.zeros((len(roles), len(names), chunk.shape[4]))
-            for target, groups in enumerate(roles):
-                for name, positions in groups.items():
-                    member[target, names.index(name), list(positions)] = 1
-            if (member.sum(1) > 1).any():
-                raise UserError("A position has two roles for one target; weights by role would not sum to 1.")
+        if chunk.shape[3] != len(roles) or len(target_labels) != len(roles) or chunk.shape[4] != len(key_labels):
+            raise UserError(
+                f"Patterns of {chunk.shape[3]} targets and {chunk.shape[4]} keys do not match their labels."
+            )
         if np.isnan(chunk).any():
             raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
         if np.abs(chunk.sum(-1) - 1).max(initial=0.0) > ROW_ERROR:  # NaN scores come out of a hook point as zeros
@@ -256,7 +249,7 @@ def compute_attention_by_role(
             moved = moved.reshape(*moved.shape[:3], -1)
             products = products + np.einsum("nlhi,nlhj->lhij", moved, moved)
         n += len(chunk)
-    if member is None:
+    if not n:
         raise UserError("There is no attention pattern to average.")
     mean = {key: shift[key] + sums[key] / n for key in sums}
     spread = {key: np.sqrt(np.maximum(squares[key] / n - (sums[key] / n) ** 2, 0.0)) for key in sums}
@@ -274,7 +267,7 @@ def compute_attention_by_role(
             "weight": ((*axes, "role"), mean["role"]),
             "spread": ((*axes, "role"), spread["role"]),
             "per_key": ((*axes, "role"), mean["role"] / np.where(keys > 0, keys, np.nan)),
-            "member": (("target", "role", "key"), member.astype(bool)),
+            "member": (("target", "role", "key"), of_role),
             "n_keys": (("target", "role"), keys.astype(int)),
             "uniform": (("target", "role"), keys / keys.sum(-1, keepdims=True)),
             "entropy": (axes, mean["entropy"]),

@@ -39,13 +39,14 @@ from jaxtyping import Bool, Float, Int
 from interp.core import runs
 from interp.core import signal_measures as measures
 from interp.core.components import Neuron
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import OnPage, neurons, probe
 from interp.core.problems import Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.strata import answer_columns, column_variables
+from interp.core.strata import column_variables, signal_columns
 from interp.core.thresholds import CAUSAL, SEPARATES
-from models.errors import UserError
+from models.errors import UserError, known_name
 from models.tasks.domain import base_of
 
 
@@ -187,9 +188,7 @@ class CarryUnits(Result):
 
     def double_dissociation(self, signal: str) -> pd.DataFrame:
         """Ablated unit x presence of a signal: accuracy, interval and drop from the whole model."""
-        if signal not in self.table.signal.values:
-            raise UserError(f"There is no signal {signal!r}; there is {', '.join(self.table.signal.values.tolist())}.")
-        table = self.table.sel(signal=signal)
+        table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
         frame = (
             table[["ablated", "ablated_low", "ablated_high", "clean", "clean_low", "clean_high", "n"]]
             .to_dataframe()
@@ -200,16 +199,7 @@ class CarryUnits(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
-        flat = self.table.drop_vars("present")
-        parts = {}
-        for name, values in flat.data_vars.items():
-            if "present" in values.dims:
-                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
-            else:
-                parts[str(name)] = values
-        frame = xr.Dataset(parts).to_dataframe().reset_index()
-        order = ["layer", "unit", "signal"]
-        return frame[order + [column for column in frame.columns if column not in order]]
+        return as_frame(self.table, ("layer", "unit", "signal"))
 
 
 def compute_carry_units(
@@ -325,14 +315,9 @@ def carry_units(
     if not model.cfg.d_mlp:
         raise UserError("This model has no MLP, so it has no neurons to ask about.")
     sample = draw(task, problems, n, seed, carry_heavy)
-    places = answer_columns(task)
-    if not places.columns:
-        places = answer_columns(task, with_operands=False)
-    if not places.columns:
-        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
+    places = signal_columns(task)
     wanted = [signals] if isinstance(signals, str) else list(signals)
-    found = column_variables(task, sample.problems, places.columns, (), "carry_units")
-    variables, queries = {name: values.numpy() for name, values in found.items()}, places.queries
+    variables, queries = column_variables(task, sample.problems, places.columns), places.queries
     right = task.targets(sample.problems)[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)

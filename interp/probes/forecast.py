@@ -64,10 +64,6 @@ class Forecast(Result):
         name = self.measure.replace("_", " ") + (" accuracy" if self.measure == "token" else "")
         return f"{text}; {name} tells them from the others of their model with AUROC after {', '.join(said)}."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per model and share of the steps."""
-        return self.table.to_dataframe().reset_index()
-
     @cached_property
     def _seeds(self) -> dict[str, _Seeds]:
         """Each model's seeds, read once."""
@@ -157,8 +153,8 @@ def grokking_forecast(
     rng, cells = np.random.default_rng(seed), []
     seeds = [_Seeds.of(curves, model, measure, level) for model in curves.models]
     for share in shares:
-        pairs = [_Pairs.of(*one.at(share)) for one in seeds]
-        draws = [one.drawn(rng, resamples) for one in pairs]
+        pairs = [_wins(*one.at(share)) for one in seeds]
+        draws = [_drawn(one, rng, resamples) for one in pairs]
         cells += [_cell([one], [draw]) for one, draw in zip(pairs, draws, strict=True)] + [_cell(pairs, draws)]
     grid = np.array(cells).reshape(len(shares), len(curves.models) + 1, 5).transpose(2, 1, 0)
     names = ("auroc", "low", "high", "will", "never")
@@ -168,12 +164,6 @@ def grokking_forecast(
     )
     n = sum(curves.of(model).sizes["seed"] for model in curves.models)
     return Forecast(curves, measure, level, table, Provenance(n, seed, f"seeds of {len(curves.models)} models"))
-
-
-def _filled(known: Float[np.ndarray, "seed step"]) -> Float[np.ndarray, "seed step"]:
-    """NaN replaced by the seed's last value before it."""
-    last = np.maximum.accumulate(np.where(np.isnan(known), 0, np.arange(known.shape[1])), 1)
-    return np.take_along_axis(known, last, 1)
 
 
 @dataclass(frozen=True)
@@ -195,11 +185,11 @@ class _Seeds:
     @classmethod
     def of(cls, curves: Curves, model: str, measure: str, level: float) -> _Seeds:
         exact = curves.of(model)
-        measured = curves.table[measure].sel(model=model, seed=exact.seed, step=exact.step).values
-        values = _filled(measured) * (-1 if measure.endswith("loss") else 1)
+        measured = curves.table[measure].sel(model=model, seed=exact.seed, step=exact.step)
+        reached, values = (pd.DataFrame(each.values).ffill(axis=1).to_numpy() for each in (exact, measured))
         known = ~np.isnan(exact.values)
         ends = exact.step.values[known.shape[1] - 1 - known[:, ::-1].argmax(1)]
-        return cls(exact.step.values, np.asarray(_filled(exact.values) >= level), values, ends)
+        return cls(exact.step.values, reached >= level, values * (-1 if measure.endswith("loss") else 1), ends)
 
     def index(self, share: float) -> int:
         """The last evaluation up to this share of the steps (the first, where there is none)."""
@@ -226,35 +216,32 @@ class _Seeds:
         return n, int(self.grok.any(1).sum()), int(in_time.sum()), self.ends.sum() / last, ruled.sum() / last
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """All pairs of one model's seeds: ``wins[i, j]`` is 1 where seed i, which will grok, ranks above seed j, which
-    never does; half for a tie."""
-
-    wins: Float[np.ndarray, "will never"]
-
-    @classmethod
-    def of(cls, values: np.ndarray, will: np.ndarray, open_: np.ndarray) -> _Pairs:
-        one, other = values[will & open_][:, None], values[~will][None]
-        return cls((one > other) + 0.5 * (one == other))
-
-    def drawn(self, rng: np.random.Generator, resamples: int) -> Float[np.ndarray, "resample 2"]:
-        """Bootstrap over the seeds: won pairs and all pairs of each draw."""
-        will, never = self.wins.shape
-        if not will + never:
-            return np.zeros((resamples, 2))
-        counts = rng.multinomial(will + never, np.full(will + never, 1 / (will + never)), size=resamples)
-        a, b = counts[:, :will], counts[:, will:]
-        return np.stack((((a @ self.wins) * b).sum(1), a.sum(1) * b.sum(1)), 1)
+def _wins(values: np.ndarray, will: np.ndarray, open_: np.ndarray) -> Float[np.ndarray, "will never"]:
+    """All pairs of one model's seeds: 1 where seed i, which will grok, ranks above seed j, which never does; half for a
+    tie."""
+    one, other = values[will & open_][:, None], values[~will][None]
+    return (one > other) + 0.5 * (one == other)
 
 
-def _cell(pairs: Sequence[_Pairs], draws: Sequence[np.ndarray]) -> tuple[float, float, float, int, int]:
+def _drawn(
+    wins: Float[np.ndarray, "will never"], rng: np.random.Generator, resamples: int
+) -> Float[np.ndarray, "resample 2"]:
+    """Bootstrap over the seeds: won pairs and all pairs of each draw."""
+    will, never = wins.shape
+    if not will + never:
+        return np.zeros((resamples, 2))
+    counts = rng.multinomial(will + never, np.full(will + never, 1 / (will + never)), size=resamples)
+    a, b = counts[:, :will], counts[:, will:]
+    return np.stack((((a @ wins) * b).sum(1), a.sum(1) * b.sum(1)), 1)
+
+
+def _cell(pairs: Sequence[np.ndarray], draws: Sequence[np.ndarray]) -> tuple[float, float, float, int, int]:
     """(AUROC, low, high, seeds that will, seeds that never do) of models together."""
-    will, never = (sum(one.wins.shape[axis] for one in pairs) for axis in (0, 1))
-    compared = sum(one.wins.size for one in pairs)
+    will, never = (sum(one.shape[axis] for one in pairs) for axis in (0, 1))
+    compared = sum(one.size for one in pairs)
     if not compared:
         return math.nan, math.nan, math.nan, will, never
-    value = sum(float(one.wins.sum()) for one in pairs) / compared
+    value = sum(float(one.sum()) for one in pairs) / compared
     won, all_ = sum(draws).T  # pyright: ignore[reportAttributeAccessIssue]
     low, high = percentile_interval(value, won / np.where(all_ > 0, all_, math.nan), will + never)
     return value, max(0.0, float(low)), min(1.0, float(high)), will, never

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,9 @@ from jaxtyping import Float, Int
 from interp.core.controls import untrained_models
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import chunks, draw, resolve_task
+from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.runs import passes
 from interp.core.stats import permutation_p
 from models.errors import UserError
 from models.tasks.base import Task
@@ -74,7 +74,7 @@ class HeadWrites(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""
-        return self.table.to_dataframe().reset_index().assign(n=self.provenance.n)
+        return super().to_dataframe().assign(n=self.provenance.n)
 
 
 def compute_head_writes(
@@ -141,14 +141,9 @@ def digit_effects(
     cfg = model.cfg
     names = [f"blocks.{layer}.attn.hook_v" for layer in range(cfg.n_layers)]
     values: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-
-    def keep(value: torch.Tensor, hook: Any, into: list[torch.Tensor]) -> None:
-        into.append(value.float().cpu())
-
-    hooks = [(name, partial(keep, into=values[name])) for name in names]
-    for batch in chunks(tokens, model):
-        with torch.no_grad():
-            model.run_with_hooks(batch, return_type=None, fwd_hooks=hooks)
+    for _, _, kept in passes(model, tokens, keep=names):
+        for name in names:
+            values[name].append(kept[name].float().cpu())
     digits = (tokens < base).all(0) & (tokens != tokens[0]).any(0)  # positions that hold various digits
     one_hot = torch.nn.functional.one_hot(tokens[:, digits], base).double()
     indicator = (one_hot - one_hot.mean(0)).flatten(0, 1)  # [token, digit]

@@ -22,8 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core.model import HookedModel
+from interp.core.problems import membership
 from interp.core.runs import passes
-from models.errors import UserError
+from models.errors import UserError, known_name
 from models.tasks.base import Task
 
 CLIP = 0.01
@@ -57,9 +58,7 @@ class KeySets:
         return np.any(self.member, axis=-1)
 
     def index(self, role: str) -> int:
-        if role not in self.roles:
-            raise UserError(f"There is no role {role!r} in this format; there is {', '.join(self.roles)}.")
-        return self.roles.index(role)
+        return self.roles.index(known_name("role", role, self.roles))
 
     def only(self, roles: Sequence[str]) -> KeySets:
         """Those of these roles that there are."""
@@ -99,15 +98,15 @@ def key_sets(task: Task, positions: Callable[[int], Mapping[str, Sequence[int]]]
     roles, queries = list(task.roles), list(task.query_positions)
     key = np.arange(task.input_length)
     resting = np.array([role.kind == "bos" for role in roles[: len(key)]])
-    member: dict[str, np.ndarray] = {}
-    for target, query in enumerate(queries):
-        for name, keys in positions(target).items():
-            seen = [position for position in keys if position <= query and not resting[position]]
-            member.setdefault(name, np.zeros((len(queries), len(key)), dtype=bool))[target, seen] = True
+    seen = [
+        {name: [at for at in keys if at <= query and not resting[at]] for name, keys in positions(target).items()}
+        for target, query in enumerate(queries)
+    ]
+    names, member = membership(seen, len(key))
     targets = list(task.target_roles)
     return KeySets(
-        roles=tuple(member),
-        member=np.stack(list(member.values())),
+        roles=tuple(names),
+        member=member.transpose(1, 0, 2),
         visible=(key <= np.array(queries)[:, None]) & ~resting,
         resting=resting,
         in_query=key < queries[0],

@@ -282,9 +282,7 @@ def test_two_units_of_which_each_half_needs_one_are_a_double_dissociation():
     carry = rng.random((500, 1)) < 0.5
     kept = {"with": ~carry, "without": carry}
     variables = {"carry_out": carry.astype(int), "s": rng.integers(0, 9, (500, 1)), "odd": rng.integers(0, 2, (500, 1))}
-    found = compute_double_dissociation(
-        np.ones((500, 1), bool), kept, variables, interp.Provenance(500, 0, "problems"), None, of_task=True
-    )
+    found = compute_double_dissociation(np.ones((500, 1), bool), kept, variables, interp.Provenance(500, 0, "problems"))
     (row,) = found.dissociations().to_dict("records")
     assert (row["signal"], row["unit"], row["other"]) == ("carry_out", "with", "without")
     assert row["contrast"] == pytest.approx(2.0)

@@ -30,33 +30,3 @@ from interp.core.components import (
     sublayers,
 )
 from interp.core.strata import carry_strata
-
-__all__ = [
-    "REPLACEMENTS",
-    "AttentionEdges",
-    "Component",
-    "ComponentAblation",
-    "Direction",
-    "DoubleDissociation",
-    "Head",
-    "Neuron",
-    "ParameterAblation",
-    "Part",
-    "Sublayer",
-    "Together",
-    "carry_strata",
-    "component_ablation",
-    "compute_component_ablation",
-    "compute_double_dissociation",
-    "compute_parameter_ablation",
-    "double_dissociation",
-    "edges_between",
-    "heads",
-    "mean_activations",
-    "neurons",
-    "parameter_ablation",
-    "parameter_names",
-    "role_edges",
-    "run_ablations",
-    "sublayers",
-]

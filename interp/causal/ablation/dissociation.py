@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,20 +35,20 @@ from interp.causal.ablation.runs import check_replacement, run_ablations
 from interp.causal.ablation.sweep import VERB, default_components
 from interp.core import signal_measures as measures
 from interp.core.components import Component, check_components, hooks_of
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import permutation_p
-from interp.core.strata import answer_columns, column_variables
+from interp.core.strata import column_variables, signal_columns
 from interp.core.thresholds import CAUSAL, SIGNIFICANT
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.tasks.domain import base_of
 
 #: Signals of a table unless others are asked for: the four about carries, and two controls.
 SIGNALS = (*measures.RIVALS, "odd", "shuffled")
-NEEDED = ("carry_in", "carry_out", "digit_sum", "s")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +115,7 @@ class DoubleDissociation(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per unit and signal, accuracies and drops in ``_without`` and ``_with`` columns."""
-        parts = {}
-        for name, values in self.table.drop_vars("present").data_vars.items():
-            if "present" in values.dims:
-                parts[f"{name}_without"], parts[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
-            else:
-                parts[str(name)] = values
-        frame = xr.Dataset(parts).to_dataframe().reset_index()
-        return frame[["unit", "signal", *(c for c in frame.columns if c not in ("unit", "signal"))]]
+        return as_frame(self.table, ("unit", "signal"))
 
 
 def _others(n: int) -> str:
@@ -134,18 +127,19 @@ def compute_double_dissociation(
     ablated: Mapping[str, Bool[np.ndarray, "n column"]],
     variables: Mapping[str, Int[np.ndarray, "n column"]],
     provenance: Provenance,
-    signals: str | Sequence[str] | None = SIGNALS,
+    signals: str | Sequence[str] | None = None,
     draws: int = 199,
     model: str = "the model",
     replacement: str = "zero",
     base: int = 10,
-    of_task: bool = False,
 ) -> DoubleDissociation:
     """The table from which columns are right with and without each unit.
 
     Args:
-        variables: ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` of each column. base: of the digits. of_task:
-        ``variables`` are any task's: :func:`interp.core.signal_measures.variable_signals`, rivals of each other.
+        variables: of each column; ``carry_in``, ``carry_out``, ``digit_sum`` and ``s`` where columns are added.
+        signals: names of :func:`interp.core.signal_measures.candidate_signals`. Unless given, :data:`SIGNALS` where
+            columns are added, and all of them for any other task.
+        base: of the digits.
         provenance: its seed draws the shuffled signal and the permutations.
 
     Raises:
@@ -156,20 +150,14 @@ def compute_double_dissociation(
     if not ablated:
         raise UserError("There is no unit to compare.")
     seed = provenance.seed or 0
-    signals = [signals] if isinstance(signals, str) else signals
-    if of_task:
-        everything = measures.variable_signals(variables, seed, signals)
-    else:
-        everything = measures.column_signals(variables, seed, base)
-    rivals = tuple(name for name in everything if name != "shuffled") if of_task else measures.RIVALS
-    signals = list((everything if of_task else SIGNALS) if signals is None else signals)
+    wanted = [signals] if isinstance(signals, str) else list(signals or ())
+    everything, rivals = measures.candidate_signals(variables, seed, base, wanted)
+    by_column = rivals == measures.RIVALS
+    signals = wanted if signals is not None else list(SIGNALS if by_column else everything)
     if not signals:
         raise UserError(
             "There is no signal to compare units by: no variable of the task has one value per column, of two in all."
         )
-    for name in signals:
-        if name not in everything:
-            raise unknown_name("signal", name, everything)
     names, units = list(everything), list(ablated)
     labels = np.stack([everything[name].ravel() for name in names], 1)
     problem = np.repeat(np.arange(len(clean)), clean.shape[1])
@@ -253,15 +241,7 @@ def double_dissociation(
     replacement = check_replacement(replacement)[0]
     sample = draw(task, problems, n, seed, carry_heavy)
     chosen = check_components(model, default_components(model) if units is None else units, sample.tokens.shape[1])
-    places = answer_columns(task)
-    known = task.variables(sample.problems)
-    of_task = not all(name in known and known[name].ndim == 2 for name in NEEDED)
-    if of_task:
-        places = places if places.columns else answer_columns(task, with_operands=False)
-    if not places.columns:
-        raise UserError(f"The answers of task {task.name!r} have no columns, so that no signal is one of a column.")
-    needed = () if of_task else NEEDED
-    variables = column_variables(task, sample.problems, places.columns, needed, "double_dissociation")
+    places = signal_columns(task)
     right = task.targets(sample.problems)[:, places.targets]
     clean = np.zeros(right.shape, dtype=bool)
     ablated = {component.label: np.zeros_like(clean) for component in chosen}
@@ -272,16 +252,14 @@ def double_dissociation(
 
     runner = with_writable_stream(model, task, hooks_of(chosen))
     run_ablations(runner, sample.tokens, chosen, [replacement], seed, receive, unchanged)
-    provenance = sample.provenance
     return compute_double_dissociation(
         clean,
         ablated,
-        {name: values.numpy() for name, values in variables.items()},
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        column_variables(task, sample.problems, places.columns),
+        sample.provenance.with_seed(seed),
         signals,
         draws,
         model_name(model),
         replacement,
         base_of(task),
-        of_task,
     )

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.core.components import Part, require_counted_layer
+from interp.core.components import InLayer
 from interp.core.model import HookedModel
+from interp.core.problems import check_targets
 from interp.core.sites import Site, check_positions
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 from models.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class AttentionEdges(Part):
+class AttentionEdges(InLayer):
     """(destination, source) positions in the pattern of a head, or of all heads of the layer (``head`` None)."""
 
     layer: int
@@ -66,7 +67,6 @@ class AttentionEdges(Part):
         return new * torch.where(changed, before / torch.where(after > 0, after, 1.0), 1.0)
 
     def check(self, model: HookedModel, length: int) -> None:
-        require_counted_layer(self.layer, model)
         super().check(model, length)
         check_positions(tuple(src for _, src in self.edges), length)
         if ahead := [edge for edge in self.edges if edge[1] > edge[0]]:
@@ -133,14 +133,11 @@ def role_edges(
         UserError: a role or target that the task does not have.
     """
     queries = list(task.query_positions)
-    chosen = list(range(len(queries)) if targets is None else targets)
-    if wrong := [target for target in chosen if not 0 <= target < len(queries)]:
-        raise UserError(f"There is no target {wrong[0]}; there are {len(queries)}, counted from 0.")
+    chosen = check_targets(task, targets)
     groups = [task.relative_roles(target) for target in chosen]
     known = list(dict.fromkeys(role for group in groups for role in group))
     for role in roles or ():
-        if role not in known:
-            raise unknown_name("relative role", role, known)
+        known_name("relative role", role, known)
     found = []
     for layer in range(model.cfg.n_layers):
         for head in range(model.cfg.n_heads) if per_head else (None,):

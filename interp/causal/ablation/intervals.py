@@ -5,41 +5,26 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.stats import clustered_proportion, resampled_sums, widened
-
-RESAMPLES = 1000
-_AT_ONCE = 2**22  # numbers
-_TAILS = (0.025, 0.975)
+from interp.core.stats import clustered_proportion, ratio_interval
 
 
 def bootstrap_ratio(
-    values: Float[np.ndarray, "*cell n read"], mask: Bool[np.ndarray, "n read"], seed: int, resamples: int = RESAMPLES
+    values: Float[np.ndarray, "*cell n read"], mask: Bool[np.ndarray, "n read"], seed: int
 ) -> Float[np.ndarray, "*cell 3"]:
     """Mean over the masked entries with its 95% bootstrap interval: (value, low, high), one a cell.
 
     Problems are resampled, each with all of its entries, those without an entry left out; the mean is the ratio of two
-    sums, both taken again in every draw. All cells get the same draws. With one entry per problem it is
-    :func:`interp.core.stats.bootstrap_interval`. NaN for an empty mask.
+    sums, both taken again in every draw (:func:`interp.core.stats.ratio_interval`). NaN for an empty mask.
 
     A difference that is zero in every problem of the sample has the interval [0, 0]: the bootstrap sees no spread.
     """
     rows = mask.any(1)
-    n = int(rows.sum())
-    if not n:
+    if not rows.any():
         return np.full((*values.shape[:-2], 3), np.nan)
-    weight = mask[rows].sum(1).astype(np.float64)
-    below = resampled_sums(weight[None], seed, resamples)
     flat = values.reshape(-1, *mask.shape)
     total = np.stack([np.where(mask, cell, 0.0)[rows].sum(1, dtype=np.float64) for cell in flat])  # [cell, n]
-    value = total.sum(1) / weight.sum()
-    step = max(1, _AT_ONCE // resamples)
-    draws = [
-        np.quantile(resampled_sums(total[i : i + step], seed, resamples) / below, _TAILS, axis=1)
-        for i in range(0, len(total), step)
-    ]
-    low, high = np.concatenate(draws, 1)
-    low, high = widened(value, low, high, n)
-    return np.stack((value, low, high), -1).reshape(*values.shape[:-2], 3)
+    found = np.stack(ratio_interval(total, mask[rows].sum(1), seed), -1)
+    return found.reshape(*values.shape[:-2], 3)
 
 
 def masked_proportions(

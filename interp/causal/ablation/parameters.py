@@ -22,7 +22,7 @@ of an arc: the numbers say what the model does without this number's training, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from torch import Tensor
 
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.core.frames import as_frame
 from interp.core.model import HookedModel
 from interp.core.probe import parameters, probe
 from interp.core.problems import draw, resolve_task
@@ -78,7 +79,7 @@ class ParameterAblation(Result):
 
     def ranked(self) -> pd.DataFrame:
         """Singles, the one that costs most accuracy first."""
-        return self.single.to_dataframe().reset_index().sort_values("drop", ascending=False, ignore_index=True)
+        return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
     def harmless(self) -> list[str]:
         """Parameters whose drop, by its interval's upper end, is at most 0.01, the dearest first."""
@@ -137,7 +138,7 @@ class ParameterAblation(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per single replacement."""
-        return self.single.to_dataframe().reset_index()
+        return as_frame(self.single)
 
 
 def _parameters(n: int) -> str:
@@ -281,7 +282,6 @@ def parameter_ablation(
     variants = make_variants(model, values, only, pairs, controls, seed, most_variants)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
     right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
-    provenance = sample.provenance
     return compute_parameter_ablation(
         right.numpy(),
         losses.double().numpy(),
@@ -290,7 +290,7 @@ def parameter_ablation(
         values[variants.chosen].double().numpy(),
         variants.pairs.numpy(),
         controls,
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        sample.provenance.with_seed(seed),
         name,
         words,
         seconds,

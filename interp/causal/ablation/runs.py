@@ -29,7 +29,7 @@ from interp.core.model import HookedModel
 from interp.core.problems import derangement
 from interp.core.runs import Activations, passes
 from interp.core.sites import Edit, require_evaluation_mode
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 REPLACEMENTS = ("zero", "mean", "resample")
 #: A part that moves by no more than this many units in the last place of its largest entry has not been changed. The
@@ -44,8 +44,7 @@ def check_replacement(replacement: str | Sequence[str]) -> list[str]:
     """Replacements by name. Raises UserError for an unknown one (with the closest), none, or one named twice."""
     found = [replacement] if isinstance(replacement, str) else list(replacement)
     for each in found:
-        if each not in REPLACEMENTS:
-            raise unknown_name("replacement", each, REPLACEMENTS)
+        known_name("replacement", each, REPLACEMENTS)
     if not found or len(set(found)) < len(found):
         raise UserError(f"Give one or more different replacements of {', '.join(REPLACEMENTS)}.")
     return found

@@ -29,14 +29,15 @@ from torch import Tensor
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.runs import REPLACEMENTS, check_replacement, run_ablations
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
+from interp.core.frames import as_frame
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task, right_tokens
+from interp.core.problems import check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.strata import ALL, carry_strata
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 ACCURACY = "accuracy"
@@ -47,8 +48,8 @@ VERB = {"zero": "set to zero", "mean": "set to its mean", "resample": "taken fro
 
 @dataclass(frozen=True, eq=False)
 class ComponentAblation(Result):
-    """``table``, a Dataset over (metric, component, replacement, stratum), replacement
-    being "zero", "mean" or "resample":
+    """``table``, a Dataset over (metric, component, replacement, stratum); replacements are "zero", "mean" and
+    "resample":
 
     * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
     * ``control``, ``control_low``, ``control_high``: value after a random change of the same length; NaN without it
@@ -69,9 +70,7 @@ class ComponentAblation(Result):
         names = [str(value) for value in self.table[axis].values]
         if name is None:
             return names[0]
-        if name not in names:
-            raise unknown_name(axis, name, names)
-        return name
+        return known_name(axis, name, names)
 
     def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
         """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
@@ -129,10 +128,8 @@ class ComponentAblation(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric, component, replacement and stratum."""
-        order = ["metric", "component", "replacement", "stratum"]
-        frame = self.table.to_dataframe().reset_index()
-        frame = frame[order + [column for column in frame.columns if column not in order]]
-        return frame.sort_values(order[:1], kind="stable").reset_index(drop=True)
+        frame = as_frame(self.table, ("metric", "component", "replacement", "stratum"))
+        return frame.sort_values("metric", kind="stable").reset_index(drop=True)
 
 
 def _one(value: Any) -> str:
@@ -262,7 +259,9 @@ def component_ablation(
     chosen = check_components(
         model, default_components(model) if components is None else components, sample.tokens.shape[1]
     )
-    names, read = check_replacement(replacement), _targets(task, targets)
+    names, read = check_replacement(replacement), check_targets(task, targets)
+    if not read:
+        raise UserError("Accuracy needs at least one target.")
     found = _resolve(model, pairs, metrics)
     masks = {metric.name: _strata(task, sample.problems, pairs, metric, read) for metric in found}
     reader = _Reader(task, sample.problems, found, read, len(chosen), len(names))
@@ -275,7 +274,7 @@ def component_ablation(
         [component.label for component in chosen],
         names,
         np.array([[changed[i, j] for j in range(len(names))] for i in range(len(chosen))]),
-        replace(provenance, seed=seed) if provenance.seed is None else provenance,
+        provenance.with_seed(seed),
         model_name(model),
         reader.controls if control else None,
     )
@@ -285,16 +284,6 @@ def default_components(model: HookedModel, most_neurons: int = 64) -> list[Compo
     """Sublayers and heads, and the neurons where there are at most ``most_neurons``."""
     units = neurons(model)
     return [*sublayers(model), *heads(model), *(units if len(units) <= most_neurons else ())]
-
-
-def _targets(task: Any, targets: Sequence[int] | None) -> list[int]:
-    known = len(task.query_positions)
-    found = list(range(known)) if targets is None else list(targets)
-    if wrong := [target for target in found if not 0 <= target < known]:
-        raise UserError(f"There is no target {wrong[0]}; there are {known}, counted from 0.")
-    if not found:
-        raise UserError("Accuracy needs at least one target.")
-    return found
 
 
 def _resolve(model: HookedModel, pairs: ProblemPairs | None, metrics: Any) -> list[Metric]:

@@ -10,25 +10,7 @@ circuit        all of it on a model and pairs of problems
 
 from interp.causal.circuits.circuit import Circuit, smallest_circuit
 from interp.causal.circuits.edges import space_of
-from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, ratio_interval
+from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness
 from interp.causal.circuits.search import METHODS, Criterion, Found, acdc, exhaustive, greedy, search
 from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves
-
-__all__ = [
-    "METHODS",
-    "Circuit",
-    "Criterion",
-    "Found",
-    "Space",
-    "acdc",
-    "compute_drops",
-    "compute_faithfulness",
-    "exhaustive",
-    "greedy",
-    "halves",
-    "ratio_interval",
-    "search",
-    "smallest_circuit",
-    "space_of",
-]

@@ -31,13 +31,14 @@ from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS
+from interp.core.frames import as_frame, leading
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import require_able
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
-from interp.core.stats import clopper_pearson, permutation_p
+from interp.core.stats import permutation_p, proportion
 from models.errors import UserError
 from models.numerals import p_value
 from models.tasks.pairs import ProblemPairs
@@ -137,19 +138,17 @@ class Circuit(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per quantity: faithfulness and exact match by ablation and part, drop by edge, curve by size."""
-        rows = []
-        for quantity, array in (("faithfulness", self.faithfulness), ("exact match", self.exact_match)):
-            for ablation in array.ablation.values:
-                for part in array.part.values:
-                    row = {"quantity": quantity, "ablation": str(ablation), "of": str(part)}
-                    rows.append(row | dict(zip(STATS, array.sel(ablation=ablation, part=part).values, strict=True)))
-        tables = [(f"drop in {name}", self.drops.sel(metric=name), "edge") for name in self.metrics]
-        tables += [(f"{name} by size", self.curve.sel(metric=name), "size") for name in self.metrics]
-        for quantity, array, axis in tables:
-            for name, values in zip(array[axis].values, array.values, strict=True):
-                row = {"quantity": quantity, "ablation": self.ablation, "of": str(name)}
-                rows.append(row | dict(zip(STATS, values, strict=True)))
-        return pd.DataFrame(rows).assign(n=self.provenance.n)
+        arrays = {
+            "faithfulness": self.faithfulness.rename(part="of"),
+            "exact match": self.exact_match.rename(part="of"),
+        }
+        of = {"ablation": self.ablation}
+        for words, array, axis in (("drop in {}", self.drops, "edge"), ("{} by size", self.curve, "size")):
+            for name in self.metrics:
+                arrays[words.format(name)] = array.sel(metric=name, drop=True).rename({axis: "of"}).assign_coords(of)
+        tables = [as_frame(array.to_dataset("stat")).assign(quantity=name) for name, array in arrays.items()]
+        frame = leading(pd.concat(tables, ignore_index=True), ("quantity", "ablation", "of"))
+        return frame.astype({"of": str}).assign(n=self.provenance.n)
 
 
 @probe("Which edges are enough?")
@@ -273,7 +272,7 @@ def _judge_parts(
         values = judge(_parts(space, found))
         right = values[[metric.name for metric in judge.metrics].index("exact_match")]
         faithful.append(_stats(compute_faithfulness(values[0], values[0, 0], values[0, 3], seed)))
-        exact.append([_proportion(row) for row in right])
+        exact.append([(found.value, found.low, found.high) for found in map(proportion, right.numpy())])
     axes = {"ablation": list(judges), "part": list(PARTS)}
     return _labelled(np.stack(faithful), **axes), _labelled(np.array(exact), **axes)
 
@@ -314,11 +313,6 @@ def _judge_chance(
 
 def _stats(ends: tuple[np.ndarray, ...]) -> Float[np.ndarray, "*variant stat"]:
     return np.stack(ends, -1)
-
-
-def _proportion(right: Float[Tensor, " n"]) -> list[float]:
-    n, k = len(right), int(right.sum())
-    return [k / n, *clopper_pearson(k, n)]
 
 
 def _labelled(values: np.ndarray, **axes: list[Any]) -> xr.DataArray:

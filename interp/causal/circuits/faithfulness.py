@@ -21,46 +21,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.space import Space
-from interp.core.stats import percentile_interval
+from interp.core.stats import ratio_interval
 from models.errors import UserError
-
-RESAMPLES = 1000
-
-
-def ratio_interval(
-    numerator: Float[np.ndarray, "*variant n"],
-    denominator: Float[np.ndarray, " n"],
-    seed: int,
-    resamples: int = RESAMPLES,
-    confidence: float = 0.95,
-) -> tuple[Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"], Float[np.ndarray, " *variant"]]:
-    """``mean(numerator) / mean(denominator)`` and the ends of its bootstrap interval over examples.
-
-    The resamples are the same for every variant. Where the denominator's own interval holds zero the ends are NaN: the
-    examples do not tell how much there is to share. Cost: resamples x n counts and one product with the values.
-
-    Raises:
-        UserError: other lengths, fewer than 2 examples, no resamples, a confidence outside (0, 1), or a denominator
-            whose mean is zero.
-    """
-    n = denominator.shape[0]
-    if numerator.shape[-1] != n or n < 2:
-        raise UserError(f"A ratio's interval needs two or more examples on both sides, not {numerator.shape[-1]}, {n}.")
-    if resamples < 1 or not 0.0 < confidence < 1.0:
-        raise UserError(f"{resamples} resamples at confidence {confidence} give no interval.")
-    numerator, denominator = numerator.astype(float), denominator.astype(float)
-    if denominator.mean() == 0:
-        raise UserError("Ablating every edge leaves the mean of the metric as it is, so that no share can be taken.")
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples).astype(float)
-    below = counts @ denominator
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = np.einsum("rn,...n->...r", counts, numerator, optimize=True) / below
-    tail = (1 - confidence) / 2
-    value = np.asarray(numerator.mean(-1) / denominator.mean())
-    low, high = percentile_interval(value, drawn, n, confidence)
-    if min((below > 0).mean(), (below < 0).mean()) > tail:  # the denominator may be zero, and the ratio anything
-        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    return value, np.asarray(low), np.asarray(high)
 
 
 def compute_faithfulness(

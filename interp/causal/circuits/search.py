@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.space import MOST_EDGES_LISTED, Space
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
 Evaluate = Callable[[Tensor], Tensor]
@@ -294,12 +294,10 @@ def search(evaluate: Evaluate, space: Space, criterion: Criterion, method: str =
     if method == "auto":
         few = int(space.everything().sum()) <= MOST_EDGES_LISTED and _listed(space, MOST_CIRCUITS) is not None
         method = "exhaustive" if few else "greedy"
-    if method not in METHODS:
-        raise unknown_name("search method", method, (*METHODS, "auto"))
+    known_name("search method", method, (*METHODS, "auto"))
     known = [*inspect.signature(METHODS[method]).parameters][3:]
     for option in options:
-        if option not in known:
-            raise unknown_name(f"option of the {method} search", option, known)
+        known_name(f"option of the {method} search", option, known)
     return METHODS[method](evaluate, space, criterion, **options)
 
 

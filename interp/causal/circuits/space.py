@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 #: Subsets are listed as bits of one integer, a block of them at a time.
 _BLOCK = 2**16
@@ -54,8 +54,7 @@ class Space:
         if len(set(self.labels)) < len(self.labels):
             raise UserError("Every edge needs a name of its own.")
         ends = {*self.receivers, *(end for _, end in self.links)}
-        if self.output not in ends:
-            raise unknown_name("output node", self.output, ends)
+        known_name("output node", self.output, ends)
         _ = self.order
 
     def __len__(self) -> int:
@@ -143,8 +142,6 @@ class Space:
     def mask(self, labels: Sequence[str]) -> Bool[Tensor, " edge"]:
         """The mask that keeps the edges of these names. Raises UserError for a name that is none (with the closest)."""
         index = {label: i for i, label in enumerate(self.labels)}
-        for label in labels:
-            if label not in index:
-                raise unknown_name("edge", label, self.labels)
-        where: Int[Tensor, " kept"] = torch.tensor([index[label] for label in labels], dtype=torch.long)
+        kept = [index[known_name("edge", label, index)] for label in labels]
+        where: Int[Tensor, " kept"] = torch.tensor(kept, dtype=torch.long)
         return torch.zeros(len(self), dtype=torch.bool).index_fill(0, where, True)

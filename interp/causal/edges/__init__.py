@@ -12,14 +12,3 @@ from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.graph import Edge, EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.paths import PathPatching, path_patching
-
-__all__ = [
-    "Edge",
-    "EdgeAttribution",
-    "EdgeExperiment",
-    "EdgeGraph",
-    "MaskedModel",
-    "PathPatching",
-    "edge_attribution",
-    "path_patching",
-]

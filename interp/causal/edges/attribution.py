@@ -35,17 +35,16 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE
-from interp.causal.edges.paths import compute_direct, edge_matrix, effect_table, labelled
+from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import slices
-from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 METHODS = ("eap", "eap-ig", "conductance")
@@ -53,27 +52,19 @@ _SAID = 3
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeAttribution(Result):
+class EdgeAttribution(EdgeEffects):
     """``estimate`` and (unless it was not asked for) ``exact`` effects over (metric, edge, example); the same for whole
     nodes in ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
 
-    Effects are the metric with the edge (all edges of the node) patched minus ``base`` (metric, example); ``other`` is
-    the metric with every edge patched.
+    Effects are the metric with the edge (all edges of the node) patched minus ``base``.
     """
 
-    model: str
-    what: str
-    direction: str
-    alternative: str
     method: str
     steps: int
     estimate: xr.DataArray
     exact: xr.DataArray | None
     senders: xr.Dataset
     receivers: xr.Dataset
-    base: xr.DataArray
-    other: xr.DataArray
-    provenance: Provenance
 
     @cached_property
     def agreements(self) -> dict[tuple[str, str], Agreement]:
@@ -115,21 +106,9 @@ class EdgeAttribution(Result):
             "difference": difference,
         }
 
-    def metric(self, name: str | None) -> str:
-        """A metric's name, the first by default. Raises UserError where there is none of that name."""
-        names = self.estimate.metric.values.tolist()
-        if name is not None and name not in names:
-            raise unknown_name("metric", name, names)
-        return names[0] if name is None else name
-
-    def matrix(
-        self, metric: str | None = None, group: str | None = None, split: bool = False, exact: bool = False
-    ) -> xr.DataArray:
-        """Mean estimates (or exact effects) over (sender, receiver); as :meth:`PathPatching.matrix`."""
-        values = self.exact if exact else self.estimate
-        if values is None:
-            raise UserError("There are no exact effects: this was computed with exact=False.")
-        return edge_matrix(values.sel(metric=self.metric(metric)).mean("example"), group, split)
+    def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
+        """Mean estimates over (sender, receiver); as :meth:`PathPatching.matrix`."""
+        return edge_matrix(self.estimate.sel(metric=self.metric(metric)).mean("example"), group, split)
 
     def sentence(self) -> str:
         metric = self.metric(None)
@@ -184,8 +163,7 @@ def edge_attribution(
         UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
             alternative that is not a run (mean, zero).
     """
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    known_name("method", method, METHODS)
     if steps < 1:
         raise UserError(f"At least one step is needed, not {steps}.")
     if method == "conductance" and alternative not in ("corrupted", "resample"):
@@ -205,21 +183,13 @@ def edge_attribution(
             found["exact"] = labelled(experiment, experiment(~members) - base, axis)
         nodes.append(xr.Dataset(found))
     return EdgeAttribution(
-        model=model_name(model),
-        what=pairs.what,
-        direction=experiment.direction,
-        alternative=alternative,
+        **asked(experiment),
         method=method,
         steps=steps,
         estimate=labelled(experiment, estimate, "edge"),
         exact=sweep,
         senders=nodes[0],
         receivers=nodes[1],
-        base=labelled(experiment, experiment.full),
-        other=labelled(experiment, experiment.empty),
-        provenance=Provenance(
-            len(pairs), pairs.seed if pairs.seed is not None else seed, f"pairs of {pairs.task.name} problems"
-        ),
     )
 
 

@@ -14,10 +14,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
-from interp.causal.edges.masked import Addition, MaskedModel
+from interp.causal.edges.masked import MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.model import HookedModel
-from models.errors import UserError, unknown_name
+from interp.core.sites import model_name
+from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 DIRECTIONS = ("denoise", "noise")
@@ -54,13 +55,13 @@ class EdgeExperiment:
     ):
         if direction is None:
             direction = "denoise" if alternative == "corrupted" else "noise"
-        if direction not in DIRECTIONS:
-            raise unknown_name("direction", direction, DIRECTIONS)
+        known_name("direction", direction, DIRECTIONS)
         if direction == "denoise" and alternative != "corrupted":
             raise UserError(
                 f"Denoising puts clean values into the corrupted run; the alternative {alternative!r} belongs to noise."
             )
-        self.pairs, self.direction, self.kind, self.seed = pairs, direction, alternative, seed
+        self.name, self.pairs, self.direction, self.kind = model_name(model), pairs, direction, alternative
+        self.seed = seed
         self.metrics = resolve_metrics(model, pairs, metrics, target)
         self.masked = MaskedModel(model, _positions(self.metrics, pairs), groups, pairs.task)
         self.graph: EdgeGraph = self.masked.graph
@@ -82,12 +83,10 @@ class EdgeExperiment:
         return len(self.pairs)
 
     @torch.no_grad()
-    def __call__(
-        self, masks: Bool[Tensor, "variant edge"], additions: Addition | None = None
-    ) -> Float[Tensor, "metric variant n"]:
+    def __call__(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "metric variant n"]:
         """The metrics under every mask. Cost: at most one forward pass a mask, less where it cuts late edges only."""
         out = torch.full((len(self.metrics), len(masks), len(self)), float("nan"), dtype=self.masked.model.dtype)
-        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative, additions):
+        for which, rows, logits in self.masked.chunks(self.tokens, masks, self.alternative):
             for values, found in zip(out, self.judge(logits, rows), strict=True):
                 values[which, rows] = found.to(out)
         return out

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.config import TransformerConfig
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 EMBED, POS_EMBED, LOGITS = "embed", "pos_embed", "logits"
 
@@ -168,9 +168,7 @@ class EdgeGraph:
     def index(self, edge: Edge | str) -> int:
         """Place of an edge in :attr:`edges`. Raises UserError, with the closest name, where there is none."""
         name = edge.name if isinstance(edge, Edge) else edge
-        if name not in self._index:
-            raise unknown_name("edge", name, self._index)
-        return self._index[name]
+        return self._index[known_name("edge", name, self._index)]
 
     def mask(self, kept: Iterable[Edge | str]) -> Bool[Tensor, " edge"]:
         """True at the edges given, False at all others."""

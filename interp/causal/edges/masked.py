@@ -31,7 +31,7 @@ from interp.causal.edges.graph import EdgeGraph
 from interp.core.model import HookedModel
 from interp.core.problems import derangement, slices
 from interp.core.sites import require_evaluation_mode, require_sums
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.transformer import ArithmeticTransformer, Block
@@ -145,8 +145,7 @@ class MaskedModel:
         Raises:
             UserError: an unknown kind, or "resample" with a single example.
         """
-        if kind not in ALTERNATIVES:
-            raise unknown_name("alternative", kind, ALTERNATIVES)
+        known_name("alternative", kind, ALTERNATIVES)
         values = self.values(tokens)
         if kind == "zero":
             return torch.zeros_like(values)

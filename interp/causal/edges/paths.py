@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,16 +21,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from interp.causal.edges.effects import EdgeEffects, asked, edge_matrix, effect_table, labelled
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.masked import EXAMPLES_AT_ONCE, Addition, Inputs
 from interp.core.metrics import Metric, spoken
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import slices
-from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
-from interp.core.stats import bootstrap_interval
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.pairs import ProblemPairs
 
 PATHS = ("direct", "all")
@@ -39,24 +36,16 @@ _SAID = 3
 
 
 @dataclass(frozen=True, eq=False)
-class PathPatching(Result):
-    """``values`` over (metric, edge, example): the metric with that path patched; ``base`` (metric, example) without;
-    ``other`` (metric, example) with every edge patched.
+class PathPatching(EdgeEffects):
+    """``values`` over (metric, edge, example): the metric with that path patched.
 
     ``edge`` has coordinates ``sender``, ``receiver`` and ``group`` ("" without groups). ``senders`` over (metric,
     sender, example): the metric with all edges of a sender patched.
     """
 
-    model: str
-    what: str  # of the pairs
-    direction: str
-    alternative: str
     paths: str
     values: xr.DataArray
     senders: xr.DataArray
-    base: xr.DataArray
-    other: xr.DataArray
-    provenance: Provenance
 
     @cached_property
     def effects(self) -> xr.DataArray:
@@ -67,13 +56,6 @@ class PathPatching(Result):
         """Mean effects over (sender, receiver); NaN where there is no edge. One group's, the sum over groups, or with
         ``split`` a receiver for each group ("L0H0.v@own operands")."""
         return edge_matrix(self.effects.sel(metric=self.metric(metric)).mean("example"), group, split)
-
-    def metric(self, name: str | None) -> str:
-        """A metric's name, the first by default. Raises UserError where there is none of that name."""
-        names = self.values.metric.values.tolist()
-        if name is not None and name not in names:
-            raise unknown_name("metric", name, names)
-        return names[0] if name is None else name
 
     def strongest(self, metric: str | None = None) -> pd.Series:
         """Mean effect by edge, the largest in size first."""
@@ -121,25 +103,16 @@ def path_patching(
     Raises:
         UserError: unknown names, groups with "all" paths, pairs that do not differ.
     """
-    if paths not in PATHS:
-        raise unknown_name("kind of paths", paths, PATHS)
+    known_name("kind of paths", paths, PATHS)
     if paths == "all" and groups is not None:
         raise UserError('Groups of positions split direct edges; with paths="all" there are none to split.')
     experiment = EdgeExperiment(model, pairs, metrics, alternative, direction, groups, target, seed)
     found = compute_direct(experiment) if paths == "direct" else compute_all(experiment)
     return PathPatching(
-        model=model_name(model),
-        what=pairs.what,
-        direction=experiment.direction,
-        alternative=alternative,
+        **asked(experiment),
         paths=paths,
         values=labelled(experiment, found, "edge"),
         senders=labelled(experiment, experiment(~experiment.graph.sender_masks), "sender"),
-        base=labelled(experiment, experiment.full),
-        other=labelled(experiment, experiment.empty),
-        provenance=Provenance(
-            len(pairs), pairs.seed if pairs.seed is not None else seed, f"pairs of {pairs.task.name} problems"
-        ),
     )
 
 
@@ -173,59 +146,3 @@ def compute_all(experiment: EdgeExperiment) -> Tensor:
 def _padded(experiment: EdgeExperiment, inputs: list[Inputs]) -> Tensor:
     """What was read as one tensor [receiver, batch, pos, d_model], zero at positions that nobody reads."""
     return torch.cat([experiment.masked.at_all_positions(part[0]) for stage in inputs for part in stage.parts])
-
-
-def labelled(experiment: EdgeExperiment, values: Tensor, axis: str | None = None) -> xr.DataArray:
-    """Values [metric, (edge, sender or receiver), n] with their names."""
-    graph = experiment.graph
-    coords: dict[str, Any] = {"metric": [metric.name for metric in experiment.metrics]}
-    if axis == "edge":
-        coords |= edge_coordinates(experiment)
-    elif axis is not None:
-        coords[axis] = list(graph.senders if axis == "sender" else graph.receivers)
-    dims = ["metric", *([axis] if axis else []), "example"]
-    return xr.DataArray(values.double().cpu().numpy(), coords, dims)
-
-
-def edge_coordinates(experiment: EdgeExperiment) -> dict[str, Any]:
-    """Names of the edges, and of their two ends and group."""
-    edges = experiment.graph.edges
-    return {
-        "edge": list(experiment.graph.names),
-        "sender": ("edge", [edge.sender for edge in edges]),
-        "receiver": ("edge", [edge.receiver for edge in edges]),
-        "group": ("edge", [edge.group or "" for edge in edges]),
-    }
-
-
-def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = False) -> xr.DataArray:
-    """Values over edges as a matrix (sender, receiver), NaN where there is no edge; summed over groups, of one, or with
-    a receiver for each."""
-    if group is not None:
-        known = sorted(set(values.group.values.tolist()))
-        if group not in known:
-            raise unknown_name("group of positions", group, known)
-        values = values.isel(edge=values.group.values == group)
-    into = zip(values.receiver.values.tolist(), values.group.values.tolist(), strict=True)
-    readers = [f"{receiver}@{group}" if split and group else receiver for receiver, group in into]
-    writers = values.sender.values.tolist()
-    ends = list(dict.fromkeys(writers)), list(dict.fromkeys(readers))
-    table = np.full((len(ends[0]), len(ends[1])), np.nan)
-    for sender, receiver, value in zip(writers, readers, values.values, strict=True):
-        at = ends[0].index(sender), ends[1].index(receiver)
-        table[at] = np.nan_to_num(table[at]) + value
-    return xr.DataArray(table, {"sender": ends[0], "receiver": ends[1]}, ["sender", "receiver"])
-
-
-def effect_table(effects: xr.DataArray, seed: int) -> pd.DataFrame:
-    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n."""
-    low, high = bootstrap_interval(effects.values, seed)
-    mean, spread = effects.values.mean(-1), effects.values.std(-1, ddof=1) if effects.shape[-1] > 1 else None
-    rows = []
-    for i, metric in enumerate(effects.metric.values.tolist()):
-        for j, edge in enumerate(effects.edge.values.tolist()):
-            ends = {end: str(effects[end].values[j]) for end in ("sender", "receiver", "group")}
-            row = {"metric": metric, "edge": edge} | ends | {"effect": mean[i, j]}
-            row["std"] = float("nan") if spread is None else spread[i, j]
-            rows.append(row | {"low": low[i, j], "high": high[i, j], "n": effects.shape[-1]})
-    return pd.DataFrame(rows)

@@ -12,21 +12,5 @@ from interp.causal.interchange.accuracy import InterchangeAccuracy, compute_inte
 from interp.causal.interchange.scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
 from interp.causal.interchange.sweep import InterchangeSweep, interchange_sweep
 from interp.causal.interchange.which import WhichAlgorithm, which_algorithm
-from interp.core.random_draws import untrained_twin
+from interp.core.controls import untrained_twin
 from interp.core.sites import Site
-
-__all__ = [
-    "interchange",
-    "compute_interchange",
-    "InterchangeAccuracy",
-    "Site",
-    "untrained_twin",
-    "interchange_sweep",
-    "InterchangeSweep",
-    "which_algorithm",
-    "WhichAlgorithm",
-    "causal_scrubbing",
-    "chained_claims",
-    "Claim",
-    "CausalScrubbing",
-]

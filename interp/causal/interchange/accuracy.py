@@ -51,25 +51,19 @@ from interp.causal.interchange.subspaces import (
     random_basis,
 )
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.problems import resolve_task
-from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
-from interp.core.stats import Proportion, clopper_pearson
-from models.errors import UserError, unknown_name
+from interp.core.stats import Proportion, proportion
+from models.errors import UserError, known_name
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model
 
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # what a hypothesis takes where it names no subspace
 CONTROLS = ("random labels", "untrained model", "random subspace")
-
-
-def proportion(right: Any) -> Proportion:
-    """A share of independent pairs with its Clopper-Pearson interval."""
-    k, n = int(np.sum(right)), len(right)
-    return Proportion(k, n, *clopper_pearson(k, n), float(n))
 
 
 def counted(n: int, what: str) -> str:
@@ -109,8 +103,7 @@ class InterchangeAccuracy(Result):
         return proportion(chosen.stayed.values[chosen.changed.values])
 
     def _run(self, run: str) -> xr.Dataset:
-        if run not in self.outcomes.run.values:
-            raise unknown_name("run", run, self.outcomes.run.values)
+        known_name("run", run, self.outcomes.run.values)
         return self.outcomes.sel(run=run)
 
     def sentence(self) -> str:
@@ -288,8 +281,7 @@ def interchange(
     columns = tuple(layout.require_column(k) for k in ([asked] if isinstance(asked, int) else asked))
     if not columns:
         raise UserError("Give at least one answer column to read.")
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    known_name("method", method, METHODS)
     site = Site(site) if isinstance(site, str) else site
     name, model = model_name(model), with_writable_stream(model, task, [site.hook])
     place = find_place(model, layout, site, column)

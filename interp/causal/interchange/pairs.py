@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.problems import draw
+from interp.core.problems import distinct, draw
 from models.errors import UserError
 from models.tasks.algorithms import ColumnLayout
 
@@ -84,9 +83,7 @@ def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n
         drawn = draw(task, None, max(2, 2 * n), seed + 1_000_003 * attempt, CARRY_HEAVY * two_numbers).problems
         kept = torch.cat((kept.to(drawn), drawn)) if len(kept) else drawn
         # Two operands commute; the rows of more are told apart as they are.
-        key = kept.sort(1).values if kept.ndim == 2 else kept.flatten(1)
-        _, first = np.unique(key.numpy(), axis=0, return_index=True)
-        kept = kept[torch.from_numpy(np.sort(first))]
+        kept = distinct(kept, lambda problems: problems.sort(1).values if problems.ndim == 2 else problems)
         if len(kept) >= n:
             order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))
             return kept[order[:n]]

@@ -41,13 +41,12 @@ from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
-from interp.core.stats import percentile_interval
+from interp.core.stats import percentile_interval, resampled_sums
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm, ColumnLayout
 from models.tasks.task_variables import TaskVariables, causal_model
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
-RESAMPLES, CONFIDENCE = 1000, 0.95
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,9 @@ def recovered_share(
         room = means[2] - means[0]
         return np.where(room > 0, (means[2] - means[1]) / np.where(room > 0, room, 1.0), np.nan)
 
-    losses = [values.astype(np.float64) for values in (clean, scrubbed, scrambled)]
-    n = len(clean)
-    share = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n
-    drawn = ratio(*(values @ share for values in losses))
-    value = float(ratio(*(values.mean() for values in losses)))
-    low, high = percentile_interval(value, drawn, n, CONFIDENCE)
+    losses = np.stack((clean, scrubbed, scrambled)).astype(np.float64)
+    value = float(ratio(*losses.mean(1)))
+    low, high = percentile_interval(value, ratio(*resampled_sums(losses, seed)), len(clean))
     return value, float(low), float(high)
 
 

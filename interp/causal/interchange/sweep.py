@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.causal.interchange.accuracy import counted, proportion
+from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import draw_pairs
 from interp.causal.interchange.sites import find_place
 from interp.core import runs
@@ -24,6 +24,7 @@ from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
+from interp.core.stats import proportion
 from models.errors import UserError
 from models.tasks.algorithms import Algorithm
 from models.tasks.task_variables import TaskVariables, causal_model

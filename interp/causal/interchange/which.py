@@ -40,17 +40,16 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.causal.interchange.accuracy import proportion
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
 from interp.core.problems import ABLE, resolve_task
-from interp.core.random_draws import untrained_twin
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.core.stats import Proportion
-from models.errors import UserError, unknown_name
+from interp.core.stats import Proportion, proportion
+from models.errors import UserError, known_name
 from models.tasks.algorithms import ALGORITHMS, Algorithm, ColumnLayout, column_layout, resolve_algorithm
 
 CORRUPTIONS = ("plausible", "any")
@@ -93,8 +92,7 @@ class WhichAlgorithm(Result):
         Raises:
             UserError: an unknown name.
         """
-        if changed_by not in CHANGED_BY:
-            raise unknown_name("kind of change", changed_by, CHANGED_BY)
+        known_name("kind of change", changed_by, CHANGED_BY)
         kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
         counted = np.ones(len(answer), dtype=bool)
         if changed_by != "algorithm":
@@ -164,13 +162,11 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
     def _kind(self, corruption: str) -> xr.Dataset:
-        if corruption not in self.examples.corruption.values:
-            raise unknown_name("corruption", corruption, self.examples.corruption.values)
+        known_name("corruption", corruption, self.examples.corruption.values)
         return self.examples.sel(corruption=corruption)
 
     def _answer(self, algorithm: str, corruption: str) -> np.ndarray:
-        if algorithm not in self.examples.algorithm.values:
-            raise unknown_name("algorithm", algorithm, self.examples.algorithm.values)
+        known_name("algorithm", algorithm, self.examples.algorithm.values)
         return self._kind(corruption).answer.sel(algorithm=algorithm).values
 
     def sentence(self) -> str:

@@ -3,5 +3,3 @@
 from interp.causal.patching.sites import SITES
 from interp.causal.patching.sweep import PatchingSweep, activation_patching, patch_sweep
 from interp.causal.patching.values import PatchMismatch
-
-__all__ = ["SITES", "PatchMismatch", "PatchingSweep", "activation_patching", "patch_sweep"]

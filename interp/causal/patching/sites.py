@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.core.model import HookedModel
 from interp.core.sites import require_layer
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 
 By = Literal["position", "role", "all"]
 
@@ -65,8 +65,7 @@ def get_site(name: str, cfg: Any) -> Site:
         UserError: no such site (with the closest), or an MLP's in a model without MLPs.
     """
     name = _ALIASES.get(name, name)
-    if name not in SITES:
-        raise unknown_name("site to patch", name, SITES)
+    known_name("site to patch", name, SITES)
     if name in _NEEDS_MLP and (getattr(cfg, "attn_only", False) or not cfg.d_mlp):
         raise UserError(f"This model has no MLPs, so that there is no {name} to patch.")
     return SITES[name]

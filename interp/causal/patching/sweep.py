@@ -46,7 +46,7 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode, stream_is_written
 from interp.core.stats import bootstrap_interval
 from interp.core.thresholds import LEAST_SAID
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.importers.stock import from_transformer_lens
 from models.tasks.base import Task
 from models.tasks.pairs import ProblemPairs
@@ -103,10 +103,8 @@ class PatchingSweep(Result):
         """
         directions, metrics = self.values.direction.values.tolist(), self.values.metric.values.tolist()
         direction, metric = direction or directions[0], metric or metrics[0]
-        if direction not in directions:
-            raise unknown_name("direction of this sweep", direction, directions)
-        if metric not in metrics:
-            raise unknown_name("metric of this sweep", metric, metrics)
+        known_name("direction of this sweep", direction, directions)
+        known_name("metric of this sweep", metric, metrics)
         chosen = self.table.recovered.sel(direction=direction, metric=metric)
         index = np.unravel_index(int(np.nanargmax(np.nan_to_num(chosen.values, nan=-np.inf))), chosen.shape)
         return self._where(chosen[index]), float(chosen.values[index])
@@ -146,10 +144,6 @@ class PatchingSweep(Result):
             does = f"{_DOES[direction]} {'nothing' if nothing else f'{share:.0%}'}"
             parts.setdefault("" if nothing else f" at {where}", []).append(does)
         return " and ".join(" and ".join(does) + where for where, does in parts.items())
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row a cell: mean, spread, low, high, recovered."""
-        return self.table.to_dataframe().reset_index()
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +251,7 @@ def activation_patching(
     Raises:
         UserError: as :func:`patch_sweep`; an unknown metric or direction.
     """
-    if direction not in (*DIRECTIONS, "both"):
-        raise unknown_name("direction", direction, (*DIRECTIONS, "both"))
+    known_name("direction", direction, (*DIRECTIONS, "both"))
     require_evaluation_mode(model)
     device = model.cfg.device
     clean, corrupted = pairs.clean_tokens.to(device), pairs.corrupted_tokens.to(device)

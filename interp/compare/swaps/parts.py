@@ -35,7 +35,7 @@ from interp.compare.readings import Frame, Readings
 from interp.compare.units import matched_units
 from interp.core.runs import Activations
 from interp.core.sites import Edit, Site
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 
 Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")
@@ -166,8 +166,7 @@ def components_of(parts: Mapping[str, Part], asked: Sequence[str] | None = None)
     for name in [asked] if isinstance(asked, str) else asked:
         members: list[str] = []
         for each in str(name).split(" + "):
-            if each not in known:
-                raise unknown_name("component", each, known)
+            known_name("component", each, known)
             members += [member for member in known[each] if member not in members]
         if name in found:
             raise UserError(f"The component {name!r} is asked for twice.")

@@ -16,9 +16,9 @@ from torch import Tensor
 from interp.compare.swaps.parts import EVERYTHING
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.stats import clopper_pearson, percentile_interval, permutation_p
+from interp.core.stats import percentile_interval, permutation_p, proportion
 from interp.core.thresholds import KEPT
-from models.errors import unknown_name
+from models.errors import known_name
 from models.evaluation import margins
 
 CLEAN = "whole model"
@@ -93,10 +93,8 @@ class Swaps(Result):
 
     def rows(self, component: str, source: str = "swapped") -> pd.DataFrame:
         """The rows of one component and source. Raises UserError for an unknown one, with the closest."""
-        if component not in self.components:
-            raise unknown_name("component", component, self.components)
-        if source not in SOURCES:
-            raise unknown_name("source", source, SOURCES)
+        known_name("component", component, self.components)
+        known_name("source", source, SOURCES)
         return self._rows.get((component, source), self.table.iloc[:0])
 
     def swapped(self, component: str) -> pd.Series:
@@ -141,10 +139,6 @@ class Swaps(Result):
         if len(untrained):
             said.append(f"{len(untrained)} untrained models at most {untrained['exact'].max():.3f}")
         return f" ({', '.join(said)})"
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
 
     def summary(self) -> pd.DataFrame:
         """A row per component: the swap with its closeness, and the exact match of every control next to it; of several
@@ -198,8 +192,8 @@ def compute_swaps(
 
 
 def _proportion(right: np.ndarray) -> dict[str, Any]:
-    low, high = clopper_pearson(int(right.sum()), len(right))
-    return {"n": len(right), "right": int(right.sum()), "exact": float(right.mean()), "low": low, "high": high}
+    found = proportion(right)
+    return {"n": found.n, "right": found.successes, "exact": found.value, "low": found.low, "high": found.high}
 
 
 def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:

@@ -45,12 +45,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.compare.compare import pair_names, require_one_format
+from interp.compare.compare import require_one_format
 from interp.compare.readings import Frame, Readings, frame, read
 from interp.compare.swaps.maps import PartMap, activations, fit_maps
 from interp.compare.swaps.parts import PATTERNS, Part, by_role, components_of, parts_beside
@@ -59,10 +58,10 @@ from interp.compare.swaps.stitch import Forward, stitched
 from interp.core.controls import copies_to_draw
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import chunks, derangement, draw, resolve_task
+from interp.core.problems import chunks, derangement, distinct, draw, resolve_task
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
-from interp.core.sites import model_name
+from interp.core.sites import model_name, pair_names
 from models.errors import UserError
 from models.evaluation import margins
 from models.importers.stock import from_transformer_lens
@@ -178,9 +177,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
         drawn = draw(task, None, total, seed + 7_919 * extra, carry_heavy=0.5).problems
         order = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(seed + extra))
         problems = drawn[order] if problems is None else torch.cat((problems, drawn[order]))
-        flat = problems.flatten(1).numpy()
-        _, first = np.unique(flat, axis=0, return_index=True)
-        problems = problems[torch.from_numpy(np.sort(first))]
+        problems = distinct(problems)
         if len(problems) >= total:
             source = f"held-out problems (half rich in carry chains), maps fitted on {n_fit:,} others"
             return problems[:n_fit], problems[n_fit:total], source

@@ -31,7 +31,7 @@ import models
 from interp.core.operand_problems import carry_heavy, grid_problems
 from interp.core.sections import Section
 from interp.core.stored_data import DATA
-from interp.figures.hand_built import certified_margins
+from interp.figures.proofs import certified_margins
 from interp.papers.studies import Made, Settings, Study, register_study, shows
 from interp.probes.heatmaps.store import CellStore
 from interp.proofs.coupled_grid import load_certified_grids

@@ -15,16 +15,3 @@ from interp.probes.dynamics.measures import (
 )
 from interp.probes.dynamics.snapshots import Snapshots, snapshots
 from interp.probes.dynamics.training import TrainingDynamics, compute_training_dynamics, training_dynamics
-
-__all__ = [
-    "Measure",
-    "Questions",
-    "register_measure",
-    "measure_names",
-    "measure_snapshot",
-    "Snapshots",
-    "snapshots",
-    "TrainingDynamics",
-    "compute_training_dynamics",
-    "training_dynamics",
-]

@@ -33,11 +33,11 @@ from interp.core import signal_measures as carry_measures
 from interp.core.answers import Answer
 from interp.core.model import HookedModel
 from interp.core.problems import Sample, draw, right_tokens
-from interp.core.stats import clopper_pearson, mean_interval
+from interp.core.stats import mean_interval, proportion
 from interp.probes.attention import attention_by_role
 from interp.probes.embeddings import circle_fit
 from interp.probes.lens.reading import digit_targets, read, variable_of
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.addition import DIGITS, FixedWidthAddition
 from models.tasks.base import Task
 from models.tasks.carries import problems_of_chain_length
@@ -125,9 +125,7 @@ def _from_probe(each: probe.Probe) -> Measure:
 def find_measure(name: str) -> Measure:
     """A measure by name. Raises UserError with the closest match."""
     known = _measures()
-    if name not in known:
-        raise unknown_name("measure", name, known)
-    return known[name]
+    return known[known_name("measure", name, known)]
 
 
 def measure_snapshot(
@@ -165,7 +163,8 @@ def _loss(model: HookedModel, questions: Questions) -> dict[str, Answer]:
 
 
 def _rate(hits: Bool[np.ndarray, " n"]) -> Answer:
-    return Answer(float(hits.mean()), *clopper_pearson(int(hits.sum()), len(hits)))
+    found = proportion(hits)
+    return Answer(found.value, found.low, found.high)
 
 
 def _exact(model: HookedModel, questions: Questions) -> dict[str, Answer]:

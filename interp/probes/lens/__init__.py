@@ -10,15 +10,3 @@ Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.fi
 from interp.probes.lens.attribution import LogitAttribution, compute_logit_attribution, logit_attribution
 from interp.probes.lens.logit_lens import LogitLens, compute_logit_lens, logit_lens
 from interp.probes.lens.probes import LinearProbes, compute_linear_probes, linear_probes
-
-__all__ = [
-    "logit_lens",
-    "compute_logit_lens",
-    "LogitLens",
-    "logit_attribution",
-    "compute_logit_attribution",
-    "LogitAttribution",
-    "linear_probes",
-    "compute_linear_probes",
-    "LinearProbes",
-]

@@ -17,8 +17,8 @@ way, which the reading leaves out. Source: nostalgebraist (2020), "interpreting 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class LogitLens(Result):
 
 
 def compute_logit_lens(
-    logits: Float[np.ndarray, "point n target d_vocab"],
+    logits: Iterable[Float[np.ndarray, "point _ target d_vocab"]],
     right: Int[np.ndarray, "n target"],
     points: list[str],
     targets: list[str],
@@ -92,47 +92,28 @@ def compute_logit_lens(
 ) -> LogitLens:
     """The measures of the module from logits read at each point; the last point is the end of the model.
 
+    Args:
+        logits: chunks of problems, of which less is kept than they hold. One array in a list will do.
+
     Raises:
         UserError: labels that do not fit, or logits that are not finite.
     """
-    if (len(points), len(targets)) != (len(logits), logits.shape[2]):
-        raise UserError(f"{len(points)} points and {len(targets)} targets do not fit logits of {list(logits.shape)}.")
-    return _summary(_Read.of(logits, right), right, points, targets, name, provenance, resamples)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What is kept of the logits, which are larger by the vocabulary: of each point, problem and target."""
-
-    answer: Int[np.ndarray, "point n target"]
-    probability: Float[np.ndarray, "point n target"]
-    kl: Float[np.ndarray, "point n target"]
-
-    @classmethod
-    def of(cls, logits: Float[np.ndarray, "point n target d_vocab"], right: Int[np.ndarray, "n target"]) -> _Read:
-        if not np.isfinite(logits).all():
+    parts, done = [], 0
+    for chunk in logits:
+        if (len(points), len(targets)) != (len(chunk), chunk.shape[2]):
+            raise UserError(
+                f"{len(points)} points and {len(targets)} targets do not fit logits of {list(chunk.shape)}."
+            )
+        if not np.isfinite(chunk).all():
             raise UserError("A logit is not a finite number: the model has diverged.")
-        log_p = log_softmax(logits.astype(np.float64), -1)
-        probability = np.exp(np.take_along_axis(log_p, right[None, ..., None], -1)[..., 0])
+        log_p, wanted = log_softmax(chunk.astype(np.float64), -1), right[done : done + chunk.shape[1]]
+        probability = np.exp(np.take_along_axis(log_p, wanted[None, ..., None], -1)[..., 0])
         kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
-        return cls(log_p.argmax(-1).astype(np.int32), probability, kl)
-
-    @classmethod
-    def joined(cls, parts: Sequence[_Read]) -> _Read:
-        return cls(*(np.concatenate([getattr(part, name.name) for part in parts], 1) for name in fields(cls)))
-
-
-def _summary(
-    read: _Read,
-    right: Int[np.ndarray, "n target"],
-    points: list[str],
-    targets: list[str],
-    name: str,
-    provenance: Provenance,
-    resamples: int,
-) -> LogitLens:
+        parts.append((log_p.argmax(-1).astype(np.int32), probability, kl))
+        done += len(wanted)
     seed, n = provenance.seed or 0, len(right)
-    answer, hit = read.answer, read.answer == right
+    answer, probability, kl = (np.concatenate(each, 1) for each in zip(*parts, strict=True))
+    hit = answer == right
     dealt = answer == np.random.default_rng(seed).permutation(right)
     ends = np.array([[clopper_pearson(int(k), n) for k in row] for row in hit.sum(1)])
     cluster = np.repeat(np.arange(n), len(targets))
@@ -148,7 +129,7 @@ def _summary(
         "overall_high": ("point", [found.high for found in overall]),
         "overall_control": ("point", dealt.mean((1, 2))),
     }
-    for label, values in (("probability", read.probability), ("kl", read.kl)):
+    for label, values in (("probability", probability), ("kl", kl)):
         by_cell = values.transpose(0, 2, 1)
         low, high = bootstrap_interval(by_cell, seed, resamples)
         data[label] = (axes, by_cell.mean(-1))
@@ -179,16 +160,21 @@ def logit_lens(
     require_evaluation_mode(model)
     sample = draw(task, problems, n, seed)
     points = stream_points(model)
-    right, parts, done = task.targets(sample.problems).cpu().numpy(), [], 0
-    for logits, streams in read(model, sample.tokens, points.values(), task.query_positions):
+    right = task.targets(sample.problems).cpu().numpy()
+    chunks, labels = _logits_at(model, sample.tokens, points, task.query_positions), target_labels(task)
+    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance, resamples)
+
+
+def _logits_at(
+    model: HookedModel, tokens: torch.Tensor, points: Mapping[str, str], queries: Sequence[int]
+) -> Iterator[Float[np.ndarray, "point _ target d_vocab"]]:
+    """Chunk by chunk, the logits at the queries of what each point holds."""
+    for logits, streams in read(model, tokens, points.values(), queries):
         with torch.no_grad():
             found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
         if not torch.allclose(found[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
             raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
-        parts.append(_Read.of(found.float().cpu().numpy(), right[done : done + len(logits)]))
-        done += len(logits)
-    labels = target_labels(task)
-    return _summary(_Read.joined(parts), right, list(points), labels, model_name(model), sample.provenance, resamples)
+        yield found.float().cpu().numpy()
 
 
 def _read_out(model: HookedModel, stream: torch.Tensor) -> torch.Tensor:

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import chunks
+from interp.core.problems import chunks, membership
 from interp.probes.attention import visible_roles
 from interp.probes.lens.reading import carry_flipped
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.domain import base_of
 from models.transformer import ArithmeticTransformer
@@ -44,8 +44,7 @@ def choose_rivals(
     n_logits = task.d_vocab if n_logits is None else n_logits
     one_hot = torch.nn.functional.one_hot(right, n_logits).float()
     if isinstance(rival, str):
-        if rival not in RIVALS:
-            raise unknown_name("rival", rival, RIVALS)
+        known_name("rival", rival, RIVALS)
         if rival == "all":
             return one_hot - 1 / n_logits, RIVALS[rival]
         if rival == "others":
@@ -87,7 +86,9 @@ def attributed(
     """(logits by part, what the parts are, logits by unit, the model's own lead)."""
     weights = model.all_weights()
     queries = [task.query_positions[target] for target in targets]
-    names, member = _role_keys(task, targets, tokens.shape[1], model.device)
+    roles = [visible_roles(task.relative_roles(t), q) for t, q in zip(targets, queries, strict=True)]
+    names, of_role = membership(roles, tokens.shape[1])
+    member = torch.from_numpy(of_role).float().to(model.device)
     found: dict[tuple[Any, ...], list[Tensor]] = {}
     units: dict[int, list[Tensor]] = {}
     leads = []
@@ -115,25 +116,12 @@ def attributed(
     values = torch.stack([torch.cat(parts) for parts in found.values()]).transpose(1, 2)
     of_units = torch.stack([torch.cat(parts) for parts in units.values()]).permute(0, 3, 2, 1) if units else None
     table = pd.DataFrame(list(found), columns=list(PARTS_AXES))
-    return values.cpu().numpy(), table, None if of_units is None else of_units.cpu().numpy(), _joined(leads)
-
-
-def _joined(parts: list[Float[Tensor, "chunk target"]]) -> Float[np.ndarray, "target n"]:
-    return torch.cat(parts).T.cpu().numpy()
-
-
-def _role_keys(
-    task: Task, targets: Sequence[int], n_pos: int, device: Any
-) -> tuple[list[str], Float[Tensor, "target role key"]]:
-    """The roles of all targets by name, and which keys play each."""
-    queries = [task.query_positions[target] for target in targets]
-    roles = [visible_roles(task.relative_roles(t), q) for t, q in zip(targets, queries, strict=True)]
-    names = list(dict.fromkeys(name for groups in roles for name in groups))
-    member = torch.zeros(len(targets), len(names), n_pos, device=device)
-    for target, groups in enumerate(roles):
-        for role, positions in groups.items():
-            member[target, names.index(role), positions] = 1
-    return names, member
+    return (
+        values.cpu().numpy(),
+        table,
+        None if of_units is None else of_units.cpu().numpy(),
+        torch.cat(leads).T.cpu().numpy(),
+    )
 
 
 def _dot(x: Float[Tensor, "n target d_model"], u: Float[Tensor, "n target d_model"]) -> Float[Tensor, "n target"]:

@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -123,9 +122,3 @@ def pair_folds(
 def row_folds(n: int, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
     """Folds of rows, whatever their pairs: then the types of the test rows were seen in training."""
     return rng.permutation(np.arange(n) % folds)
-
-
-def unique_problems(problems: Tensor) -> Tensor:
-    """Each problem once, in the order of first appearance, so that none is in training and test."""
-    _, index = np.unique(problems.reshape(len(problems), -1).numpy(), axis=0, return_index=True)
-    return problems[torch.from_numpy(np.sort(index))]

@@ -33,16 +33,17 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int, Num
 
+from interp.core.controls import untrained_twin
 from interp.core.model import HookedModel
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task, target_labels
+from interp.core.problems import distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_evaluation_mode
 from interp.core.stats import auroc, clustered_proportion
-from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, unique_problems, variable_labels
+from interp.probes.lens.probe_labels import SIGNALS, Labels, column_labels, row_folds, variable_labels
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, held_out_predictions
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 from models.tasks.base import Role, Task
 from models.tasks.domain import base_of, domain_of
 
@@ -101,10 +102,6 @@ class LinearProbes(Result):
             f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. With the "
             f"pairs seen, labels dealt at random are learnt by heart up to {self.table.memorised.max():.3f}."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per site, signal and column."""
-        return self.table.copy()
 
 
 def compute_linear_probes(
@@ -296,7 +293,7 @@ def linear_probes(
     if not 2 <= folds <= 11:
         raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
-    chosen = unique_problems(torch.as_tensor(task.as_problems(sample.problems)))
+    chosen = distinct(torch.as_tensor(task.as_problems(sample.problems)))
     if len(chosen) < 20 * folds:
         raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
     variables = task.variables(chosen)
@@ -307,8 +304,7 @@ def linear_probes(
     if columns is not None:
         by_label = dict(zip(target_labels(task, targets), targets, strict=True))
         for each in (asked := [columns] if isinstance(columns, str) else columns):
-            if each not in by_label:
-                raise unknown_name("column", each, by_label)
+            known_name("column", each, by_label)
         targets = [by_label[each] for each in asked]
     roles, base = [task.target_roles[target] for target in targets], base_of(task)
     digits = _column_digits(task, chosen)
@@ -340,8 +336,6 @@ def linear_probes(
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
     """An untrained copy that runs on this project's transformer; None of a stock model that it cannot express."""
-    from interp.core.random_draws import untrained_twin  # which needs the probes' readings
-
     try:
         return untrained_twin(model, task, seed)
     except UserError:

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.model import HookedModel
 from interp.core.sites import require_hook
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name
 from models.tasks.base import Role, Task
 
 
@@ -56,8 +56,7 @@ def variable_of(variables: Mapping[str, Int[Tensor, "n *column"]], name: str, ro
     Raises:
         UserError: the task has no such variable (with the closest name), or not for this digit.
     """
-    if name not in variables:
-        raise unknown_name("variable of the task", name, variables)
+    known_name("variable of the task", name, variables)
     index = variable_index(role, variables[name].shape)
     if index is None:
         raise UserError(f"The task's algorithm does not compute {name} for {role.label}.")

@@ -10,7 +10,7 @@ import torch
 from markupsafe import Markup
 
 import models
-from interp.figures.hand_built import certified_margins
+from interp.figures.proofs import certified_margins
 from interp.probes.curves import learning_curves
 from interp.probes.shape_scores import shape_scores
 from interp.proofs.certificate import Certificate

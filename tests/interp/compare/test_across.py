@@ -20,7 +20,7 @@ from interp.compare.subject import subject
 from interp.compare.table import ModelRow, ModelTable, cell_text
 from interp.core import stats
 from interp.core.answers import Answer, DoesNotApply, Part
-from interp.core.random_draws import untrained_twin
+from interp.core.controls import untrained_twin
 from interp.papers.studies.comparison import STORED, adders, stored_table
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
@@ -306,7 +306,7 @@ def test_a_unit_s_interval_is_widened_for_few_problems_as_all_intervals_are(monk
         )
 
     found = ask()
-    monkeypatch.setattr(stats, "widened", lambda value, low, high, n, confidence: (low, high))
+    monkeypatch.setattr(stats, "widened", lambda value, low, high, n: (low, high))
     plain = ask()
     assert found.value == plain.value and found.low is not None and found.high is not None
     factor = t(19).ppf(0.975) / norm.ppf(0.975) * np.sqrt(20 / 19)  # half of the problems choose the unit

@@ -26,7 +26,8 @@ from interp.compare.connectivity import (
     compute_mode_connectivity,
     mode_connectivity,
 )
-from interp.compare.seeds import SeedDistances, centred_distance, jensen_shannon, seed_distances
+from interp.compare.heads import js_divergence
+from interp.compare.seeds import SeedDistances, centred_distance, seed_distances
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from models.errors import UserError
@@ -179,15 +180,16 @@ finite = st.lists(st.floats(-20, 20, allow_subnormal=False), min_size=4, max_siz
 @given(a=finite, b=finite, shift=st.floats(-5, 5, allow_subnormal=False))
 def test_divergence_is_symmetric_bounded_and_blind_to_a_shift(a: list[float], b: list[float], shift: float) -> None:
     x, y = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
-    value = float(jensen_shannon(x, y))
-    assert 0 <= value <= 1 and value == pytest.approx(float(jensen_shannon(y, x)), abs=1e-9)
-    assert float(jensen_shannon(x, x + shift)) == pytest.approx(0, abs=1e-9)
+    p, q, moved = (logits.softmax(-1).numpy()[None] for logits in (x, y, x + shift))
+    (value,) = js_divergence(p, q)
+    assert 0 <= value <= 1 and value == pytest.approx(js_divergence(q, p)[0], abs=1e-9)
+    assert js_divergence(p, moved) == pytest.approx(0, abs=1e-9)
     assert centred_distance(x, x + shift) == pytest.approx(0, abs=1e-5) or bool((x - x.mean()).abs().max() < 1e-9)
 
 
 def test_disjoint_answers_are_one_bit_apart_and_opposite_logits_root_two() -> None:
     one, other = torch.tensor([200.0, 0]), torch.tensor([0.0, 200])
-    assert float(jensen_shannon(one, other)) == pytest.approx(1)
+    assert js_divergence(*(x.softmax(-1).numpy()[None] for x in (one, other))) == pytest.approx(1)
     assert centred_distance(one, other) == pytest.approx(math.sqrt(2))
 
 

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, ratio_interval
+from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits
 from interp.causal.circuits.space import Space
 from interp.causal.circuits.split import halves, linked
+from interp.core.stats import ratio_interval
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
 from models.tasks.pairs import ProblemPairs
@@ -108,11 +109,11 @@ def test_no_problem_is_in_both_halves_and_every_pair_is_in_one(drawn: list[tuple
 def test_bad_input() -> None:
     with pytest.raises(UserError, match="share their problems"):
         halves(pairs_of([(1, i) for i in range(9)], [(2, 2)] * 9))
-    with pytest.raises(UserError, match="two or more"):
-        ratio_interval(np.ones(1), np.ones(1), 0)
-    with pytest.raises(UserError, match="no share"):
+    with pytest.raises(UserError):
+        ratio_interval(np.ones((2, 0)), np.ones(0), 0)
+    with pytest.raises(UserError):
         ratio_interval(np.ones(4), np.zeros(4), 0)
-    with pytest.raises(UserError, match="no interval"):
-        ratio_interval(np.ones(4), np.ones(4), 0, confidence=1.0)
+    with pytest.raises(UserError):
+        ratio_interval(np.ones(4), np.ones(4), 0, resamples=0)
     with pytest.raises(UserError, match="to draw 4"):
         random_circuits(layered(1, 3), 4, 1, torch.Generator())

@@ -145,17 +145,17 @@ def test_bad_input_is_named():
     logits, right = np.zeros((2, 3, 1, 10)), np.zeros((3, 1), dtype=np.int64)
     some = Provenance(3, 0, "made up")
     with pytest.raises(UserError, match="do not fit"):
-        compute_logit_lens(logits, right, ["one"], ["s0"], "x", some)
+        compute_logit_lens([logits], right, ["one"], ["s0"], "x", some)
     logits[0, 0, 0, 0] = np.nan
     with pytest.raises(UserError, match="diverged"):
-        compute_logit_lens(logits, right, ["one", "two"], ["s0"], "x", some)
+        compute_logit_lens([logits], right, ["one", "two"], ["s0"], "x", some)
 
 
 def test_a_model_that_forgets_its_answer_is_said_to_rise_nowhere():
     logits = np.zeros((3, 4, 1, 10))
     logits[0, :, :, 2], logits[1:, :, :, 5] = 1, 1
     right = np.full((4, 1), 2)
-    found = compute_logit_lens(logits, right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"), 10)
+    found = compute_logit_lens([logits], right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"), 10)
     assert found.table.overall.values.tolist() == [1, 0, 0] and found.largest_rise == ("two", "three", 0, 0)
 
 
@@ -182,13 +182,13 @@ def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
     """What it holds of a chunk is reduced before the next is read: never more than a chunk's logits at a time."""
     module = importlib.import_module("interp.probes.lens.logit_lens")  # the package holds the function of that name
     seen = []
-    of = module._Read.of
+    log_softmax = module.log_softmax
 
-    def watched(logits, right):
+    def watched(logits, axis):
         seen.append(logits.shape[1])
-        return of(logits, right)
+        return log_softmax(logits, axis)
 
-    monkeypatch.setattr(module._Read, "of", watched)
+    monkeypatch.setattr(module, "log_softmax", watched)
     model = models.load("microadder-57")
     found = logit_lens(model, n=1200, resamples=10)
     assert seen == [512, 512, 176]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import interp
 import models
+from interp.core.problems import distinct
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
-from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds, unique_problems
+from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
 from interp.probes.lens.probes import positions_at
 from interp.probes.lens.ridge import held_out_predictions
 from models.errors import UserError
@@ -86,7 +87,7 @@ def test_no_pair_is_in_two_folds_in_either_order_and_every_fold_has_small_and_la
 
 def test_a_problem_counts_once():
     problems = torch.tensor([[3, 4], [5, 6], [3, 4], [4, 3]])
-    assert unique_problems(problems).tolist() == [[3, 4], [5, 6], [4, 3]]
+    assert distinct(problems).tolist() == [[3, 4], [5, 6], [4, 3]]
 
 
 # ---- what a probe finds

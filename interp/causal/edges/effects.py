@@ -1,0 +1,92 @@
+"""What all questions about edges find: one number per metric, edge and pair, against the run without a patch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from torch import Tensor
+
+from interp.causal.edges.experiment import EdgeExperiment
+from interp.core.frames import as_frame
+from interp.core.results import Provenance, Result
+from interp.core.stats import bootstrap_interval
+from models.errors import known_name
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeEffects(Result):
+    """Of pairs that differ in ``what``: ``base`` (metric, example), the metric of the run itself, and ``other``, with
+    every edge patched."""
+
+    model: str
+    what: str
+    direction: str
+    alternative: str
+    base: xr.DataArray
+    other: xr.DataArray
+    provenance: Provenance
+
+    def metric(self, name: str | None) -> str:
+        """A metric's name, the first by default. Raises UserError where there is none of that name."""
+        names = self.base.metric.values.tolist()
+        return names[0] if name is None else known_name("metric", name, names)
+
+
+def asked(experiment: EdgeExperiment) -> dict[str, Any]:
+    """The fields of :class:`EdgeEffects`."""
+    pairs = experiment.pairs
+    seed = experiment.seed if pairs.seed is None else pairs.seed
+    return {
+        "model": experiment.name,
+        "what": pairs.what,
+        "direction": experiment.direction,
+        "alternative": experiment.kind,
+        "base": labelled(experiment, experiment.full),
+        "other": labelled(experiment, experiment.empty),
+        "provenance": Provenance(len(pairs), seed, f"pairs of {pairs.task.name} problems"),
+    }
+
+
+def labelled(experiment: EdgeExperiment, values: Tensor, axis: str | None = None) -> xr.DataArray:
+    """Values [metric, (edge, sender or receiver), n] with their names; edges with those of their ends and group."""
+    graph = experiment.graph
+    coords: dict[str, Any] = {"metric": [metric.name for metric in experiment.metrics]}
+    if axis == "edge":
+        coords["edge"] = list(graph.names)
+        for end in ("sender", "receiver", "group"):
+            coords[end] = ("edge", [getattr(edge, end) or "" for edge in graph.edges])
+    elif axis is not None:
+        coords[axis] = list(graph.senders if axis == "sender" else graph.receivers)
+    dims = ["metric", *([axis] if axis else []), "example"]
+    return xr.DataArray(values.double().cpu().numpy(), coords, dims)
+
+
+def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = False) -> xr.DataArray:
+    """Values over edges as a matrix (sender, receiver), NaN where there is no edge; summed over groups, of one, or with
+    a receiver for each."""
+    if group is not None:
+        known_name("group of positions", group, sorted(set(values.group.values.tolist())))
+        values = values.isel(edge=values.group.values == group)
+    into = zip(values.receiver.values.tolist(), values.group.values.tolist(), strict=True)
+    readers = [f"{receiver}@{group}" if split and group else receiver for receiver, group in into]
+    writers = values.sender.values.tolist()
+    ends = list(dict.fromkeys(writers)), list(dict.fromkeys(readers))
+    table = np.full((len(ends[0]), len(ends[1])), np.nan)
+    for sender, receiver, value in zip(writers, readers, values.values, strict=True):
+        at = ends[0].index(sender), ends[1].index(receiver)
+        table[at] = np.nan_to_num(table[at]) + value
+    return xr.DataArray(table, {"sender": ends[0], "receiver": ends[1]}, ["sender", "receiver"])
+
+
+def effect_table(effects: xr.DataArray, seed: int) -> pd.DataFrame:
+    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n."""
+    values, cell, n = effects.values, effects.isel(example=0), effects.sizes["example"]
+    low, high = bootstrap_interval(values, seed)
+    spread = values.std(-1, ddof=1) if n > 1 else np.full(cell.shape, np.nan)
+    columns = {"effect": values.mean(-1), "std": spread, "low": low, "high": high}
+    table = xr.Dataset({name: cell.copy(data=column) for name, column in columns.items()})
+    return as_frame(table, ("metric", "edge", "sender", "receiver", "group")).assign(n=n)

@@ -1,0 +1,29 @@
+"""Labelled datasets as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import xarray as xr
+
+
+def as_frame(table: xr.Dataset | pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
+    """One row per cell of a labelled dataset, the columns ``first`` in front. What is given with and without a signal
+    (the dimension ``present``) stands in columns ``_without`` and ``_with``. Of a table, a copy."""
+    if isinstance(table, pd.DataFrame):
+        return table.copy()
+    if "present" in table.dims:
+        columns = {}
+        for name, values in table.drop_vars("present").items():
+            if "present" in values.dims:
+                columns[f"{name}_without"], columns[f"{name}_with"] = values.isel(present=0), values.isel(present=1)
+            else:
+                columns[name] = values
+        table = xr.Dataset(columns)
+    return leading(table.to_dataframe().reset_index(), first)
+
+
+def leading(frame: pd.DataFrame, first: Sequence[str]) -> pd.DataFrame:
+    """The table with these columns in front."""
+    return frame[[*first, *(column for column in frame if column not in first)]]
