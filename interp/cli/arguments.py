@@ -82,6 +82,13 @@ def check_names(command: Any, places: bool = True) -> None:
                         check_problem(model, text)
 
 
+def ended(complete: bool) -> int:
+    """The exit status of a command that can stop early and go on; it says so where there is more to do."""
+    if not complete:
+        print("Not finished; the same command goes on.")
+    return 0
+
+
 def one_thread() -> None:
     """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
     import torch

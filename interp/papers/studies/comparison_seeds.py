@@ -26,7 +26,7 @@ from interp.core.as_json import decode, encode
 from interp.core.sections import Section
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
-from interp.papers.studies.sweeps import SMALL, shrunk
+from interp.papers.studies.sweeps import SMALL
 from models.checkpoint import read_json, write_json_atomic
 from models.importers import load_published
 from models.registry import build, get_spec
@@ -85,7 +85,7 @@ def _single_runs(settings: Settings, family: Family) -> list[SeedRun]:
 def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
     """Seeds of one stacked run (a fifth of the recipe's steps, as the zoo's) that answer all of validation."""
     folder = settings.out / "comparison" / "runs" / family.name
-    recipe = shrunk(get_recipe(str(get_spec(family.name).recipe)), SMALL)
+    recipe = get_recipe(str(get_spec(family.name).recipe)).shrunk(SMALL)
     loaded = RunFolder(folder).load_checkpoint()
     if loaded is None or any(seed["status"] == "training" for seed in loaded[2]["seeds"]):
         left = settings.minutes_left()
