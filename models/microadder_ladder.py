@@ -151,6 +151,7 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
     "token content in Q/K": {"qk_reads": "all"},
     "equals at zero": {"equals": "zero"},
     "fixed norm": {"norm": "fixed"},
+    "d_model 4": {"position_dim": 2, "head_dim": 4},
 }
 
 _PLACED: dict[str, Any] = {
@@ -182,6 +183,8 @@ BELOW: dict[str, dict[str, Any]] = {
     "Toeplitz W_qk": {"qk": "toeplitz"},
     "circulant W_qk": {"qk": "circulant"},
     "a number an axis": {"qk": "axes", "qk_dim": 3},
+    "DFT keys": {"qk": "dft"},
+    "Hadamard keys": {"qk": "hadamard"},
     "placed": _PLACED,
     "placed, plane output": _PLACED | _PLANE,
     "placed, tokens only": _PLACED | _TOKENS,

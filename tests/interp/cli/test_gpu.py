@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,9 +64,11 @@ def test_a_job_that_fails_lets_the_others_go_on_and_is_tried_again(tmp_path: Pat
     assert start(tmp_path / "out", queue)["a"]["status"] == "done"
 
 
-def test_the_time_in_all_ends_it_and_the_next_start_goes_on(tmp_path: Path, capsys) -> None:
-    queue = a_queue(tmp_path / "queue.toml", a=TRAIN)
-    first = start(tmp_path / "out", queue, "--minutes", "0.000001", "--slice", "0.000001")["a"]
+def test_the_time_in_all_ends_it_and_the_next_start_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
+    queue, seconds = a_queue(tmp_path / "queue.toml", a=TRAIN), count()
+    with monkeypatch.context() as patch:  # every look at the clock takes a second
+        patch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+        first = start(tmp_path / "out", queue, "--minutes", "0.05", "--slice", "0.000001")["a"]
     assert (first["status"], first["slices"]) == ("begun", 1) and "Not finished" in capsys.readouterr().out
     assert start(tmp_path / "out", queue)["a"]["status"] == "done"
 
