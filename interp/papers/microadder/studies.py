@@ -190,7 +190,8 @@ def below(settings: Settings) -> Made | None:
         for what in reversed(BELOW)
     ]
     rows = train_arms(settings, arms, settings.seeds or SEEDS)
-    rows = [read_entry_row("microadder-57", "57"), *sorted(rows, key=lambda row: -row["parameters"])]
+    placed = read_entry_row("microadder-53", "scalar norm, placed start")
+    rows = [read_entry_row("microadder-57", "57"), placed, *sorted(rows, key=lambda row: -row["parameters"])]
     sweep = sweep_curves(rows)
     parameters = sweep.table.parameters.to_series()
     smallest = parameters[[model for model in sweep.models if sweep.grokked(model).correct]].idxmin()
