@@ -29,7 +29,7 @@ help:
 	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
 	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
-	@echo "make gpu        on a machine with a GPU: its tests, benchmarks, then a queue of trainings"
+	@echo "make gpu        on a machine with a GPU: tests, speed, then a queue of trainings"
 	@echo "make gpu-plan   print that queue, with estimated minutes and memory"
 	@echo "make lint       ruff, pyright and the rule of imports"
 
@@ -69,7 +69,7 @@ MINUTES ?=
 
 gpu: $(VENV)/.gpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cuda
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks training sequence-training decoding patching
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks gpu
 	$(BIN)/interp gpu $(if $(MINUTES),--minutes $(MINUTES))
 
 gpu-plan: $(VENV)/.runtime

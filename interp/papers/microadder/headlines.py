@@ -125,7 +125,9 @@ def fewest(store: Store, names: str = "") -> Ours:
         raise NotStored("No stored variant below 57 has a seed that answers all of AdderBoard.")
     least = min(of[label] for label in perfect)
     said = ((label, sweep.grokked(label)) for label in perfect if of[label] == least)
-    remark = "; ".join(f"{label}: {found.correct} of {found.n} seeds answer all 10,010 (sampled)" for label, found in said)
+    remark = "; ".join(
+        f"{label}: {found.correct} of {found.n} seeds answer all 10,010 (sampled)" for label, found in said
+    )
     return counted(len(sweep.models), "variants of 57, none begun at a trained model").with_value(least, remark)
 
 
