@@ -330,18 +330,14 @@ def first_perfect(store: Store) -> Ours:
 
 def _chosen_curve(store: Store, model: str = MODEL, what: str = "exact") -> tuple[np.ndarray, np.ndarray, Ours]:
     """Steps, exact match or another measure, and what they rest on."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model))
+    curves = store.curves(model)
     curve = curves.of(model, what).sel(seed=curves.chosen[model]).dropna("step")
     return curve.step.values, curve.values, counted(1, f"the seed of {model} that is stored")
 
 
 def least_between(store: Store, model: str, first: int, last: int) -> Ours:
     """The lowest exact match between two steps, of seeds that had 90% right before."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model))
+    curves = store.curves(model)
     seeds = [seed for seed, step in curves.onset(model, 0.9).items() if step < first]
     if not seeds:
         raise NotStored(f"No stored seed of {model} has 90% right before step {first:,}.")
