@@ -18,7 +18,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all test-tl39 lab docs notebooks bench lint clean
+.PHONY: help report test test-all test-tl39 lab docs notebooks bench gpu gpu-plan lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
@@ -29,6 +29,8 @@ help:
 	@echo "make docs       build site/: guide, how-to pages, API reference, gallery"
 	@echo "make notebooks  execute the notebooks and store what they show, for docs/notebooks and the gallery"
 	@echo "make bench      measure speed: training, scoring, decoding, patching"
+	@echo "make gpu        on a machine with a GPU: tests, speed, then a queue of trainings"
+	@echo "make gpu-plan   print that queue, with estimated minutes and memory"
 	@echo "make lint       ruff, pyright and the rule of imports"
 
 report: $(VENV)/.runtime
@@ -62,6 +64,17 @@ notebooks: $(VENV)/.dev
 bench: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
+# Minutes that the queue may take in this call; the next call goes on.
+MINUTES ?=
+
+gpu: $(VENV)/.gpu
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cuda
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks gpu
+	$(BIN)/interp gpu $(if $(MINUTES),--minutes $(MINUTES))
+
+gpu-plan: $(VENV)/.runtime
+	$(BIN)/interp gpu --plan
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -93,6 +106,17 @@ $(VENV)/.dev: $(VENV)/.runtime
 $(VENV)/.cluster: $(VENV)/.dev
 	@echo "Adding Ray to $(VENV)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[cluster]'
+	@touch $@
+
+# A wheel that computes without CUDA, or for a newer driver, gives way to PyTorch's own: make gpu CUDA=cu126
+CUDA ?= cu126
+CUDA_HERE := import sys, torch; sys.exit(not torch.cuda.is_available())
+
+$(VENV)/.gpu: $(VENV)/.dev
+	@$(BIN)/python -c '$(CUDA_HERE)' || { echo "Adding a wheel of PyTorch for $(CUDA) to $(VENV)"; \
+		$(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt --force-reinstall torch \
+			--index-url https://download.pytorch.org/whl/$(CUDA) --extra-index-url https://pypi.org/simple; }
+	@$(BIN)/python -c '$(CUDA_HERE)' || { echo "PyTorch finds no CUDA device here."; exit 2; }
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.runtime

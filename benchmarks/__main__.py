@@ -9,6 +9,7 @@ from benchmarks import (
     decoding,
     explorer,
     forward,
+    gpu,
     patching,
     scoring,
     sequence_training,
@@ -26,6 +27,7 @@ ALL = {
     "patching": patching.main,
     "certifying": certifying.main,
     "explorer": explorer.main,
+    "gpu": gpu.main,
 }
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from models.parts.weights import Weights
 from models.tasks.addition import DIGITS
 from models.weight_maps.base import WeightMap, fill_, normal_, uniform_, xavier_uniform_
 from models.weight_maps.geometry import rotate_pairs, spiral
-from models.weight_maps.structured import circulant, scaled_axes, toeplitz
+from models.weight_maps.structured import circulant, scaled_axes, scaled_basis, toeplitz
 
 SPIRAL = {"amp": 3.5, "phase": 0.0, "slope": 0.15, "offset": 0.0}  # 57 and 67: frozen there; 74: starts there
 EARLY_SPIRAL = {"amp": 1.0, "phase": 0.0, "slope": 1 / 9, "offset": 0.0}  # where 226 to 75 start, in the public code
@@ -235,6 +235,8 @@ class MicroAdderWeights(WeightMap):
                     full = F.pad(full[:, :2], (0, max(0, columns - 2)))
             elif o.qk == "rank 1":
                 full = own[name][:rows, None] * own[name][rows:]
+            elif o.qk in ("dft", "hadamard"):
+                full = scaled_basis(own[name], rows, columns, o.qk)
             else:
                 full = {"toeplitz": toeplitz, "circulant": circulant, "axes": scaled_axes}[o.qk](
                     own[name], rows, columns

@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.microadder import SPIRAL, MicroAdderWeights
 from models.microadder_options import SPIRAL_NUMBERS, MicroAdderOptions
 from models.registry import ModelSpec, register
-from models.training.recipes import Recipe, add_recipe
+from models.training.recipes import RECIPES, Recipe, add_recipe
 from models.weight_maps.geometry import spiral
 
 
@@ -151,6 +151,7 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
     "token content in Q/K": {"qk_reads": "all"},
     "equals at zero": {"equals": "zero"},
     "fixed norm": {"norm": "fixed"},
+    "d_model 4": {"position_dim": 2, "head_dim": 4},
 }
 
 _PLACED: dict[str, Any] = {
@@ -182,6 +183,8 @@ BELOW: dict[str, dict[str, Any]] = {
     "Toeplitz W_qk": {"qk": "toeplitz"},
     "circulant W_qk": {"qk": "circulant"},
     "a number an axis": {"qk": "axes", "qk_dim": 3},
+    "DFT keys": {"qk": "dft"},
+    "Hadamard keys": {"qk": "hadamard"},
     "placed": _PLACED,
     "placed, plane output": _PLACED | _PLANE,
     "placed, tokens only": _PLACED | _TOKENS,
@@ -253,6 +256,10 @@ PLACED_START = add_recipe(
     ),
 )
 
+#: 53 parameters, one norm gain: not a rung of the paper's, and the smallest of which seeds from such a start add all
+#: pairs. A fifth of the steps is enough.
+SHORT_PLACED_START = add_recipe("microadder-placed-start-short", RECIPES[PLACED_START].shrunk(5))
+register_options("microadder-53", replace(rung(57).options, **BELOW["scalar norm"]), SHORT_PLACED_START)
 for _what, _changes in BELOW.items():
     register_options(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)
 for _base in (170, 74, 67, 57):

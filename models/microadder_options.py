@@ -56,10 +56,20 @@ class MicroAdderOptions:
     start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
     # How the numbers of the key matrix fill it; "axes": a number per axis; "scalar": one for all axes; "circle": one
     # for the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed":
-    # ones, no numbers.
-    qk: Literal["full", "rank 1", "toeplitz", "circulant", "axes", "scalar", "circle", "circle and slope", "fixed"] = (
-        "full"
-    )
+    # ones, no numbers; "dft" and "hadamard": a number for each of the first columns of such a basis.
+    qk: Literal[
+        "full",
+        "rank 1",
+        "toeplitz",
+        "circulant",
+        "axes",
+        "scalar",
+        "circle",
+        "circle and slope",
+        "fixed",
+        "dft",
+        "hadamard",
+    ] = "full"
     qk_reads: Literal["positions", "all"] = "positions"
     # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
     values: Literal["head", "own", "direction"] = "head"
@@ -78,8 +88,11 @@ class MicroAdderOptions:
         check_choices(self)
         if self.tokens != "table" and self.token_dim != 2:
             raise UserError(f"An arc lies in two dimensions; token_dim cannot be {self.token_dim}.")
-        if self.columns == "spiral" and self.position_dim < 3:
-            raise UserError(f"A spiral needs three dimensions; position_dim cannot be {self.position_dim}.")
+        if self.columns == "spiral" and self.position_dim < 3 - self.freeze_spiral:
+            raise UserError(
+                f"A spiral needs three dimensions, a frozen one two and is then a circle; position_dim cannot be "
+                f"{self.position_dim}."
+            )
         if self.columns == "table" and {"spiral", "half", "scaled half"} & {
             self.plus,
             self.equals,
@@ -155,6 +168,8 @@ class MicroAdderOptions:
             "circle": (),
             "circle and slope": (2,),
             "fixed": None,
+            "dft": (columns,),
+            "hadamard": (columns,),
         }
         key_shape = key_shapes[self.qk]
         if key_shape is not None:

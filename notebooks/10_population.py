@@ -54,8 +54,8 @@ table(certified.assign(tried=tried).rename_axis("architecture").reset_index(), p
 # ## 2. Which findings hold
 #
 # Each finding is a sentence about one adder that a probe decides. If it holds for all it is called a law of this
-# population, if it holds for more than half a majority, for fewer a quirk, for none absent. Some were added after a first
-# look at the population; their source says so.
+# population, if it holds for more than half a majority, for fewer a quirk, for none absent. Some were added after a
+# first look at the population; their source says so.
 
 # %%
 table(
@@ -133,8 +133,8 @@ interp.carry_units(members[name], n=1000).figure()
 # ## 5. The circuits
 #
 # A carry is made by the column below, or passed on by it. For each kind and each adder, this is the smallest set of
-# edges of the residual stream that brings the carry back, found on pairs of problems that differ in that carry. How many
-# different circuits are there?
+# edges of the residual stream that brings the carry back, found on pairs of problems that differ in that carry. How
+# many different circuits are there?
 
 # %%
 table(found.circuits())

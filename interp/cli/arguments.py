@@ -82,6 +82,12 @@ def check_names(command: Any, places: bool = True) -> None:
                         check_problem(model, text)
 
 
+def ended(complete: bool) -> None:
+    """Say so where a command that can stop early and go on has more to do."""
+    if not complete:
+        print("Not finished; the same command goes on.")
+
+
 def one_thread() -> None:
     """These models are too small for more threads, which then only wait for each other (much, on a busy machine)."""
     import torch

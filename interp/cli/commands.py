@@ -36,6 +36,7 @@ COMMANDS = {
     "report": "report:Report",
     "explore": "explore:Explore",
     "gallery": "gallery:Gallery",
+    "gpu": "gpu:Gpu",
     "reproduce": "reproduce:Reproduce",
     "headlines": "headlines:ShowHeadlines",
 }

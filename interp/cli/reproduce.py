@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from interp.cli.arguments import ClusterAddress, StudyName, use_data, use_threads
+from interp.cli.arguments import ClusterAddress, StudyName, ended, use_data, use_threads
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Reproduce:
     """Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or HOST:PORT."""
 
     def run(self) -> None:
+        ended(self.go())
+
+    def go(self) -> bool:
+        """Make the page as far as there is time; returns whether time was left when it ended."""
         from interp.papers.studies import Settings, reproduce
         from interp.site.pages import write_page
         from models.cluster import connected
@@ -56,8 +60,8 @@ class Reproduce:
             )  # fmt: skip
             page = reproduce(self.figure, settings)
         if page is None:
-            print("Not finished; the same command goes on.")
-            return
+            return False
         paper, _, what = self.figure.partition(":")
         command = f"interp reproduce {self.figure} {page.options}".rstrip()
         print(f"wrote {write_page(self.out / paper / f'{what}.html', page, command)}")
+        return settings.minutes_left() != 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.arguments import ClusterAddress, use_data, use_threads
+from interp.cli.arguments import ClusterAddress, ended, use_data, use_threads
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,29 +50,38 @@ class Train:
     """Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in this
     arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept."""
 
-    def run(self) -> int:
+    def run(self) -> int | None:
+        try:
+            return ended(self.go())
+        except KeyboardInterrupt:
+            print(f"\nInterrupted; saved in {self._out}. The same command goes on from there.", file=sys.stderr)
+            return 130
+
+    @property
+    def _out(self) -> Path:
+        return self.out or Path("runs") / self.name
+
+    def go(self) -> bool:
+        """Train, and say how far each seed came; returns whether the run is complete."""
         from models.training import train
 
         use_threads(self.threads)
         use_data(self.data)
-        out = self.out or Path("runs") / self.name
-        judge = None
+        out, judge = self._out, None
         if self.certify is not None:
             from interp.proofs.stored import certifier_for
 
             judge = certifier_for(self.name, self.certify)
         recipe = getattr(self, "recipe")  # noqa: B009 (a field of the subclass that train_class makes)
-        try:
-            if self.cluster is not None:
-                result = self._on_cluster(out, recipe, judge)
-            else:
-                if self.parts_of is not None:
-                    raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
-                what = (self.name, out, self.seeds, self.first_seed, recipe, self.device, self.compile)
-                result = train(*what, minutes=self.minutes, data_parallel=self.data_parallel, judge=judge)
-        except KeyboardInterrupt:
-            print(f"\nInterrupted; saved in {out}. The same command goes on from there.", file=sys.stderr)
-            return 130
+        if self.cluster is not None:
+            result = self._on_cluster(out, recipe, judge)
+        else:
+            if self.parts_of is not None:
+                raise UserError("--parts-of goes with --cluster; without it all seeds are one stack.")
+            result = train(
+                self.name, out, self.seeds, self.first_seed, recipe, self.device, self.compile, minutes=self.minutes,
+                data_parallel=self.data_parallel, judge=judge,
+            )  # fmt: skip
         by_loss = [state for state in result.seeds if state.best_loss is not None]
         for state in by_loss:
             print(
@@ -81,9 +90,7 @@ class Train:
             )
         if by_loss:
             print(f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}")
-            if not result.complete:
-                print("Not finished; the same command goes on.")
-            return 0
+            return result.complete
         for state in sorted(result.seeds, key=lambda s: -s.best_exact)[:10]:
             status = "certified" if state.accepted is not None else state.status
             line = f"seed {state.seed}: {status}, best exact match {state.best_exact:.4f} at step {state.best_step}"
@@ -96,9 +103,7 @@ class Train:
             f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem "
             f"({result.steps_done:,} steps, {result.seconds:.0f} s, {out})"
         )
-        if not result.complete:
-            print("Not finished; the same command goes on.")
-        return 0
+        return result.complete
 
     def _on_cluster(self, out: Path, recipe: Any, judge: Any) -> TrainResult:
         from models.cluster import connected

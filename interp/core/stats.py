@@ -153,6 +153,24 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float, float]
     return mean, mean - half, mean + half
 
 
+def mean_difference(
+    values: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"], confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """The mean of ``values`` less that of ``others`` with its interval, (value, low, high), of independent samples.
+
+    Welch's, which allows unequal variances; infinite where a sample has a single value.
+    """
+    value = float(np.mean(values) - np.mean(others))
+    if min(len(values), len(others)) < 2:
+        return value, -math.inf, math.inf
+    parts = np.array([np.var(x, ddof=1) / len(x) for x in (values, others)])
+    if not parts.any():
+        return value, value, value
+    df = parts.sum() ** 2 / (parts**2 / (np.array([len(values), len(others)]) - 1)).sum()
+    half = float(stdtrit(df, (1 + confidence) / 2) * math.sqrt(parts.sum()))
+    return value, value - half, value + half
+
+
 def mean_intervals(
     values: Float[np.ndarray, "n *cell"],
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:

@@ -59,13 +59,20 @@ class Trial:
     agrees: bool
 
 
+def significant(values: torch.Tensor, digits: int) -> torch.Tensor:
+    """Numbers rounded to some significant decimal digits, in their own dtype. Raises UserError below one digit."""
+    if digits < 1:
+        raise UserError(f"Numbers have at least one significant digit, not {digits}.")
+    text = np.vectorize(lambda x: float(f"{x:.{digits - 1}e}"), otypes=[float])
+    return torch.from_numpy(text(values.detach().double().numpy())).to(values.dtype).reshape(values.shape)
+
+
 def rounded(values: torch.Tensor, how: str) -> torch.Tensor:
     """Numbers stored in fewer bits or digits, as float32 again. Raises UserError for another name."""
     if how in ("bfloat16", "float16"):
         return values.to(getattr(torch, how)).to(values.dtype)
     if how in ("3 digits", "4 digits"):
-        text = np.vectorize(lambda x: float(f"{x:.{int(how[0]) - 1}e}"), otypes=[float])
-        return torch.from_numpy(text(values.double().numpy())).to(values.dtype).reshape(values.shape)
+        return significant(values, int(how[0]))
     if how != "none":
         raise UserError(f"There is no rounding {how!r}; there is {', '.join(ROUNDINGS)}.")
     return values

@@ -11,7 +11,7 @@ from typing import Any
 
 from models import registry
 from models.errors import UserError, unknown_name
-from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.data import require_problems_of
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.training.text_windows import TextWindows
@@ -127,6 +127,24 @@ class Recipe:
 
     def replace(self, **changes: Any) -> Recipe:
         return replace(self, **changes)
+
+    def shrunk(self, times: int) -> Recipe:
+        """Of ten-digit addition: the recipe with its whole schedule so many times shorter, and nothing given up."""
+        problems = self.problems
+        assert isinstance(problems, AdditionProblems)
+        mix = problems.carry_mix
+        if isinstance(mix, CarryMix):
+            mix = replace(mix, fade_start=mix.fade_start // times, fade_end=mix.fade_end // times)
+        elif isinstance(mix, MetricCarryMix):
+            mix = replace(mix, last_step=mix.last_step // times)
+        digits = tuple((below // times, most) for below, most in problems.digit_curriculum)
+        return self.replace(
+            steps=self.steps // times,
+            warmup_steps=self.warmup_steps // times,
+            problems=replace(problems, digit_curriculum=digits, carry_mix=mix),
+            hold_until=self.hold_until and tuple((name, step // times) for name, step in self.hold_until),
+            give_up=None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -37,6 +37,25 @@ def scaled_axes(numbers: Float[Tensor, " axis"], rows: int, columns: int) -> Flo
     return eye[:, :n] @ (numbers[:, None] * eye[:n])
 
 
+def scaled_basis(
+    numbers: Float[Tensor, " column"], rows: int, columns: int, kind: str
+) -> Float[Tensor, "rows columns"]:
+    """The first columns of an orthonormal basis, ``numbers[j]`` times column j: "hadamard" (rows a power of two) or
+    "dft", the real Fourier basis 1, cos 1, sin 1, cos 2, ...
+
+    MicroAdder, section 7.2 (proposed there, not tried).
+    """
+    _check("A scaled", numbers, columns)
+    i, j = torch.arange(rows, device=numbers.device)[:, None], torch.arange(columns, device=numbers.device)
+    if kind == "hadamard":
+        ones = sum((i >> bit) & (j >> bit) & 1 for bit in range(rows.bit_length()))
+        basis = 1.0 - 2.0 * (torch.as_tensor(ones) % 2)
+    else:
+        angle = 2 * torch.pi * i * ((j + 1) // 2) / rows
+        basis = torch.where((j % 2 == 1) | (j == 0), angle.cos(), angle.sin())
+    return (basis / basis.norm(dim=0)).to(numbers.dtype) * numbers
+
+
 def _check(kind: str, numbers: Tensor, expected: int) -> None:
     if numbers.shape != (expected,):
         raise UserError(f"{kind} matrix of this shape has {expected} numbers, not {list(numbers.shape)}.")

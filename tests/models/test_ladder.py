@@ -37,7 +37,7 @@ from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.objectives import objective_for
 from models.transformer import ArithmeticTransformer
 from models.weight_maps.geometry import spiral
-from models.weight_maps.structured import circulant, scaled_axes, toeplitz
+from models.weight_maps.structured import circulant, scaled_axes, scaled_basis, toeplitz
 
 TOTALS = [242, 226, 214, 203, 187, 170, 133, 100, 78, 75, 74, 67, 57]
 SAVINGS = [16, 12, 11, 16, 17, 37, 33, 22, 3, 1, 7, 10]
@@ -266,6 +266,11 @@ def test_structured_matrices_repeat_their_numbers(rows: int, columns: int, seed:
         assert torch.equal(c[:, j], c[:, j - 1].roll(1))
     n = min(rows, columns)
     assert torch.equal(scaled_axes(diagonals[:n], rows, columns)[:n, :n], torch.diag(diagonals[:n]))
+    for kind, size in (("dft", rows), ("hadamard", 2 ** (rows - 1).bit_length())):
+        numbers = diagonals[: min(size, columns)]
+        basis = scaled_basis(numbers, size, len(numbers), kind)
+        assert torch.allclose(basis.T @ basis, torch.diag(numbers**2), atol=1e-5)
+    assert scaled_basis(torch.full((4,), 2.0), 4, 4, "hadamard").abs().eq(1).all()
     with pytest.raises(UserError, match="numbers, not"):
         toeplitz(diagonals[:-1], rows, columns)
 
@@ -282,7 +287,8 @@ def test_a_spiral_may_start_before_its_first_column() -> None:
     ("changes", "complaint"),
     [
         ({"token_dim": 3}, "arc lies in two dimensions"),
-        ({"tokens": "table", "position_dim": 2}, "spiral needs three"),
+        ({"tokens": "table", "position_dim": 1}, "spiral needs three"),
+        ({"tokens": "table", "position_dim": 2, "freeze_spiral": False}, "spiral needs three"),
         ({"columns": "table", "equals": "spiral"}, "need columns on the spiral"),
         ({"head_dim": 4}, "n_heads \\* head_dim = d_model"),
         ({"values": "direction", "out_rank": 2}, "need one head and out_rank=1"),

@@ -94,9 +94,7 @@ def untrained(store: Store, model: str) -> list[Ours]:
 
 def best_validation(store: Store, model: str) -> Ours:
     """The highest share of 5,000 uniform validation problems that any seed had right."""
-    from interp.probes.curves import learning_curves
-
-    best = float(learning_curves(store.folder(model), what="uniform").of(model).max())
+    best = float(store.curves(model, "uniform").of(model).max())
     return share(
         round(5_000 * best), 5_000, "uniform validation problems, the best validation of all seeds", model=model
     )
@@ -104,9 +102,7 @@ def best_validation(store: Store, model: str) -> Ours:
 
 def _first_steps(store: Store, model: str, reached: float = 1.0) -> list[int]:
     """The step at which each seed that is perfect at some step first has this share right, earliest first."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model), what="uniform")
+    curves = store.curves(model, "uniform")
     perfect = curves.onset(model)
     if not perfect:
         raise NotStored(f"No stored seed of {model} was ever perfect.")
@@ -130,9 +126,7 @@ def onset(store: Store) -> Ours:
 
 def halfway(store: Store, model: str) -> Ours:
     """Uniform validation problems right halfway to the first perfect validation, the most of its seeds that grok."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model), what="uniform")
+    curves = store.curves(model, "uniform")
     shares = [
         float(curves.of(model).sel(seed=seed).sel(step=step // 2, method="pad"))
         for seed, step in curves.onset(model).items()

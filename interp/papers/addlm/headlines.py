@@ -66,9 +66,7 @@ def after_best(store: Store, model: str) -> Ours:
 
 def _generalisation(store: Store, model: str) -> dict[int, float]:
     """Validation loss less training loss at the last step, by seed."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model))
+    curves = store.curves(model)
     validation, training = (curves.of(model, what).isel(step=-1) for what in ("validation_loss", "loss"))
     return dict(zip(validation.seed.values.tolist(), (validation - training).values.tolist(), strict=True))
 

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import gammaln, stdtrit
@@ -192,34 +192,26 @@ class AtLeast(Rule):
 
     bound: float | int | None = None
     of: str = ""
+    side: ClassVar[str] = "at least"
+    sign: ClassVar[int] = 1
 
     @property
     def words(self) -> str:
         bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
-        return f"{self.of or 'ours'} is at least {bound}"
+        return f"{self.of or 'ours'} is {self.side} {bound}"
 
     def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
-        bound = stated[0].value - stated[0].half if self.bound is None else self.bound
-        low, high = ours.ends
-        return "reproduced" if low >= bound else "differs" if high < bound else "compatible"
+        bound = stated[0].value - self.sign * stated[0].half if self.bound is None else self.bound
+        low, high = sorted(self.sign * (end - bound) for end in ours.ends)
+        return "reproduced" if low >= 0 else "differs" if high < 0 else "compatible"
 
 
 @dataclass(frozen=True)
-class AtMost(Rule):
+class AtMost(AtLeast):
     """Ours is at most a bound; as :class:`AtLeast`."""
 
-    bound: float | int | None = None
-    of: str = ""
-
-    @property
-    def words(self) -> str:
-        bound = "the printed number, as rounded" if self.bound is None else f"{self.bound:g}"
-        return f"{self.of or 'ours'} is at most {bound}"
-
-    def judge(self, ours: Ours, stated: tuple[Printed, ...]) -> Judgement:
-        bound = stated[0].value + stated[0].half if self.bound is None else self.bound
-        low, high = ours.ends
-        return "reproduced" if high <= bound else "differs" if low > bound else "compatible"
+    side: ClassVar[str] = "at most"
+    sign: ClassVar[int] = -1
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 
 from interp.core.stored_data import DATA
 from interp.papers.headlines.rules import Ours, share
+from interp.probes.curves import Curves, learning_curves
 from interp.probes.scored import GridPanels
 from models import zoo
 from models.errors import UserError
@@ -47,6 +48,10 @@ class Store:
         """A stored model's free parameters by name, in float64."""
         with torch.no_grad():
             return {key: p.double().numpy() for key, p in self.model(name).weight_map.named_parameters()}
+
+    def curves(self, name: str, what: str = "exact") -> Curves:
+        """The learning curves of an entry's seeds."""
+        return learning_curves(self.folder(name), what=what)
 
     def experiment(self, what: str) -> dict[str, Any]:
         """A stored result, "microadder-ladder"."""

@@ -26,6 +26,7 @@ from interp.core.sites import model_name
 from interp.proofs import Certificate, certify
 from interp.proofs.methods import certified_at_best
 from interp.proofs.stored import stored_certificate
+from interp.proofs.trials import significant
 from models import zoo
 from models.errors import UserError
 from models.microadder import MicroAdderWeights
@@ -186,14 +187,6 @@ class DigitsKept(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.table
-
-
-def significant(values: Tensor, digits: int) -> Tensor:
-    """Numbers rounded to some significant decimal digits, in their own dtype. Raises UserError below one digit."""
-    if digits < 1:
-        raise UserError(f"Numbers have at least one significant digit, not {digits}.")
-    text = np.vectorize(lambda x: float(f"{x:.{digits - 1}e}"), otypes=[float])
-    return torch.from_numpy(text(values.detach().double().numpy())).to(values.dtype).reshape(values.shape)
 
 
 def over_the_reals(model: HookedModel) -> Certificate:
@@ -366,12 +359,8 @@ def amounts(model: HookedModel, n: int, seed: int) -> dict[str, float]:
     values = weights["blocks.0.ln1.w"] * along @ weights["blocks.0.attn.W_V"][0] @ weights["blocks.0.attn.W_O"][0]
     size = (weights["embed.W_E"][0] + weights["pos_embed.W_pos"][0]).square().mean().sqrt()
     pre = cache["blocks.0.mlp.hook_pre"][:, queries[:10]]
-    digits = pairs[:, :, None] // 10 ** torch.arange(10) % 10
-    total, carry = digits.sum(1), torch.zeros(n, 10, dtype=torch.bool)
-    into = torch.zeros(n, dtype=torch.long)
-    for i in range(10):
-        carry[:, i] = total[:, i] + into > 9
-        into = carry[:, i].long()
+    beyond = 10 ** torch.arange(1, 11)  # a column's carry out is that of all digits up to it
+    carry = (pairs[:, :, None] % beyond).sum(1) >= beyond
     found = {
         "arc, degrees": 9 * stride,
         "centre of the arc, degrees": start + 4.5 * stride,

@@ -17,13 +17,14 @@ import torch
 
 import models
 from interp.core.results import Provenance
+from interp.papers.headlines.finders import numbers_named
 from interp.papers.headlines.rules import Ours, counted, holm, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import OWN, AttentionByRole, attention_by_role
 from interp.probes.seed_sweeps import sweep_curves
 from models.evaluation import Rate
 from models.microadder import SPIRAL
-from models.microadder_ladder import BELOW, CONSTRAINTS, LADDER, changed, rung
+from models.microadder_ladder import CONSTRAINTS, LADDER, changed, rung
 
 MODEL = "microadder-57"
 SAMPLE = 256
@@ -117,27 +118,31 @@ def best_token(store: Store, label: str) -> Ours:
 def fewest(store: Store, names: str = "") -> Ours:
     """The fewest parameters whose names begin so, all of them by default, that a variant of 57 has of which a seed
     answers all of AdderBoard from a random start."""
-    sweep = sweep_curves(store.experiment("microadder-below-57")["sweeps"])
+    rows = store.experiment("microadder-below-57")["sweeps"]
+    sweep, of = sweep_curves(rows), {row["label"]: numbers_named(store, row["model"], names).value for row in rows}
     perfect = [label for label in sweep.models if sweep.grokked(label).correct]
     if not perfect:
         raise NotStored("No stored variant below 57 has a seed that answers all of AdderBoard.")
-    least = min(perfect, key=lambda label: _numbers(label, names))
-    found = sweep.grokked(least)
-    remark = f"{least}: {found.correct} of {found.n} seeds answer all 10,010 (sampled)"
-    source = counted(len(sweep.models), "variants of 57, from random starts")
-    return source.with_value(_numbers(least, names), remark)
+    least = min(of[label] for label in perfect)
+    said = ((label, sweep.grokked(label)) for label in perfect if of[label] == least)
+    remark = "; ".join(
+        f"{label}: {found.correct} of {found.n} seeds answer all 10,010 (sampled)" for label, found in said
+    )
+    return counted(len(sweep.models), "variants of 57, none begun at a trained model").with_value(least, remark)
 
 
-def _numbers(variant: str, names: str) -> int:
-    """Free numbers of a variant of 57 whose names begin so."""
-    shapes = replace(rung(57).options, **BELOW.get(variant, {})).shapes()
-    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(names))
+def train(store: Store, experiment: str, labels: list[str]) -> Ours:
+    """Seeds of some variants, of all together, that answer all of AdderBoard."""
+    found = {label: _sweep(store, experiment, label)[1] for label in labels}
+    remark = ", ".join(f"{rate.correct} of {rate.n} with {label}" for label, rate in found.items())
+    n = sum(rate.n for rate in found.values())
+    return counted(n, "seeds").with_value(sum(rate.correct for rate in found.values()), remark)
 
 
 def structured(store: Store, label: str) -> Ours:
     """Numbers of a structured key matrix, and how its seeds did."""
-    n, (_, found) = _numbers(label, "W_qk"), _sweep(store, "below-57", label)
-    return counted(n, "numbers of the key matrix").with_value(n, f"{found.correct} of {found.n} seeds train")
+    row, found = _sweep(store, "below-57", label)
+    return replace(numbers_named(store, row["model"], "W_qk"), remark=f"{found.correct} of {found.n} seeds train")
 
 
 def works(store: Store, constraint: str) -> Ours:
@@ -325,18 +330,14 @@ def first_perfect(store: Store) -> Ours:
 
 def _chosen_curve(store: Store, model: str = MODEL, what: str = "exact") -> tuple[np.ndarray, np.ndarray, Ours]:
     """Steps, exact match or another measure, and what they rest on."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model))
+    curves = store.curves(model)
     curve = curves.of(model, what).sel(seed=curves.chosen[model]).dropna("step")
     return curve.step.values, curve.values, counted(1, f"the seed of {model} that is stored")
 
 
 def least_between(store: Store, model: str, first: int, last: int) -> Ours:
     """The lowest exact match between two steps, of seeds that had 90% right before."""
-    from interp.probes.curves import learning_curves
-
-    curves = learning_curves(store.folder(model))
+    curves = store.curves(model)
     seeds = [seed for seed, step in curves.onset(model, 0.9).items() if step < first]
     if not seeds:
         raise NotStored(f"No stored seed of {model} has 90% right before step {first:,}.")

@@ -17,7 +17,7 @@ import numpy as np
 from interp.core.stats import clopper_pearson
 from interp.core.thresholds import SHRUNK
 from interp.papers.studies import Made, Settings, study
-from interp.papers.studies.sweeps import Arm, folder_of, read_entry_row, shrunk, sweep_made, train_arms
+from interp.papers.studies.sweeps import Arm, folder_of, read_entry_row, sweep_made, train_arms
 from interp.probes.seed_sweeps import seed_model, sweep_curves
 from interp.proofs import certify
 from interp.proofs.certificate import Certificate
@@ -40,7 +40,7 @@ def arms() -> list[Arm]:
     return [
         Arm(PLACED, NAME, placed, "starts/placed", first_seed=1000),
         Arm(LONGER, NAME, longer, "starts/placed-longer", first_seed=2000),
-        Arm(SHORT, NAME, shrunk(papers, 5), "starts/papers-short", first_seed=1000),
+        Arm(SHORT, NAME, papers.shrunk(5), "starts/papers-short", first_seed=1000),
     ]
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -172,39 +173,32 @@ def run_hand_built(settings: Settings) -> Made | None:
     folder = settings.out / "position-coupling" / "hand-built"
     model = models.build(NAME, max_operands=largest, max_digits=largest)
 
-    def cells() -> Iterator[list[Any]]:
-        store = CellStore(_file(folder, "grid"), {"kind": "hand-built-grid", **asked})
-        shapes = [(m, n) for m in range(1, largest + 1) for n in range(1, largest + 1)]
-        for m, n in tqdm(shapes, disable=not settings.progress, unit="shape"):
-            if (m, n) not in store.cells:
+    def stored(name: str, header: dict[str, Any], work: Mapping[Any, Callable[[], Any]]) -> Iterator[dict[str, Any]]:
+        """Every cell of the work as far as there is time, from the file where it was done before."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store: Any = CellStore(folder / f"{name}.jsonl", header)
+        for key, run in tqdm(work.items(), disable=not settings.progress, unit=name):
+            if key not in store.cells:
                 if settings.minutes_left() == 0:
                     return
-                store.add((m, n), asdict(run_cell(model, grid_problems(m, n, asked["problems"], 0))))
-            yield list(store.cells[m, n].values())
+                store.add(key, run())
+            yield store.cells[key]
 
-    def sizes() -> Iterator[dict[str, Any]]:
-        store: Any = CellStore(_file(folder, "large"), {"kind": "hand-built-large"})
-        for index, size in enumerate(SIZES if settings.size == "paper" else ()):
-            if (index,) not in store.cells:
-                if settings.minutes_left() == 0:
-                    return
-                store.add((index,), run_size(*size))
-            yield store.cells[(index,)]
+    def cell(m: int, n: int) -> dict[str, Any]:
+        return asdict(run_cell(model, grid_problems(m, n, asked["problems"], 0)))
 
+    shapes = {shape: partial(cell, *shape) for shape in product(range(1, largest + 1), repeat=2)}
+    sizes = {(i,): partial(run_size, *size) for i, size in enumerate(SIZES if settings.size == "paper" else ())}
+    cells = stored("grid", {"kind": "hand-built-grid", **asked}, shapes)
     data = {
         "settings": asked,
-        "cells": list(cells()),
+        "cells": [list(cell.values()) for cell in cells],
         "versions": {"torch": str(torch.__version__)},
         "rung": "sampled",
         "cell": [field.name for field in fields(GridCell)],
-        "sizes": list(sizes()),
+        "sizes": list(stored("large", {"kind": "hand-built-large"}, sizes)),
     }
     return Made(data, options=f"--size {settings.size}") if data["cells"] else None
-
-
-def _file(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.jsonl"
 
 
 @shows(TARGET)

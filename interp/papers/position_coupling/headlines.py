@@ -6,15 +6,18 @@ Rows that name these functions are in ``headlines.toml``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import torch
 
 import models
 from interp.core.results import Provenance
+from interp.core.stats import mean_difference
 from interp.papers.headlines.rules import Ours, counted, several, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.scored import GridPanel
@@ -110,36 +113,48 @@ def longest_parity(store: Store, panel: str) -> Ours:
     return Ours(float(longest), grid.provenance, model=grid.model, remark="95% right at every length up to it")
 
 
-def _whole(one: GridPanel) -> float:
-    """Mean exact match over all sizes of a panel."""
-    return float(one.median().mean())
+def _means(one: GridPanel) -> np.ndarray:
+    """Mean exact match over all sizes, of each seed of a panel."""
+    return np.array([float(grid.accuracy.mean()) for grid in one.grids])
 
 
-#: Measures of the panels' means, in the order of the figure.
-MEASURES = {
-    "least_rise": lambda means: min(b - a for a, b in pairwise(means)),
-    "spread": lambda means: max(means) - min(means),
-    "first_below_the_rest": lambda means: min(means[1:]) - means[0],
-    "first_above_the_rest": lambda means: means[0] - max(means[1:]),
-    "fourth_above_third": lambda means: means[3] - means[2],
+#: What the panels' means are asked, as pairs (higher, lower) of n panels in the order of the figure: the least of these
+#: differences counts, and of the spread the largest.
+MEASURES: dict[str, Callable[[int], Iterable[tuple[int, int]]]] = {
+    "least_rise": lambda n: ((i + 1, i) for i in range(n - 1)),
+    "spread": lambda n: permutations(range(n), 2),
+    "first_below_the_rest": lambda n: ((i, 0) for i in range(1, n)),
+    "first_above_the_rest": lambda n: ((0, i) for i in range(1, n)),
+    "fourth_above_third": lambda n: ((3, 2),),
 }
 
 
 def compared(store: Store, figure: str, measure: str) -> Ours:
-    """One of :data:`MEASURES`."""
+    """One of :data:`MEASURES` with the interval over seeds, each difference with its own (95%, Welch's).
+
+    That all differences are positive is confirmed where all intervals lie above zero, and refuted where one lies below:
+    the ends are the least of all lower and of all upper ends (of the spread, the largest).
+    """
     panels = store.grids(f"position-coupling-{figure}-small")
     if panels.planned and len(panels.panels) < panels.planned:
         raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
-    means = [_whole(one) for one in panels.panels]
-    remark = ", ".join(f"{one.label} {mean:.3f}" for one, mean in zip(panels.panels, means, strict=True))
-    return Ours(MEASURES[measure](means), panels.provenance, remark=remark)
+    means = [_means(one) for one in panels.panels]
+    found = np.array([mean_difference(means[a], means[b]) for a, b in MEASURES[measure](len(means))])
+    value, low, high = (found.max(0) if measure == "spread" else found.min(0)).tolist()
+    said = zip(panels.panels, means, strict=True)
+    remark = ", ".join(f"{one.label} {mean.mean():.3f} ({one.seeds_text})" for one, mean in said)
+    return Ours(value, panels.provenance, low, high, remark=remark)
 
 
 def padding_gain(store: Store) -> Ours:
-    """Mean exact match with zero padding less that without."""
-    with_padding = _panel(store, "position-coupling-fig1-small", "Position Coupling, scratchpad")
-    without = store.grids("position-coupling-fig6-small")
-    return Ours(_whole(with_padding) - _whole(without.panels[0]), without.provenance)
+    """Mean exact match with zero padding less that without, of as many seeds that nobody chose, with its interval."""
+    (without,) = store.grids("position-coupling-fig6-small").panels
+    padded = _panel(store, "position-coupling-fig5-small", "S_A(4, 4)")
+    GridPanel("of the same sizes", (*padded.grids, *without.grids))
+    with_it, without_it = _means(padded), _means(without)
+    value, low, high = mean_difference(with_it, without_it)
+    remark = f"{with_it.mean():.3f} with, {without_it.mean():.3f} without ({without.seeds_text} of each)"
+    return Ours(value, store.grids("position-coupling-fig6-small").provenance, low, high, remark=remark)
 
 
 def of_the_papers_size(store: Store, figure: str, panel: str, **size: int) -> Ours:

@@ -26,11 +26,10 @@ from interp.core.as_json import decode, encode
 from interp.core.sections import Section
 from interp.papers.studies import Made, Settings, shows, study
 from interp.papers.studies.runs import SeedRun, train_in_time, zoo_model
-from interp.papers.studies.sweeps import SMALL, shrunk
+from interp.papers.studies.sweeps import SMALL, Arm, train_arm
 from models.checkpoint import read_json, write_json_atomic
 from models.importers import load_published
 from models.registry import build, get_spec
-from models.training.loop import train
 from models.training.objective import ParameterLayout
 from models.training.recipes import get_recipe
 from models.training.run_folder import RunFolder
@@ -85,15 +84,9 @@ def _single_runs(settings: Settings, family: Family) -> list[SeedRun]:
 def _stacked(settings: Settings, family: Family) -> list[tuple[str, Any]]:
     """Seeds of one stacked run (a fifth of the recipe's steps, as the zoo's) that answer all of validation."""
     folder = settings.out / "comparison" / "runs" / family.name
-    recipe = shrunk(get_recipe(str(get_spec(family.name).recipe)), SMALL)
+    recipe = get_recipe(str(get_spec(family.name).recipe)).shrunk(SMALL)
+    train_arm(settings, Arm("stacked seeds", family.name, recipe, str(folder.absolute())), family.stacked)
     loaded = RunFolder(folder).load_checkpoint()
-    if loaded is None or any(seed["status"] == "training" for seed in loaded[2]["seeds"]):
-        left = settings.minutes_left()
-        if left is None or left > 0:
-            settings.say(f"training {family.stacked} stacked seeds of {family.name}")
-            device = "cpu" if settings.device == "auto" else settings.device
-            train(family.name, folder, family.stacked, recipe=recipe, device=device, minutes=left, progress=False)
-            loaded = RunFolder(folder).load_checkpoint()
     if loaded is None:
         return []
     _, tensors, state = loaded

@@ -25,7 +25,6 @@ from interp.probes.curves import read_curves
 from interp.probes.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table
 from models.errors import UserError
 from models.registry import build, get_spec
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.loop import train
 from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
@@ -54,25 +53,6 @@ class Arm:
     first_seed: int = 0
 
 
-def shrunk(recipe: Recipe, times: int) -> Recipe:
-    """The recipe with its whole schedule so many times shorter."""
-    problems = recipe.problems
-    assert isinstance(problems, AdditionProblems)
-    mix = problems.carry_mix
-    if isinstance(mix, CarryMix):
-        mix = replace(mix, fade_start=mix.fade_start // times, fade_end=mix.fade_end // times)
-    elif isinstance(mix, MetricCarryMix):
-        mix = replace(mix, last_step=mix.last_step // times)
-    digits = tuple((below // times, most) for below, most in problems.digit_curriculum)
-    return recipe.replace(
-        steps=recipe.steps // times,
-        warmup_steps=recipe.warmup_steps // times,
-        problems=replace(problems, digit_curriculum=digits, carry_mix=mix),
-        hold_until=recipe.hold_until and tuple((name, step // times) for name, step in recipe.hold_until),
-        give_up=None,
-    )
-
-
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
     """(label, model) with each model's own recipe, in the chosen size."""
     if settings.size not in ("small", "full"):
@@ -80,7 +60,7 @@ def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> 
     arms = []
     for label, name in what:
         recipe = get_recipe(str(get_spec(name).recipe))
-        recipe = shrunk(recipe, SMALL) if settings.size == "small" else recipe
+        recipe = recipe.shrunk(SMALL) if settings.size == "small" else recipe
         arms.append(Arm(label, name, recipe, f"{group}-{settings.size}/{name}"))
     return arms
 

@@ -43,11 +43,15 @@ def above(store: Store, question: str, better: str, worse: str) -> Ours:
     first, second = (
         {row["seed"]: row["test"] / N_TEST for row in _rows(store, question, name)} for name in (better, worse)
     )
+    ours, values = _within_seeds(first, second, f"{N_TEST:,} test pairs each")
+    return replace(ours, remark=f"holds in {sum(value > 0 for value in values)} of {len(values)} seeds")
+
+
+def _within_seeds(first: dict[Any, float], second: dict[Any, float], what: str) -> tuple[Ours, list[float]]:
+    """The mean difference of the seeds that both have, with its interval, and all differences."""
     values = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
     mean, low, high = mean_interval(np.array(values))
-    source = Provenance(len(values), None, f"seeds that both have, {N_TEST:,} test pairs each")
-    holds = sum(value > 0 for value in values)
-    return Ours(mean, source, low, high, remark=f"holds in {holds} of {len(values)} seeds")
+    return Ours(mean, Provenance(len(values), None, f"seeds that both have, {what}"), low, high), values
 
 
 def _final_losses(store: Store, question: str, model: str) -> dict[str, float]:
@@ -67,10 +71,8 @@ def final_loss(store: Store) -> Ours:
 def loss_above(store: Store, worse: str, better: str) -> Ours:
     """How much higher the final training loss of one placement of LayerNorm is than that of another, over seeds."""
     first, second = (_final_losses(store, "layernorm", name) for name in (worse, better))
-    values = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
-    mean, low, high = mean_interval(np.array(values))
-    source = Provenance(len(values), None, f"seeds that both have, the batch of step {BUDGET:,}")
-    return Ours(mean, source, low, high, remark="by seed " + ", ".join(f"{value:+.3f}" for value in values))
+    ours, values = _within_seeds(first, second, f"the batch of step {BUDGET:,}")
+    return replace(ours, remark="by seed " + ", ".join(f"{value:+.3f}" for value in values))
 
 
 def seconds(store: Store) -> Ours:

@@ -207,29 +207,24 @@ def show_table(data: Any) -> list[Section]:
     return sections
 
 
-def _table(question: str, settings: Settings) -> Made:
-    data = comparison(question, settings)
-    return Made(data, f"ToyGPT: {data['what']}")
-
-
 @shows("toygpt:fig1", "toygpt:fig2")
 def show_curves(data: Any) -> list[Section]:
     result = comparison_of(data)
     return [_loss_section(result), _orderings_section(result, data["what"])]
 
 
-def _curves(question: str, settings: Settings) -> Made:
+def _comparison(question: str, title: str, settings: Settings) -> Made:
     data = comparison(question, settings)
-    return Made(data, f"ToyGPT: training curves. {data['what']}")
+    return Made(data, f"ToyGPT: {title}{data['what']}")
 
 
-for _target, _title, _run, _question in (
-    ("table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets", _table, "positions"),
-    ("table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets", _table, "layernorm"),
-    ("fig1", "Training curves for three kinds of positions", _curves, "positions"),
-    ("fig2", "Training curves for three placements of LayerNorm", _curves, "layernorm"),
+for _target, _title, _question, _what in (
+    ("table-positions", "Learned, rotary and no positions: accuracies over seeds and budgets", "positions", ""),
+    ("table-layernorm", "Pre-, post- and no LayerNorm: accuracies over seeds and budgets", "layernorm", ""),
+    ("fig1", "Training curves for three kinds of positions", "positions", "training curves. "),
+    ("fig2", "Training curves for three placements of LayerNorm", "layernorm", "training curves. "),
 ):
-    study(f"toygpt:{_target}", _title)(partial(_run, _question))
+    study(f"toygpt:{_target}", _title)(partial(_comparison, _question, _what))
 
 
 @study("toygpt:fig3", "Attention maps of every head and layer")

@@ -91,12 +91,12 @@ def test_closer_rates_need_more_seeds() -> None:
 
 
 def test_a_shrunk_recipe_shrinks_its_whole_schedule() -> None:
-    small = sweeps.shrunk(get_recipe("microadder"), 5)
+    small = get_recipe("microadder").shrunk(5)
     assert (small.steps, small.warmup_steps) == (12_000, 200)
     assert isinstance(small.problems, AdditionProblems) and small.problems.carry_mix == CarryMix(0.8, 3_000, 9_000)
     assert small.problems.digit_curriculum == ((400, 3), (1_400, 6))
     metric = Recipe(problems=AdditionProblems(carry_mix=MetricCarryMix()))
-    assert sweeps.shrunk(metric, 5).problems.carry_mix.last_step == 20_000
+    assert metric.shrunk(5).problems.carry_mix.last_step == 20_000
 
 
 def test_the_ladder_s_table_is_the_paper_s_from_the_configurations() -> None:

@@ -2,18 +2,23 @@
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import xarray as xr
+from scipy.stats import ttest_ind
 
 import models
 from interp.papers.adder_456 import headlines as adder_456
 from interp.papers.addlm import headlines as addlm
 from interp.papers.headlines import NotStored, Store, finders
+from interp.papers.headlines.rules import AtLeast, AtMost
 from interp.papers.microadder import headlines as microadder
 from interp.papers.position_coupling import headlines as position_coupling
 from interp.papers.toygpt import headlines as toygpt
 from interp.probes.curves import learning_curves
+from interp.probes.scored import GridPanel, GridPanels, by_size
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -167,6 +172,48 @@ def test_two_heads_are_those_of_the_stored_overlaps():
 
 def test_answers_are_those_of_the_stored_model():
     assert toygpt.answer(Store(), "12+34").value == 46
+
+
+def a_figure(tmp_path, name: str, **panels: list[float]) -> Store:
+    """A store that holds one figure of Position Coupling: of each panel, every seed's share right of 100."""
+    about = {"requested": 100, "offsets": "start 1", "seed": 0, "early_exit": None, "trained": None}
+    about |= dict.fromkeys(("task", "format", "method"), "")
+    drawn = []
+    for label, means in panels.items():
+        counts = [
+            xr.Dataset({"correct": ("bits", [round(100 * x)]), "n": ("bits", [100])}, {"bits": [5]}) for x in means
+        ]
+        drawn.append(GridPanel(label, tuple(by_size("a", table, about) for table in counts)))
+    path = tmp_path / "reproduced" / f"position-coupling-{name}-small.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(GridPanels("a figure", tuple(drawn), len(drawn)).to_dict()))
+    return Store(data=tmp_path)
+
+
+def test_a_ranking_is_as_sure_as_its_least_sure_step_over_seeds(tmp_path):
+    low, middle, high = [0.1, 0.12, 0.14], [0.2, 0.21, 0.22, 0.25], [0.5, 0.6, 0.9]
+    for panels, sure in (((low, middle, high), False), ((low, middle, [0.8, 0.81]), True)):
+        store = a_figure(tmp_path, "fig5", **{f"S_A({3 + i}, {3 + i})": panel for i, panel in enumerate(panels)})
+        rise = position_coupling.compared(store, "fig5", "least_rise")
+        steps = [ttest_ind(b, a, equal_var=False).confidence_interval() for a, b in pairwise(panels)]
+        assert rise.value == pytest.approx(min(np.mean(b) - np.mean(a) for a, b in pairwise(panels)))
+        assert rise.low == pytest.approx(min(step.low for step in steps))
+        assert rise.high == pytest.approx(min(step.high for step in steps))
+        assert AtLeast(0).judge(rise, ()) == ("reproduced" if sure else "compatible")
+        spread = position_coupling.compared(store, "fig5", "spread")
+        assert spread.value == pytest.approx(np.mean(panels[2]) - np.mean(low))
+        assert AtMost(0.1).judge(spread, ()) == ("differs" if sure else "compatible")
+    assert AtLeast(0).judge(position_coupling.compared(store, "fig5", "first_above_the_rest"), ()) == "differs"
+    alone = a_figure(tmp_path / "alone", "fig12", a=[0.1], b=[0.9])
+    assert AtLeast(0).judge(position_coupling.compared(alone, "fig12", "least_rise"), ()) == "compatible"
+
+
+def test_what_padding_gains_is_of_seeds_that_nobody_chose(tmp_path):
+    with_it, without = [0.3, 0.32, 0.35, 0.31], [0.1, 0.2, 0.12, 0.11]
+    a_figure(tmp_path, "fig5", **{"S_A(3, 3)": [0.1], "S_A(4, 4)": with_it})
+    ours = position_coupling.padding_gain(a_figure(tmp_path, "fig6", **{"no padding": without}))
+    interval = ttest_ind(with_it, without, equal_var=False).confidence_interval()
+    assert (ours.value, ours.low, ours.high) == pytest.approx((0.1875, interval.low, interval.high))
 
 
 def test_a_misprint_is_named_and_the_rest_agrees():

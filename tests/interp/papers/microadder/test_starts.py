@@ -12,7 +12,6 @@ from interp.core.stats import clopper_pearson
 from interp.core.thresholds import SHRUNK
 from interp.papers.microadder.starts import PAPERS, PLACED, arc_row, arms, starts
 from interp.papers.studies import Settings
-from interp.papers.studies.sweeps import shrunk
 from models.microadder_ladder import PLACED_START
 from models.training.recipes import get_recipe
 
@@ -36,7 +35,7 @@ def test_no_seed_of_the_study_is_one_that_the_recipe_was_found_with():
 
 def test_a_shorter_schedule_holds_for_the_same_share_of_it():
     recipe = get_recipe(PLACED_START)
-    short = shrunk(recipe, 5)
+    short = recipe.shrunk(5)
     shares = [{step / each.steps for _, step in each.hold_until or ()} for each in (recipe, short)]
     assert shares[0] == shares[1] == {1 / 3}
 
