@@ -1,4 +1,4 @@
-"""The picture of what proofs cost."""
+"""Pictures of what studies found."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from interp.papers.studies.comparison_price import BRUTE, Price
 
 @drawing(Price)
 def price(result: Price) -> go.Figure:
-    """Proved bounds over operations: a colour for each model, a symbol for each proof; what was met is open."""
+    """Proved bounds, as shares of the smallest margin that was met, over operations; a colour for each model."""
     layers = []
     for colour, (model, rows) in zip(theme.SEVEN, result.table.groupby("model", sort=False), strict=False):
         for symbol, row in zip(theme.SYMBOLS, rows.itertuples(), strict=False):
             ran = row.proof == BRUTE
-            bound = row.known if ran else row.bound
-            said = hover("{x:.2g} operations: " + ("a margin of {y:.3f} was met" if ran else "above {y:.3f}"))
+            share, margin = (1.0, row.known) if ran else (row.bound / row.known, row.bound)
+            said = hover(
+                f"{row.operations:.2g} operations: a margin of {margin:.3f} {'was met' if ran else 'is proved'}"
+            )
             style = {"colour": colour, "symbol": symbol, "size": 13, "filled": [not ran]}
-            layers.append(points([row.operations], [bound], f"{model}: {row.proof}", **style, **said))
-    x = {"title": "floating-point operations of the proof (brute force: computed)", "type": "log"}
-    y = {"title": "every margin above (logits)", "rangemode": "tozero"}
+            layers.append(points([row.operations], [100 * share], f"{model}: {row.proof}", **style, **said))
+    x = {"title": "floating-point operations of the proof (brute force: computed)", "type": "log", "dtick": 4}
+    y = {"title": "bound, of the smallest margin that was met", "range": [0, 108], "ticksuffix": "%"}
+    x["exponentformat"] = "power"
     _, carry, program = (result.table[result.table.proof == name] for name in result.table.proof.unique())
     saved = (carry.operations.to_numpy() / program.operations.to_numpy()).min()
     title = f"With the program's states a proof takes at least {saved:.1f} times fewer operations than digit by digit"
