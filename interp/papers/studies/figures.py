@@ -9,6 +9,7 @@ from interp.figures.drawing import drawing
 from interp.figures.layers import hover, points
 from interp.figures.panels import Panel, compose
 from interp.papers.studies.comparison_price import BRUTE, Price
+from models.numerals import shown
 
 
 @drawing(Price)
@@ -28,6 +29,6 @@ def price(result: Price) -> go.Figure:
     y = {"title": "bound, of the smallest margin that was met", "range": [0, 108], "ticksuffix": "%"}
     x["exponentformat"] = "power"
     _, carry, program = (result.table[result.table.proof == name] for name in result.table.proof.unique())
-    saved = (carry.operations.to_numpy() / program.operations.to_numpy()).min()
-    title = f"With the program's states a proof takes at least {saved:.1f} times fewer operations than digit by digit"
+    saved = shown(float((carry.operations.to_numpy() / program.operations.to_numpy()).min()))
+    title = f"With the program's states a proof takes {saved} times fewer operations or better"
     return compose([Panel(layers, x=x, y=y)], title, result.provenance, height=480)
