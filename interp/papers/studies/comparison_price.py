@@ -147,11 +147,9 @@ def by_program(search: Search, key: tuple[int, int], aim: float) -> float:
     states, first, state = np.unique(carry + np.maximum(total, 0), return_index=True, return_inverse=True)
     answer = query.answer(leaves)
     assert (answer == answer[first][state]).all()  # as the program says
-    ends = [
-        np.array([pick(end[state == k], 0) for k in range(len(states))])
-        for end, pick in ((low, np.min), (high, np.max))
-    ]
-    lower, _ = search.judge_boxes(query, answer[first], *ends, np.full(len(states), aim))
+    low = np.array([low[state == k].min(0) for k in range(len(states))])
+    high = np.array([high[state == k].max(0) for k in range(len(states))])
+    lower, _ = search.judge_boxes(query, answer[first], low, high, np.full(len(states), aim))
     return float(np.nan_to_num(lower, nan=-np.inf).min())
 
 
