@@ -31,9 +31,9 @@ class Board:
 
     def run(self) -> None:
         one_thread()
-        from interp.site.board import board, to_dataframe
+        from interp.site.board import board, summary, to_dataframe
 
         rows = board(self.folder, self.out, self.checkpoints, self.minutes, self.fresh)
         table = to_dataframe(rows)[["file", "stated", "free", "score", "verdict", "seconds"]]
         print(table.to_string(index=False))
-        print(f"written to {self.out}")
+        print(f"{summary(rows)}\nwritten to {self.out}")

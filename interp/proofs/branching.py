@@ -109,10 +109,10 @@ class Search:
         for start in range(0, len(leaves), CHUNK):
             rows = slice(start, start + CHUNK)
             boxes = query.box(leaves[rows])
-            lower[rows], upper[rows] = self._judge(query, query.answer(leaves[rows]), *boxes, aim[rows].copy())
+            lower[rows], upper[rows] = self.judge_boxes(query, query.answer(leaves[rows]), *boxes, aim[rows].copy())
         return lower, upper
 
-    def _judge(
+    def judge_boxes(
         self,
         query: Query,
         answer: Int[np.ndarray, " n"],

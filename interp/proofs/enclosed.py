@@ -107,7 +107,10 @@ class Normed:
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """An enclosure [head, node, d] with what scores need of it; :meth:`at` gathers [head, query, key, d]."""
+    """Keys [head, node, d] with what scores need of them; :meth:`at` gathers [head, query, key, d].
+
+    ``rad`` and ``size`` may have one bound for all entries of a key, [head, node, 1].
+    """
 
     mid: Tensor
     rad: Tensor
@@ -115,21 +118,21 @@ class Keys:
     norm: Tensor
     length: Tensor
 
-    @classmethod
-    def of(cls, k: Enclosure) -> Keys:
-        return cls(k.mid, k.rad, k.size, k.norm, k.length)
-
     def at(self, above: Int[Tensor, "query key"]) -> Keys:
         return Keys(*(getattr(self, field.name)[:, above] for field in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Values [head, node, d], their radii (entry by entry, and in length) with the roundings of a sum of products."""
+    """Values [head, node, d], their radii (entry by entry, and in length) with the roundings of a sum of products.
+
+    ``wide`` may have one bound for all entries of a value, [head, node, 1].
+    """
 
     mid: Tensor
     wide: Tensor
     norm: Tensor
+    length: Tensor
 
     def at(self, above: Int[Tensor, "query key"]) -> Values:
         return Values(*(getattr(self, field.name)[:, above] for field in fields(self)))

@@ -82,22 +82,24 @@ class Rounding:
 
         Lemma: m products p_i are each rounded, and m - 1 partial sums, by at most u of themselves. A partial sum is at
         most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order: the larger one
-        of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding.
+        of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding. Over the reals float64 alone rounds,
+        by so little that lengths are enough: ``sum |p_i|`` is at most |x| times the column's length.
         """
         whole, x, along = (x.whole, x.ball, x.along) if isinstance(x, Normed) else (x, x, ())
-        n, mid, rad = len(w.values), x.mid[..., w.used], x.rad[..., w.used]
-        size = mid.abs().add_(whole.rad[..., w.used])
-        values, inherited, own = mid @ w.values, up(rad @ w.sizes, n), up(size @ w.sizes, n)
+        n, mid = len(w.values), x.mid[..., w.used]
+        values, inherited = mid @ w.values, up(x.rad[..., w.used] @ w.sizes, n)
         if self.unit32:
+            size = mid.abs().add_(whole.rad[..., w.used])
+            own, largest = up(size @ w.sizes, n), size.amax(-1, keepdim=True)
             terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
             off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
             partial = (own + values.abs()).add_(off).div_(2)
             own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
         else:
-            own = own.mul_(self.growth(n))
-        own = own.add_(n * self.tiny)
-        own = torch.where(size.amax(-1, keepdim=True) < LARGEST, own, torch.inf)
+            largest = whole.length[..., None]
+            own = self.growth(n) * largest * w.columns
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
+        own = torch.where(largest < LARGEST, own.add_(n * self.tiny), torch.inf)
         errors = []
         for vector, reach in along:  # its product in float64 is off by some n 2^-53 of the magnitudes
             slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
@@ -227,16 +229,23 @@ class Rounding:
 
         The weights add up to 1 whatever the scores are, up to their roundings: ``sum_j (p_j - m_j) v_j`` is
         ``sum_j (p_j - m_j)(v_j - c)``, and c times what ``sum p - sum m`` is, for any c; here c is the midpoint of the
-        result.
+        result. Over the reals the length of ``v_j - c`` is enough, from ``|v_j|^2 + |c|^2 - 2 v_j c``.
         """
         n, d = pattern.mid.shape[-1], values.mid.shape[-1]
         mid = (pattern.mid[..., None, :] @ values.mid)[..., 0, :]
-        away = (values.mid - mid[..., None, :]).abs()
+        if self.unit32:
+            away = (values.mid - mid[..., None, :]).abs()
+            apart = up(away.norm(dim=-1), d)
+        else:
+            squares = values.length**2 + mid.norm(dim=-1, keepdim=True) ** 2
+            apart = squares - 2 * (values.mid @ mid[..., None])[..., 0] + 8 * (d + 4) * DOUBLE * squares
+            apart = apart.clamp_min_(0.0).sqrt_()
+            away = apart[..., None]
         lost = (pattern.mid.sum(-1) - 1).abs() + self.growth(2 * n + 6) + n * self.tiny + (n + 8) * 2 * DOUBLE
         lost = torch.minimum(up(lost), up(pattern.rad.sum(-1), n))
         own, size = lost[..., None] * mid.abs() + n * self.tiny, pattern.size
         rad = (pattern.rad[..., None, :] @ away)[..., 0, :] + (size[..., None, :] @ values.wide)[..., 0, :]
-        norm = (pattern.rad * up(away.norm(dim=-1), d)).sum(-1) + (size * values.norm).sum(-1)
+        norm = (pattern.rad * apart).sum(-1) + (size * values.norm).sum(-1)
         return Enclosure.of(mid, up(rad + own, n), up(norm + up(own.norm(dim=-1), d), n))
 
     def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
@@ -250,10 +259,11 @@ class Rounding:
             return Enclosure.apart(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
         if kind == "dot":
             mid = (k.mid @ q.mid[..., None])[..., 0]
-            rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
-            rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
-            norm = norm + self.growth(n) * k.length * q.length[..., None]
+            rad = norm = norm + self.growth(n) * k.length * q.length[..., None]
+            if self.unit32:
+                rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
+                rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
             own = n * self.tiny
         else:
             away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
@@ -262,10 +272,16 @@ class Rounding:
             own = self.growth(n + 2) * (rad - mid) + n * self.tiny
         return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
+    def keys(self, k: Enclosure) -> Keys:
+        """What :meth:`scores` needs of keys; made before they are gathered. Over the reals lengths are enough."""
+        rad, size = (k.rad, k.size) if self.unit32 else (k.norm[..., None], k.length[..., None])
+        return Keys(k.mid, rad, size, k.norm, k.length)
+
     def values(self, v: Enclosure, n: int) -> Values:
         """What :meth:`mixed` needs of values, for sums over up to n keys; made before they are gathered."""
         own = self.growth(n) * v.size
-        return Values(v.mid, up(v.rad + own), up(v.norm + up(own.norm(dim=-1), own.shape[-1])))
+        norm = up(v.norm + up(own.norm(dim=-1), own.shape[-1]))
+        return Values(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
 
     def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
         """Cosines and sines of ``t base^(-i / half)`` for t below n and i below ``half``, [pos, half] each."""

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
+from interp.proofs.enclosed import Enclosure, Matrix, Normed
 from interp.proofs.enclosures import Rounding, norm_roundings, scales_of
 from models.config import TransformerConfig
 from models.tasks.base import Task
@@ -224,7 +224,7 @@ class EnclosedForward:
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
         q, k, v = (y.heads_first() for y in (q, k, v))
-        keys, values, written = Keys.of(k), rounding.values(v, len(tree.above)), []
+        keys, values, written = rounding.keys(k), rounding.values(v, len(tree.above)), []
         for above in tree.above:
             if wanted is not None and not bool(wanted[above[0, -1]]):
                 continue

@@ -5,8 +5,9 @@
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
 on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
-get its counterexample wrong. Finished trials are kept in the file, and the same command goes on after them. With
-``--cluster`` they are tasks of Ray, and in the file as they come.
+get its counterexample wrong. Where the domain is small the prefix tree judges, and all problems are run: at least as
+many must be right, and wrong, as were proved so. Finished trials are kept in the file, and the same command goes on
+after them. With ``--cluster`` they are tasks of Ray, and in the file as they come.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from torch import Tensor
 from interp.core.model import HookedModel
 from interp.core.problems import carry_rich
 from interp.proofs.certify import certify_one_layer
+from interp.proofs.prefix_proof import certify_prefixes
 from interp.proofs.verdict import ArithmeticName
 from models.cluster import connected, each
 from models.errors import UserError
 from models.evaluation import predict
 from models.partial_forward import logits_from
-from models.tasks.addition import DIGITS
+from models.tasks.addition import DIGITS, FixedWidthAddition
+from models.tasks.problem_space import ProblemSpace
 from models.transformer import ArithmeticTransformer
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
@@ -95,7 +98,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n 2"]) -> Bool[Tensor, " n"]:
+def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
     The forward without hooks (:mod:`models.partial_forward`) sees all pairs. It may differ from the model's own in the
@@ -131,15 +134,21 @@ def trial(
     noise = float(np.exp(rng.uniform(*np.log(NOISE))))
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
-    verdict = certify_one_layer(model, arithmetic, width=None)
-    if verdict.status == "refuted":
-        assert verdict.counterexample is not None
-        tried = torch.tensor([verdict.counterexample[:2]])
+    if not isinstance(model.task, FixedWidthAddition):
+        verdict, space = certify_prefixes(model, arithmetic), ProblemSpace.of(model.task)
+        tried = space.problems(torch.arange(space.size))
+        wrong = int(wrong_answers(model, tried).sum())
+        agrees = max(verdict.wrong, int(verdict.status == "refuted")) <= wrong <= space.size - verdict.right
     else:
-        extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
-        tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
-    wrong = int(wrong_answers(model, tried).sum())
-    agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
+        verdict = certify_one_layer(model, arithmetic, width=None)
+        if verdict.status == "refuted":
+            assert verdict.counterexample is not None
+            tried = torch.tensor([verdict.counterexample[:2]])
+        else:
+            extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
+            tried = torch.cat((torch.from_numpy(extreme), random_pairs(pairs, index)))
+        wrong = int(wrong_answers(model, tried).sum())
+        agrees = {"certified": wrong == 0, "refuted": wrong == 1}.get(verdict.status, True)
     smallest = verdict.smallest_margin if np.isfinite(verdict.smallest_margin) else None
     return Trial(
         index, name, noise, rounding, verdict.status, smallest, verdict.seconds, len(tried), wrong, agrees
@@ -169,8 +178,7 @@ class Trials:
     pairs: int = PAIRS
     """Random pairs a certified model is tried on."""
     models: tuple[str, ...] = MODELS
-    """The certified models that others are made from, in turn."""
-
+    """The certified models (names or files) that others are made from, in turn."""
     cluster: str | None = None
     """Run them as tasks of Ray: auto, local or HOST:PORT."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections import Counter
 from pathlib import Path
@@ -94,10 +95,19 @@ def to_dataframe(rows: list[BoardRow]) -> pd.DataFrame:
     )
 
 
-def _page(rows: list[BoardRow], options: dict[str, object]) -> Page:
+def summary(rows: list[BoardRow]) -> str:
+    """How many submissions there are by verdict and method, and the median of the verdicts' seconds."""
     counts = Counter(row.status for row in rows)
-    summary = ", ".join(f"{counts[status]} {status}" for status in sorted(counts))
-    sections = [Section(f"{len(rows)} submissions: {summary}", _TEXT, [to_dataframe(rows)])]
+    certified = Counter(row.method for row in rows if row.status == "certified")
+    how = ", ".join(f"{n} by {method}" for method, n in certified.most_common())
+    found = ", ".join(f"{counts[status]} {status}" + f" ({how})" * (status == "certified") for status in sorted(counts))
+    seconds = [row.seconds for row in rows if row.status != "unreadable"]
+    took = f"; the median verdict took {statistics.median(seconds):.1f} CPU-seconds" if seconds else ""
+    return f"{len(rows)} submissions: {found}{took}"
+
+
+def _page(rows: list[BoardRow], options: dict[str, object]) -> Page:
+    sections = [Section(summary(rows), _TEXT, [to_dataframe(rows)])]
     notes = pd.DataFrame(
         [{"file": row.file, "verdict in words": " ".join((row.verdict, *row.remarks))} for row in rows]
     )

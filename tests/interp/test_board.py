@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from interp.cli.commands import main
 from interp.compare import board as rows
 from interp.compare.board import near_nines
+from interp.site.board import summary
 from models.tasks.addition import DIGITS
 from tests.models.submissions import HARD, TIED_VALUES
 
@@ -55,3 +57,10 @@ def test_runs_of_nines_stand_in_each_problem() -> None:
     problems = near_nines(500, 0)
     digits = problems[..., None] // 10 ** torch.arange(DIGITS) % 10
     assert ((digits.sum(1) == 9).any(1)).all() and len(problems.unique(dim=0)) > 490
+
+
+def test_the_summary_counts_verdicts_by_method() -> None:
+    made = [("certified", "few keys", 2.0)] * 2 + [("certified", "search", 3.0), ("refuted", "search", 9.0)]
+    found = [rows.BoardRow("a.py", "", status, "", method=how, seconds=took) for status, how, took in made]
+    said = summary([*found, rows.BoardRow("b.py", "", "unreadable", "")])
+    assert re.findall(r"[\d.]+", said) == ["5", "3", "2", "1", "1", "1", "2.5"]

@@ -28,6 +28,7 @@ _OWN = (
     "comparison",
     "comparison_forecast",
     "comparison_population",
+    "comparison_price",
     "comparison_seeds",
     "comparison_swaps",
 )  # on models of several papers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
-from interp.proofs.enclosed import Enclosure, Keys, Matrix, stretch_of
+from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
 from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, _activation
 from models.config import TransformerConfig
 from models.parts.mlp import ACTIVATIONS
@@ -147,7 +148,7 @@ def test_attention_in_float32_lies_in_its_balls(seed: int, keys: int, spread: fl
         "max_plus": (q[:, None] + k).amax(-1),
     }
     for kind, scores in exact.items():
-        enclosed = FLOAT32.scores(balls[0], Keys.of(balls[1]), kind)
+        enclosed = FLOAT32.scores(balls[0], FLOAT32.keys(balls[1]), kind)
         assert ((scores.double() - enclosed.mid).abs() <= enclosed.rad).all()
         for top_k in (None, 1, 3):
             chosen = scores / 2.0
@@ -209,6 +210,35 @@ def test_radii_over_the_reals_hold_exact_values():
             assert off_by(REAL.activation(name, Enclosure.exact(x)), [value * share(value) for value in numbers]) <= 1
     finally:
         ctx.prec = 53
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-3])
+def test_lengths_over_the_reals_hold_exact_products_and_attention(radius: float):
+    """Points of the balls, most of them corners: products, scores and what attention writes, in rationals."""
+    keys, d, shapes = 7, 6, ((6,), (7, 6), (7, 6))
+    doubles = lambda *shape, seed: torch.randn(*shape, generator=generator(seed), dtype=torch.float64)  # noqa: E731
+    rational = lambda x: np.vectorize(Fraction, otypes=[object])(x.numpy())  # noqa: E731
+    w, p = doubles(d, 5, seed=9), doubles(keys, seed=8).softmax(0)
+    balls = [
+        Enclosure.of(x, torch.full_like(x, radius)) for x in (doubles(*shape, seed=len(shape)) for shape in shapes)
+    ]
+    pattern = Enclosure.of(p, torch.full_like(p, radius + 1e-15))
+    found = (
+        REAL.linear(balls[0], Matrix.of(w)),
+        REAL.scores(balls[0], REAL.keys(balls[1]), "dot"),
+        REAL.mixed(pattern, REAL.values(balls[2], keys)),
+    )
+    reach = np.zeros(3)
+    for seed in range(60):
+        q, k, v = (rational(ball.mid + doubles(*ball.mid.shape, seed=seed).sign() * ball.rad) for ball in balls)
+        weights = rational(p + doubles(keys, seed=seed).clamp(-2, 2) * radius / 6)
+        weights = weights + (1 - weights.sum()) / keys
+        assert (np.abs(weights - rational(p)) <= rational(pattern.rad)).all()
+        for i, values in enumerate((q @ rational(w), k @ q, weights @ v)):
+            off = np.abs(values - rational(found[i].mid)).astype(float)
+            assert (off <= found[i].rad.numpy()).all() and np.linalg.norm(off) <= found[i].norm
+            reach[i] = max(reach[i], float((off / found[i].rad.numpy()).max()))
+    assert (reach > (0.05 if radius else 0.0)).all() and (reach < 1).all()
 
 
 def test_the_library_is_as_exact_as_assumed():

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 import models
+from interp.proofs import trials
+from interp.proofs.prefix_proof import certify_prefixes
 from interp.proofs.trials import perturb, random_pairs, wrong_answers
 from models.evaluation import predict
+from tests.interp.proofs.test_prefix_proof import file_of
 
 
 @pytest.mark.parametrize("noise", [0.0, 3e-3])
@@ -25,3 +32,20 @@ def test_a_pair_that_leads_to_nan_is_wrong():
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
     assert wrong_answers(model, random_pairs(10, seed=0)).all()
+
+
+@pytest.mark.parametrize("more", ["right", "wrong"])
+def test_on_a_small_domain_as_many_are_right_and_wrong_as_were_proved_so(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = file_of(tmp_path)
+    found = trials.trial(0, names=(str(path),))
+    assert found.agrees and found.status == "refuted" and (found.pairs, 0 < found.wrong < 16) == (16, True)
+
+    def claims_more(*given: Any) -> Any:
+        verdict = certify_prefixes(*given)
+        assert verdict.right + verdict.wrong == 16
+        return replace(verdict, **{more: getattr(verdict, more) + 1})
+
+    monkeypatch.setattr(trials, "certify_prefixes", claims_more)
+    assert not trials.trial(0, names=(str(path),)).agrees
