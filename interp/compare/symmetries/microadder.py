@@ -31,6 +31,7 @@ from models.tasks.addition import DIGITS
 from models.weight_maps.geometry import spiral
 
 STARTS = 24
+FEW_STARTS = 8  # where the token plane can only be exchanged, so that all else follows
 TOKENS, UNITS, KEYS, INNER, OUT = (Axis(name) for name in ("tokens", "units", "keys", "inner", "out"))
 GAINS = Axis("tokens", unsigned=True)
 PLACES = ("pos_plus", "pos_equals", "pos_z_hi", "pos_eos")
@@ -237,7 +238,8 @@ class MicroAdderSymmetries(Symmetries):
         return self._moved(canonical, self.layout.random(generator))
 
     def align(self, canonical: Parameters, reference: Parameters) -> Parameters:
-        elements = self.layout.search(self._parts(canonical), self._parts(reference), STARTS)
+        starts = FEW_STARTS if self.options.tie_fc2 else STARTS
+        elements = self.layout.search(self._parts(canonical), self._parts(reference), starts)
         found = self._moved(canonical, elements)
         for name in ("arc_start", "arc_stride", "spiral_phase", "q_angle"):
             if name in found:  # the turn that is nearest
