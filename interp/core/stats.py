@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from models.errors import UserError
@@ -256,7 +256,7 @@ def bootstrap_interval(
 
 
 def ratio_interval(
-    above: Float[np.ndarray, "*cell n"], below: Float[np.ndarray, " n"], seed: int, resamples: int = 1000
+    above: Float[np.ndarray, "*cell n"], below: Real[np.ndarray, " n"], seed: int, resamples: int = 1000
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
     """``mean(above) / mean(below)`` over the last axis and the ends of its bootstrap interval: percentiles,
     :func:`widened`.
