@@ -64,7 +64,8 @@ def _near(name: str) -> Callable[[Readings], bool | None]:
 
 
 def _goes(name: str, *edges: str) -> Callable[[Readings], bool | None]:
-    return lambda found: set(edges) <= set(found[name].split(", ")) if found[name] else None
+    """The circuit of this name has these edges, of whichever head."""
+    return lambda found: set(edges) <= set(re.sub(r"head \w", "head", found[name]).split(", ")) if found[name] else None
 
 
 FINDINGS = (

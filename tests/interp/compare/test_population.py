@@ -147,11 +147,14 @@ def test_circuits_that_differ_in_the_order_of_heads_are_one():
 
 def test_circuits_are_counted_and_what_goes_through_them_is_decided():
     through = "MLP->logits, embed->head.v, head->MLP"
-    own = members({"circuit of a made carry": through}, {"circuit of a made carry": f"{through}, head->logits"}, {})
+    two = "MLP->logits, embed->head a.v, embed->head b.v, head a->MLP, head b->logits"
+    own = members(*({"circuit of a made carry": edges} for edges in (through, f"{through}, head->logits", two, "")))
     found = decided(own, members({}), PROVENANCE)
-    assert (found.share("made carry").correct, found.share("made carry").n) == (2, 2)
+    assert (found.share("made carry").correct, found.share("made carry").n) == (3, 3)
+    past = members({"circuit of a made carry": "MLP->logits, embed->MLP"})
+    assert decided(past, past, PROVENANCE).share("made carry").correct == 0
     assert found.share("made carry", kind="untrained").n == 0 and found.verdict("passed carry") == "untested"
-    assert found.circuits()[["edges", "members"]].values.tolist() == [[3, 1], [4, 1]]
+    assert sorted(found.circuits()[["edges", "members"]].values.tolist()) == [[3, 1], [4, 1], [5, 1]]
 
 
 def test_seeds_that_were_perfect_on_validation_are_candidates_and_the_zoos_are(tmp_path: Path):
