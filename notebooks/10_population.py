@@ -67,9 +67,10 @@ table(
 found.figure()
 
 # %% [markdown]
-# Three findings hold for every adder of every architecture. The carry is read off the digit that was written before: the
-# paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. And a carry takes the
-# same way everywhere, as section 5 shows. Base ten and the switch, which we found in the smallest models, are no laws.
+# Three findings hold for every adder of every architecture. The carry is read off the digit that was written before:
+# the paper says so of 57 parameters, and that others look ahead at the operands; no adder here does. And a carry takes
+# the same way everywhere, as section 5 shows. Base ten and the switch, which we found in the smallest models, are no
+# laws.
 #
 # Most members have 57 parameters, and all of these but one began where trained models end
 # (`interp reproduce microadder:starts`): part of what they share was given to them. The table of architectures counts

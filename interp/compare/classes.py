@@ -139,6 +139,4 @@ def solution_classes(
     distances = aligned_distances(models, task)
     null = aligned_distances(untrained_models(models[0], None, untrained, seed), task)
     pairs = len(list(combinations(models, 2)))
-    return SolutionClasses(
-        model_name(models[0]), called, distances, null, Provenance(pairs, seed, "pairs of models; the copies")
-    )
+    return SolutionClasses(model_name(models[0]), called, distances, null, Provenance(pairs, seed, "pairs of models"))

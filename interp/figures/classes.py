@@ -36,5 +36,6 @@ def classes(result: SolutionClasses) -> go.Figure:
         ),
     ]
     groups = result.classes()
-    title = f"{len(names)} seeds of {result.architecture}: {len(groups)} classes, the largest of {len(groups[0])}"
+    many = f"{len(groups)} classes, the largest of {len(groups[0])}" if len(groups) > 1 else "one class"
+    title = f"{len(names)} seeds of {result.architecture}: {many}"
     return compose(panels, title, result.provenance, note="Distance: 0 equal, 1 orthogonal", columns=2)
