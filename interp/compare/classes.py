@@ -58,7 +58,7 @@ class SolutionClasses(Result):
 
     @property
     def labels(self) -> Int[np.ndarray, " model"]:
-        """The class of each model, 0 the largest; NaN distances and a missing control are never below the limit."""
+        """The class of each model, 0 the largest. Without a control only equal models are of one class."""
         from scipy.cluster.hierarchy import fcluster, linkage
 
         found = fcluster(linkage(self.distances, "single"), self.limit, "distance")
