@@ -113,7 +113,7 @@ class ParityProof:
         """Of a query with this token and id that finds this bit."""
         arithmetic = self.arithmetic
         embedded = add(_balls(self.W_E[own]), _balls(self.W_pos[position]), arithmetic)
-        stream = add(embedded, pattern.writes(self.head, DOLLAR, bit, arithmetic), arithmetic)
+        stream = add(embedded, pattern.writes(self.head, DOLLAR, () if bit is None else (bit,), arithmetic), arithmetic)
         units = [x.nonnegative_part() for x in times(stream, self.W_in, arithmetic, self.b_in)]
         stream = add(stream, times(units, self.W_out, arithmetic), arithmetic)
         return times(stream, self.W_U, arithmetic, self.b_U)

@@ -7,7 +7,7 @@ none. With :data:`~interp.proofs.balls.FLOAT32` the enclosures also hold what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -36,22 +36,48 @@ def ball(x: Fraction) -> Ball:
 
 
 @dataclass(frozen=True, eq=False)
-class SinkHead:
+class Written:
+    """What a head of which ``x W_V`` does not depend on positions can write.
+
+    Attributes:
+        writes: [token, d_model], ``W_E[token] W_V W_O``, exactly.
+        written_size: [token, d_model], a bound of the magnitudes that this is summed from, at any position.
+        terms: how many roundings they see at most; adding an exact zero rounds nothing.
+    """
+
+    writes: np.ndarray
+    written_size: np.ndarray
+    terms: int
+
+    @classmethod
+    def read(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> Written:
+        """From one head's float weights; ``W_pos`` [id, d_model] has the ids of all levels.
+
+        Raises:
+            NotSeparated: values depend on the position.
+        """
+        rows, columns = W_V.any(1), W_V.any(0)  # Fractions are slow, and most of these weights are 0
+        tokens, places, values, output = (
+            exact(part) for part in (W_E[:, rows], W_pos[:, rows], W_V[rows][:, columns], W_O[columns])
+        )
+        if (places @ values).any():
+            raise NotSeparated("values depend on the position")
+        size = (abs(tokens) + abs(places).max(0, initial=Fraction(0))) @ abs(values) @ abs(output)
+        terms = int((W_V != 0).sum(0).max() + (W_O != 0).sum(0).max()) + 4
+        return cls(tokens @ values @ output, size, terms)
+
+
+@dataclass(frozen=True, eq=False)
+class SinkHead(Written):
     """A head of which ``x W_Q`` and ``x W_K`` do not depend on digits, nor ``x W_V`` on positions.
 
     Attributes:
         gap: [query id, key id], the key's score less that of BOS, exactly.
         size: [query id, key id], a bound of the magnitudes that the two scores are summed from.
-        writes: [token, d_model], ``W_E[token] W_V W_O``, exactly.
-        written_size: [token, d_model], a bound of the magnitudes that this is summed from, at any position.
-        terms: how many roundings they see at most.
     """
 
     gap: np.ndarray
     size: np.ndarray
-    writes: np.ndarray
-    written_size: np.ndarray
-    terms: int
 
     @classmethod
     def read(cls, weights: Mapping[str, np.ndarray], head: int, ids: int, bos: int, scale: float) -> SinkHead:
@@ -60,15 +86,15 @@ class SinkHead:
         Raises:
             NotSeparated: the weights couple digits and positions.
         """
-        W_E, W_pos = exact(weights["embed.W_E"]), exact(weights["pos_embed.W_pos"][0][:ids])
-        W_Q, W_K, W_V, W_O = (exact(weights[f"blocks.0.attn.W_{letter}"][head]) for letter in "QKVO")
+        floats = [weights["embed.W_E"], weights["pos_embed.W_pos"][0][:ids]]
+        own = {letter: weights[f"blocks.0.attn.W_{letter}"][head] for letter in "QKVO"}
+        W_E, W_pos, W_Q, W_K = (exact(part) for part in (*floats, own["Q"], own["K"]))
         others = np.arange(len(W_E)) != bos
         query, key = W_E @ W_Q, W_E @ W_K
         for holds, what in (
             (not W_pos[0].any(), "BOS has a position code"),
             ((query[others] == query[others][0]).all(), "queries depend on the token"),
             ((key[others] == key[others][0]).all(), "keys depend on the digit"),
-            (not (W_pos @ W_V).any(), "values depend on the position"),
         ):
             if not holds:
                 raise NotSeparated(what)
@@ -78,10 +104,9 @@ class SinkHead:
         of_query, of_key = magnitude(others, W_Q), magnitude(others, W_K)
         of_bos = abs(W_E[bos]) @ abs(W_K)
         size = of_query @ of_key.T + (of_query @ of_bos)[:, None]
-        divisor = Fraction(scale)
-        written_size = (abs(W_E) + abs(W_pos).max(0)) @ abs(W_V) @ abs(W_O)
-        terms = W_V.shape[0] + W_V.shape[1] + 4
-        return cls((score - at_bos[:, None]) / divisor, size / divisor, W_E @ W_V @ W_O, written_size, terms)
+        divisor, written = Fraction(scale), Written.read(*floats, own["V"], own["O"])
+        gap = (score - at_bos[:, None]) / divisor
+        return cls(written.writes, written.written_size, written.terms, gap, size / divisor)
 
     def weights(self, arithmetic: Arithmetic, widths: int) -> np.ndarray:
         """[query id, key id] balls: a key's weight as computed, before normalisation, that of BOS being 1.
@@ -101,25 +126,34 @@ class SinkHead:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """What one query attends to: balls for BOS' share and the match's, and a bound of all other keys' together."""
+    """What one query attends to: balls for BOS' share and the matches', and a bound of all other keys' together."""
 
     bos: Ball
     match: Ball
     rest: Ball
+    keys: int
 
     @classmethod
-    def of(cls, match: Ball | None, rest: Ball, n_keys: int, arithmetic: Arithmetic) -> Pattern:
-        """From unnormalised weights. ``match`` is None where no key matches the query."""
+    def of(cls, match: Ball | None, rest: Ball, keys: int, arithmetic: Arithmetic, matches: int = 1) -> Pattern:
+        """From unnormalised weights, that of BOS being 1; ``match`` (of up to ``matches`` keys) is None where none is.
+
+        Lemma: ``fl(a + b)`` is off by at most ``min(|a|, |b|)``, since a and b are numbers that it could have been
+        rounded to. In a sum of a few large terms and of n small ones that add up to s, in any order, the additions
+        of small terms alone and those of their sums to something larger are therefore off by at most 2 s together
+        (n < 2^20), and only the few others round by u of what they add up. :func:`lost` has this, or n u if that is
+        less.
+        """
         near = arb(0) if match is None else match
         leak = rest.upper()
-        total = (1 + near).union(1 + near + leak)
-        # exp, the sum over keys, the quotient, and the products with values summed over keys
-        relative = arithmetic.growth(2 * EXP_ERROR + 2 * n_keys + 6)
+        off = lost(leak, 1 + near + leak, keys, arithmetic)
+        total = (1 + near - off).union(1 + near + leak + off)
+        # exp, the sum over large keys, the quotient, and the products with values summed over large keys
+        relative = arithmetic.growth(2 * EXP_ERROR + 2 * (matches + 1) + 6)
         spread = 1 + around_zero(relative)
-        return cls(1 / total * spread, near / total * spread, (leak / (1 + near) * spread).upper())
+        return cls(1 / total * spread, near / total * spread, (leak / (1 + near - off) * spread).upper(), keys)
 
-    def writes(self, head: SinkHead, bos: int, match: int | None, arithmetic: Arithmetic) -> list[Ball]:
-        """What the head adds to the stream, the match being this token and the rest any that are not BOS."""
+    def writes(self, head: Written, bos: int, match: Collection[int], arithmetic: Arithmetic) -> list[Ball]:
+        """What the head adds to the stream: the matches are any of these tokens, the rest any that are not BOS."""
         others = [token for token in range(len(head.writes)) if token != bos]
         found = []
         for column in range(head.writes.shape[1]):
@@ -128,14 +162,24 @@ class Pattern:
                 found.append(arb(0))
                 continue
             total, size = self.bos * ball(values[bos]), upper(self.bos) * ball(sizes[bos])
-            if match is not None:
-                total += self.match * ball(values[match])
-                size += upper(self.match) * ball(sizes[match])
+            if match:
+                total += hull([self.match * ball(values[token]) for token in match])
+                size += upper(self.match) * ball(max(sizes[token] for token in match))
             # All other keys: some mixture of tokens, of this weight.
             total += hull([arb(0), *(ball(values[token]) * self.rest for token in others)])
-            size += self.rest * ball(max(sizes[token] for token in others))
-            found.append(total + around_zero(upper(arithmetic.growth(head.terms) * size)))
+            small = self.rest * ball(max(sizes[token] for token in others))
+            size += small
+            off = arithmetic.growth(head.terms) * size + lost(small, size, self.keys, arithmetic)
+            found.append(total + around_zero(upper(off)))
         return found
+
+
+def lost(small: Ball, size: Ball, terms: int, arithmetic: Arithmetic) -> Ball:
+    """How far small terms let a sum round, see :meth:`Pattern.of`; ``size`` is that of all terms."""
+    if not arithmetic.unit:
+        return arb(0)
+    either = 2 * small.upper(), arithmetic.growth(terms) * size.upper()
+    return either[0] if either[0] < either[1] else either[1]
 
 
 def times(x: list[Ball], matrix: np.ndarray, arithmetic: Arithmetic, bias: np.ndarray | None = None) -> list[Ball]:
