@@ -22,7 +22,7 @@ from interp.proofs.columns import Classes
 from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, require_unchanged
 from interp.proofs.verdict import ArithmeticName, Status, about, require_claim, versions
-from interp.proofs.watch import TimeUp, time_limit, watched
+from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import shown
@@ -94,7 +94,7 @@ def _certify(
         try:
             prove_all(case, proofs, smallest_of(case, leads.margins[~failing]))
         except TimeUp:
-            obstacle = "the time that was given was not enough"
+            obstacle = TIME_UP
         require_bounds(adder, case.classes, leads, proofs)
         if wrong is None and all(proof.proved for proof in proofs):
             status = "certified"

@@ -32,6 +32,7 @@ its problems. Cost: four tables [response, sequence], as one forward pass; no di
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +89,13 @@ def prove_shape(model: HookedModel, operands: int, digits: int, arithmetic: Arit
     Raises:
         UserError: another model, a shape beyond the model's, or an arithmetic other than "interval" and "float32".
     """
-    return prove_shapes(model, [(operands, digits)], arithmetic)[0]
+    return next(prove_shapes(model, [(operands, digits)], arithmetic))
 
 
 def prove_shapes(
     model: HookedModel, shapes: list[tuple[int, int]], arithmetic: ArithmeticName = "interval"
-) -> list[ShapeProof]:
-    """:func:`prove_shape` for several shapes of one model; the weights are read once."""
+) -> Iterator[ShapeProof]:
+    """:func:`prove_shape` for several shapes of one model, one after the other; the weights are read once."""
     if not isinstance(getattr(getattr(model, "weight_map", None), "options", None), HandBuiltOptions):
         raise UserError("This proof is for the hand-built Position Coupling transformer alone.")
     if arithmetic not in HAND_BUILT:
@@ -104,9 +105,10 @@ def prove_shapes(
         readings = read_heads(weights, model.weight_map.dims, model.task.special)
         read_units(weights, model.weight_map.dims)
     except NotSeparated as error:
-        return [ShapeProof(m, n, obstacle=str(error)) for m, n in shapes]
-    watch = watched(shapes, "proving", "shape")
-    return [_prove_shape(model, weights, readings, m, n, arithmetic == "float32") for m, n in watch]
+        yield from (ShapeProof(m, n, obstacle=str(error)) for m, n in shapes)
+        return
+    for m, n in watched(shapes, "proving", "shape"):
+        yield _prove_shape(model, weights, readings, m, n, arithmetic == "float32")
 
 
 def _prove_shape(

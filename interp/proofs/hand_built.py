@@ -1,17 +1,19 @@
 """Verdicts on hand-built models: right on every problem of every length up to their limits, or wrong on one.
 
     position-coupling-hand-built    :mod:`interp.proofs.coupled_addition`, one proof a shape
+    multiplication-hand-built       :mod:`interp.proofs.coupled_multiplication`, one list of classes for all sizes
     parity-hand-built               :mod:`interp.proofs.hand_built_parity`, one induction for all lengths
 
 What is equality or inequality between weights and scores is decided exactly (floats are rationals); what is not
 rational, the softmax' exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every
-operation. Neither tries problems: a problem is run only to refute.
+operation. None tries problems: a problem is run only to refute. A proof that the time or Ctrl-C ended is undecided,
+and says which parts are left.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
+from interp.proofs.coupled_multiplication import prove_sizes
 from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.verdict import (
@@ -41,16 +44,19 @@ from interp.proofs.verdict import (
     stored_shape,
     wrong_answer,
 )
+from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from models.errors import UserError
 from models.evaluation import predict
 from models.hand_built.coupled_addition import HandBuiltOptions
+from models.hand_built.multiplication import HandBuiltMultiplicationOptions
 from models.hand_built.parity import HandBuiltParityOptions
 from models.numerals import shown
 from models.tasks.base import Task
 
 METHOD = "hand-built"
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
-TRIED = 32  # random strings tried at each length where a step is not proved
+TRIED = 32  # random problems tried of each length or size where a part is not proved
+SIZES_TRIED, MOST_PAIRS = 12, 2**24  # of products: sizes, and (query, key) pairs of each
 _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
@@ -157,8 +163,8 @@ def certify_hand_built(
     Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model, decoding
     alone, gets wrong.
 
-    Cost: about half a second for the largest shape of 30 operands of 30 digits and a minute or two for all 900; a few
-    seconds for 100 bits.
+    Cost: about half a second for the largest sum of 30 operands of 30 digits and a minute or two for all 900 sizes;
+    half a minute for all 900 sizes of products; a few seconds for 100 bits.
 
     Args:
         arithmetic: "interval" or "float32" (the default).
@@ -207,6 +213,28 @@ def _proof_of(model: HookedModel) -> Callable[[Any, tuple[int, ...], ArithmeticN
         raise UserError(f"{model_name(model)} is none of the hand-built models that there is a proof for.") from None
 
 
+def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str | None]]) -> tuple[Part, ...]:
+    """A part for each (margin, obstacle), and for those that the time or Ctrl-C left out."""
+    parts = []
+    try:
+        for name, (margin, obstacle) in zip(names, found, strict=True):
+            parts.append(Part(name, margin if np.isfinite(margin) else None, obstacle))
+    except ENDED as error:
+        parts += [Part(name, None, why_ended(error)) for name in names[len(parts) :]]
+    return tuple(parts)
+
+
+def _failing(items: Sequence[Any], parts: tuple[Part, ...]) -> list[Any]:
+    """Those whose part was tried and not proved."""
+    ended = (TIME_UP, INTERRUPTED)
+    return [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
+
+
+def _require_float32(model: HookedModel, arithmetic: ArithmeticName) -> None:
+    if arithmetic == "float32" and model.dtype != torch.float32:
+        raise UserError(f"Rounding is bounded for float32 models, and this one is in {model.dtype}; try 'interval'.")
+
+
 # ---- addition
 
 
@@ -214,11 +242,8 @@ def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: Arithmetic
     options = model.weight_map.options
     most = options.max_operands, options.max_digits
     shapes: list[Any] = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
-    found = prove_shapes(model, shapes, arithmetic)
-    parts = tuple(
-        Part(f"{m} x {n} digits", c.margin if np.isfinite(c.margin) else None, c.obstacle)
-        for (m, n), c in zip(shapes, found, strict=True)
-    )
+    found = ((proof.margin, proof.obstacle) for proof in prove_shapes(model, shapes, arithmetic))
+    parts = _as_far_as_there_is_time([f"{m} x {n} digits" for m, n in shapes], found)
     domain = (
         "all problems of {} operand{} of up to {} digit{}"
         if shape
@@ -230,8 +255,7 @@ def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: Arithmetic
     def wrong() -> WrongAnswer | None:
         from interp.core.operand_problems import grid_problems
 
-        failing = [one for one, part in zip(shapes, parts, strict=True) if not part.proved]
-        for m, n in failing:
+        for m, n in _failing(shapes, parts):
             task = model.task.at(m, n)
             answer = _first_wrong(model, task, grid_problems(m, n, TRIED, 0))
             if answer is not None:
@@ -241,22 +265,48 @@ def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: Arithmetic
     return Proof(words, parts, wrong)
 
 
+# ---- multiplication
+
+
+def _multiplication(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
+    _require_float32(model, arithmetic)
+    most = model.weight_map.options.max_digits
+    sizes: list[Any] = [shape] if shape else [(M, N) for M in range(1, most + 1) for N in range(1, most + 1)]
+    found = prove_sizes(model, sizes, arithmetic == "float32")
+    parts = _as_far_as_there_is_time([f"{M} x {N} digits" for M, N in sizes], found)
+    M, N = shape or (most, most)
+
+    def wrong() -> WrongAnswer | None:
+        for M, N in _failing(sizes, parts)[:SIZES_TRIED]:
+            task = model.task.at(M, N)
+            drawn = task.sample(TRIED, torch.Generator().manual_seed(0))
+            nines = 9 * (torch.arange(task.n_digits) < torch.tensor([[M], [N]])).long()
+            cost = len(task.encode(nines[None])[0]) ** 2
+            n = max(1, min(TRIED, MOST_PAIRS // cost))
+            answer = _first_wrong(model, task, torch.cat((nines[None], 0 * nines[None], drawn[:n])))
+            if answer is not None:
+                return answer
+        return None
+
+    return Proof(f"all products of numbers of up to {M} and up to {N} digits", parts, wrong)
+
+
 # ---- parity
 
 
 def _parity(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticName) -> Proof:
     longest = shape[0] if shape else model.weight_map.options.max_bits
-    if arithmetic == "float32" and model.dtype != torch.float32:
-        raise UserError(f"Rounding is bounded for float32 models, and this one is in {model.dtype}; try 'interval'.")
+    _require_float32(model, arithmetic)
     domain = f"all strings of up to {longest} bit{'s' * (longest > 1)}"
     try:
-        steps = ParityProof(model, longest, FLOAT32 if arithmetic == "float32" else REAL).steps()
-        parts = tuple(Part(step.name, None if np.isnan(step.margin) else step.margin) for step in steps)
+        proof = ParityProof(model, longest, FLOAT32 if arithmetic == "float32" else REAL)
+        found = ((margin, None) for margin in proof.margins())
+        parts = _as_far_as_there_is_time([step.name for step in proof.steps], found)
     except NotSeparated as error:
         parts = (Part("the separation of positions and bits", None, str(error)),)
 
     def wrong() -> WrongAnswer | None:
-        for bits in _lengths(longest):
+        for bits in _lengths(longest) if _failing(parts, parts) else ():
             answer = _first_wrong(model, model.task.at(bits), _strings(bits))
             if answer is not None:
                 return answer
@@ -289,6 +339,7 @@ def _first_wrong(model: HookedModel, task: Any, problems: torch.Tensor) -> Wrong
 
 _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
     HandBuiltOptions: _addition,
+    HandBuiltMultiplicationOptions: _multiplication,
     HandBuiltParityOptions: _parity,
 }
 

@@ -20,6 +20,7 @@ the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,14 +38,10 @@ ZERO, ONE = 0, 1
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the induction: ``bits`` of the scratchpad are written; ``ends``: there are no more.
-
-    ``margin`` is a lower bound of the right token's lead over all cases; NaN if there is none.
-    """
+    """One step of the induction: ``bits`` of the scratchpad are written; ``ends``: there are no more."""
 
     bits: int
     ends: bool
-    margin: float
 
     @property
     def name(self) -> str:
@@ -81,10 +78,14 @@ class ParityProof:
         self.b_in, self.W_U = exact(weights["blocks.0.mlp.b_in"]), exact(weights["unembed.W_U"])
         self.b_U = exact(weights["unembed.b_U"])
 
+    @property
     def steps(self) -> list[Step]:
-        """Every step, with its margin."""
-        todo = [(k, False) for k in range(self.longest)] + [(k, True) for k in range(1, self.longest + 1)]
-        return [Step(k, ends, self.margin(k, ends)) for k, ends in watched(todo, "proving", "step")]
+        return [Step(k, False) for k in range(self.longest)] + [Step(k, True) for k in range(1, self.longest + 1)]
+
+    def margins(self) -> Iterator[float]:
+        """Of each step, one after the other."""
+        for step in watched(self.steps, "proving", "step"):
+            yield self.margin(step.bits, step.ends)
 
     def pattern(self, k: int, ends: bool) -> Pattern:
         """What the query after k bits attends to; in the longest string, if the string goes on."""

@@ -47,7 +47,7 @@ from interp.proofs.verdict import (
     shape_of,
     wrong_answer,
 )
-from interp.proofs.watch import TimeUp, watched
+from interp.proofs.watch import ENDED, watched, why_ended
 from models.errors import UserError
 from models.evaluation import margins
 from models.numerals import shown
@@ -62,8 +62,6 @@ REPLAYED = 64  # problems run through the model: those with the smallest bounds,
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 _NOISE = 1e-9  # of a margin in float64, relative to the largest logit
 _SLACK = 1e-6  # what another machine's library may make of a bound
-TIME_UP = "the time that was given was not enough"
-INTERRUPTED = "it was interrupted"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -247,10 +245,8 @@ class _Proof:
                 self.wrong += int((high < 0).any(1).sum())
                 if not patient and (self.wrong or not self.right):
                     break
-        except TimeUp:
-            return TIME_UP
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        except ENDED as error:
+            return why_ended(error)
         return None
 
     def _leads(self, part: Rows) -> tuple[torch.Tensor, torch.Tensor]:

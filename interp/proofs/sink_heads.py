@@ -50,7 +50,7 @@ class Written:
     terms: int
 
     @classmethod
-    def read(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> Written:
+    def of(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> Written:
         """From one head's float weights; ``W_pos`` [id, d_model] has the ids of all levels.
 
         Raises:
@@ -62,7 +62,7 @@ class Written:
         )
         if (places @ values).any():
             raise NotSeparated("values depend on the position")
-        size = (abs(tokens) + abs(places).max(0, initial=Fraction(0))) @ abs(values) @ abs(output)
+        size = (abs(tokens) + abs(places).max(0)) @ abs(values) @ abs(output)
         terms = int((W_V != 0).sum(0).max() + (W_O != 0).sum(0).max()) + 4
         return cls(tokens @ values @ output, size, terms)
 
@@ -104,9 +104,9 @@ class SinkHead(Written):
         of_query, of_key = magnitude(others, W_Q), magnitude(others, W_K)
         of_bos = abs(W_E[bos]) @ abs(W_K)
         size = of_query @ of_key.T + (of_query @ of_bos)[:, None]
-        divisor, written = Fraction(scale), Written.read(*floats, own["V"], own["O"])
+        divisor, written = Fraction(scale), Written.of(floats[0], floats[1], own["V"], own["O"])
         gap = (score - at_bos[:, None]) / divisor
-        return cls(written.writes, written.written_size, written.terms, gap, size / divisor)
+        return cls(**vars(written), gap=gap, size=size / divisor)
 
     def weights(self, arithmetic: Arithmetic, widths: int) -> np.ndarray:
         """[query id, key id] balls: a key's weight as computed, before normalisation, that of BOS being 1.

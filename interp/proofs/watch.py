@@ -21,6 +21,16 @@ class TimeUp(Exception):
     """The time that was given is over. Whoever catches it says what was found until then."""
 
 
+TIME_UP = "the time that was given was not enough"
+INTERRUPTED = "it was interrupted"
+ENDED = (TimeUp, KeyboardInterrupt)
+
+
+def why_ended(error: BaseException) -> str:
+    """In words, of one of ``ENDED``."""
+    return TIME_UP if isinstance(error, TimeUp) else INTERRUPTED
+
+
 @contextmanager
 def time_limit(minutes: float | None) -> Iterator[None]:
     """Within it, :func:`watched` loops and :func:`check_time` raise TimeUp once so many minutes are over (None: never).

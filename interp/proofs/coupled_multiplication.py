@@ -1,0 +1,290 @@
+"""A proof that the hand-built multiplication transformer is right on *every* pair of operands of every size.
+
+As in :mod:`interp.proofs.coupled_addition`, the first layer's scores see position ids and BOS alone, whatever the
+digits are. The second layer's attention writes nothing. So the proof goes in three steps, on the model's own weights:
+
+1. **Separation.** Queries and keys do not depend on digits, values do not depend on positions, and nothing behind
+   attention reads position codes. Each is an equality on the weights. Scores are dyadic rationals, computed exactly.
+2. **Attention, once for all sizes.** Position ids say which number a token belongs to and in which column it stands,
+   whatever the operands' lengths are. So the tokens of a smaller size are some of those of the largest, with the same
+   ids and in the same order, and scores are those of the largest size, restricted to its tokens. (This is checked for
+   every size.) A key that matches in the largest size matches in the smaller one if it is there; the leak to all other
+   keys is at most that of the largest, because all weights are positive.
+3. **Classes.** What the rest of the model meets at a query is one of finitely many cases: which of the digits named in
+   ``VARIABLES`` exist, which of them each head finds, the token just written, and the digits' values. The token just
+   written is the last digit of ``PREVIOUS + carry``, so that it costs one variable less; the carry is 0 ... 8 in a
+   product and 0 or 1 in a sum. Each case is enclosed (:mod:`interp.proofs.enclosures`), and its right token leads.
+
+Lemma (schoolbook columns, a superset of what occurs): with ``PREVIOUS = A[k-1] B[j]`` and a carry of at most 8 into
+column k - 1, the token just written is ``(PREVIOUS + carry) mod 10``, the carry into column k is
+``(PREVIOUS + carry) // 10``, at most 8 again, and the right digit is ``(A[k] B[j] + that) mod 10``. A sum of two
+digits and a carry of at most 1 carries at most 1. Where a digit does not exist it counts 0.
+
+Lemma (no rounding): a sum of products that are all multiples of q and whose magnitudes add up to at most ``2^24 q`` is
+exact in float32, in any order, and with 53 in float64. Scores with the default temperature are such sums.
+
+Precondition: position ids from the task, which are functions of where delimiters stand. Postcondition of a positive
+margin for a size: every next token of every response of that size, teacher-forced and hence greedily decoded, leads by
+at least so much; operands with leading zeros are among its problems. Cost: nine scores [query, key] of the largest size
+and some 20,000 rows a class; half a minute for 30 x 30 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.model import HookedModel
+from interp.proofs import balls, enclosures
+from interp.proofs.enclosed import DOUBLE, Enclosure, Matrix, up
+from interp.proofs.multiplication_keys import (
+    DELIMITER,
+    FIRST_VARIABLE,
+    MIXTURE,
+    NOTHING,
+    PRODUCT,
+    SUM,
+    Places,
+    find_keys,
+    quantum,
+)
+from interp.proofs.sink_heads import NotSeparated, Pattern, Written
+from interp.proofs.watch import watched
+from models.tasks.multiplication import DOLLAR, Multiplication
+
+CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have
+
+
+def prove_sizes(model: HookedModel, sizes: list[tuple[int, int]], rounded: bool) -> Iterator[tuple[float, str | None]]:
+    """(lower bound of the right token's lead on all problems, what stands in the way of a proof) of each (M, N).
+
+    ``rounded``: with float32 rounding; else over the real numbers. The sizes' largest number of digits on either side
+    is what attention is read for.
+    """
+    largest = max(M for M, _ in sizes), max(N for _, N in sizes)
+    proof = obstacle = None
+    for M, N in watched(sizes, "proving", "size"):
+        try:
+            if obstacle is None:
+                proof = proof or MultiplicationProof(model, largest, rounded)
+                yield proof.lead_of_size(model.task.at(M, N))
+                continue
+        except NotSeparated as error:
+            obstacle = str(error)
+        yield -np.inf, obstacle
+
+
+class MultiplicationProof:
+    """The model's weights and its attention in the largest size; :meth:`lead` judges a class.
+
+    Raises:
+        NotSeparated: weights that the proof does not cover.
+    """
+
+    def __init__(self, model: HookedModel, largest: tuple[int, int], rounded: bool):
+        self.weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
+        self.model, self.rounded = model, rounded
+        self.balls = balls.FLOAT32 if rounded else balls.REAL
+        self.rounding = enclosures.FLOAT32 if rounded else enclosures.REAL
+        self._separate()
+        self.places = Places.of(model.task.at(*largest))
+        placed = self.W_pos[np.arange(len(self.W_pos)), self.places.ids].sum(1)
+        near = model.weight_map.options.eta  # half of what a wrong key is below
+        self.found = [
+            find_keys(self.places, self.W_E, placed, W_Q, W_K, near, self.balls)
+            for W_Q, W_K in watched(list(zip(self._of("W_Q"), self._of("W_K"), strict=True)), "attending", "head")
+        ]
+        self.written = [
+            Written.of(self.W_E, self.W_pos.reshape(-1, self.W_pos.shape[-1]), W_V, W_O[:, self.read])
+            for W_V, W_O in zip(self._of("W_V"), self._of("W_O"), strict=True)
+        ]
+        self.flags, self.flag = np.unique(placed[:, self.read], axis=0, return_inverse=True)
+        self.flag = self.flag.reshape(-1)  # of some versions of numpy it is a column
+        self._tables: dict[tuple[int, int], Enclosure] = {}
+        self._leads: dict[tuple[int, ...], float] = {}
+
+    def _of(self, name: str) -> np.ndarray:
+        return self.weights[f"blocks.0.attn.{name}"]
+
+    # ---- separation
+
+    def _separate(self) -> None:
+        mlps = {f"blocks.{layer}.mlp.{name}" for layer in (0, 1) for name in ("W_in", "b_in", "W_out", "b_out")}
+        heads = {f"blocks.0.attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")}
+        known = {"embed.W_E", "pos_embed.W_pos", "unembed.W_U", "unembed.b_U"} | mlps | heads
+        for key, value in self.weights.items():
+            if not np.isfinite(value).all():
+                raise NotSeparated("a weight is not a finite number")
+            if key not in known and value.any():
+                raise NotSeparated(f"{key} is not zero")  # such as the second layer's attention
+        if self.model.config.score_scale != 1:
+            raise NotSeparated("scores are scaled")
+        self.W_E, self.W_pos = self.weights["embed.W_E"], self.weights["pos_embed.W_pos"]
+        self.W_U = self.weights["unembed.W_U"]
+        readers = [self.weights[f"blocks.{layer}.mlp.W_in"] for layer in (0, 1)] + [self.W_U]
+        self.read = np.flatnonzero(sum(reader.any(1) for reader in readers))
+        self.mlps = []
+        for layer in (0, 1):
+            W_in, b_in, W_out = (self.weights[f"blocks.{layer}.mlp.{name}"] for name in ("W_in", "b_in", "W_out"))
+            b_out = self.weights.get(f"blocks.{layer}.mlp.b_out")
+            bias = None if b_out is None else torch.from_numpy(b_out[self.read])
+            W_out = W_out[:, self.read]
+            unit = W_out.any(1)  # most of the first layer's write nothing
+            W_in = W_in[self.read][:, unit]
+            self.mlps.append((_matrix(W_in), torch.from_numpy(b_in[unit]), _matrix(W_out[unit]), bias))
+        self.unembed, b_U = _matrix(self.W_U[self.read]), self.weights.get("unembed.b_U")
+        self.b_U = None if b_U is None else torch.from_numpy(b_U)
+        stack = np.concatenate((self.W_E, self.W_pos.reshape(-1, self.W_pos.shape[-1])))
+        size = abs(self.W_E).max() + abs(self.W_pos).max((1, 2)).sum()
+        if size > 2.0 ** (24 if self.rounded else 53) * quantum(stack):
+            raise NotSeparated("the embeddings have too many binary digits to be added exactly")
+
+    # ---- classes
+
+    def lead_of_size(self, task: Multiplication) -> tuple[float, str | None]:
+        """The least lead over all problems and tokens of a size; if none is proved, of which token first."""
+        queries, classes = np.unique(self.classes(task), axis=0, return_index=True)[::-1]
+        leads = np.array([self.lead(features) for features in classes])
+        if (leads > 0).all():
+            return float(leads.min()), None
+        token = int(queries[~(leads > 0)].min())
+        where = task.target_roles[token].label
+        return float(leads.min()), f"the right token may not lead at {where}"
+
+    def classes(self, task: Multiplication) -> Int[np.ndarray, "query feature"]:
+        """The class of every query of a size: nine heads' codes, flags, stage, what exists, own token, right token."""
+        places = Places.of(task)
+        at = places.within(self.places)
+        here = np.zeros(len(self.places.kind), dtype=bool)
+        here[at] = True
+        big = at[places.queries]
+        codes = []
+        for found in self.found:
+            kept = here[found.query] & here[found.key]
+            count = np.bincount(found.query[kept], minlength=len(here))
+            label = np.bincount(found.query[kept], found.label[kept], len(here)).astype(np.int64)
+            codes.append(np.where(count == 1, label, np.where(count == 0, NOTHING, MIXTURE))[big])
+        q = places.queries
+        features = (self.flag[big], places.kind[q], *places.exist().T, places.tokens[q], places.right[q])
+        return np.stack((*codes, *features), 1).astype(np.int64)
+
+    def lead(self, features: Iterable[int]) -> float:
+        """A lower bound of the right token's lead over all cases of a class; -inf if there is none."""
+        features = tuple(int(feature) for feature in features)
+        if features not in self._leads:
+            self._leads[features] = self._lead(*features)
+        return self._leads[features]
+
+    def _lead(self, *features: int) -> float:
+        codes, (flag, stage, *exist, own, right) = features[: len(self.found)], features[len(self.found) :]
+        case = cases(stage, exist, own, right)
+        stream = Enclosure.exact(torch.from_numpy(self.W_E[case.token][:, self.read] + self.flags[flag]))
+        parts = []
+        for head, code in enumerate(codes):
+            table = self._table(head, code)
+            if code >= FIRST_VARIABLE:
+                rows = case.values[code - FIRST_VARIABLE]
+                if rows is None:
+                    return -np.inf  # it finds a digit that the case does not know of
+                table = table[torch.from_numpy(rows)]
+            parts.append(table)
+        x = self._with_mlp(0, self.rounding.add(stream, self._sum(parts)))
+        _, first, group = np.unique(case.read, return_index=True, return_inverse=True)  # a tenth of the cases is left
+        x = self._with_mlp(1, hulls(x, torch.from_numpy(group.reshape(-1)), len(first)))
+        return smallest_lead(self.rounding.linear(x, self.unembed, self.b_U), torch.from_numpy(case.target[first]))
+
+    def _sum(self, parts: list[Enclosure]) -> Enclosure:
+        """Of what heads write, in any order: a partial sum is at most all sizes, and adding a zero rounds nothing."""
+        mid, rad = sum(part.mid for part in parts), sum(part.rad for part in parts)
+        size = sum(part.size * (part.mid.abs() + part.rad > 0) for part in parts)
+        terms = sum((part.mid.abs() + part.rad > 0).double() for part in parts)
+        own = self.rounding.growth(len(parts)) / len(parts) * (terms - 1).clamp_min(0.0) * size  # pyright: ignore
+        return Enclosure.of(mid, up(rad + own, len(parts)))  # pyright: ignore
+
+    def _with_mlp(self, layer: int, x: Enclosure) -> Enclosure:
+        W_in, b_in, W_out, b_out = self.mlps[layer]
+        hidden = self.rounding.activation("relu", self.rounding.linear(x, W_in, b_in))
+        return self.rounding.add(x, self.rounding.linear(hidden, W_out, b_out))
+
+    def _table(self, head: int, code: int) -> Enclosure:
+        """What a head adds to the dimensions that are read, [digit, dim], or one row where no variable is found."""
+        if (head, code) not in self._tables:
+            found, n = self.found[head], len(self.places.kind)
+            share, matches = None if code == NOTHING else found.match, 1
+            if code == MIXTURE:
+                share, matches = found.match.union(found.match * found.most), found.most
+            pattern = Pattern.of(share, found.rest, n, self.balls, matches)
+            tokens: list[tuple[int, ...]] = [()]
+            if code >= FIRST_VARIABLE:
+                tokens = [(digit,) for digit in range(10)]
+            elif code != NOTHING:
+                delimiters = tuple(range(10, DOLLAR))
+                tokens = [delimiters if code == DELIMITER else (*range(10), *delimiters)]
+            rows = [pattern.writes(self.written[head], DOLLAR, match, self.balls) for match in tokens]
+            self._tables[head, code] = _enclosure(rows)
+        return self._tables[head, code]
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """All cases of a class.
+
+    Attributes:
+        values: of ``VARIABLES``; None for those of the other stage.
+        token, target: the token just written, and the right one.
+        read: one number for OWN, PREVIOUS, token and target, which is what the second layer reads.
+    """
+
+    values: list[np.ndarray | None]
+    token: Int[np.ndarray, " case"]
+    target: Int[np.ndarray, " case"]
+    read: Int[np.ndarray, " case"]
+
+
+def cases(stage: int, exist: Iterable[int], own: int, right: int) -> Cases:
+    """Of a class. A digit that does not exist is 0; ``own`` and ``right`` are tokens, where a digit stands for any."""
+    digits = [range(10) if here else range(1) for here in exist]
+    carries = range(CARRIES[stage]) if own < 10 else range(1)
+    if stage == PRODUCT:
+        k, before, b, carry = (x.reshape(-1) for x in np.meshgrid(*digits[:2], range(10), carries, indexing="ij"))
+        now, previous, values = k * b, before * b, [k, before, b, None, None, None, None]
+    else:
+        *four, carry = (x.reshape(-1) for x in np.meshgrid(*digits, carries, indexing="ij"))
+        now, previous, values = four[0] + four[2], four[1] + four[3], [None, None, None, *four]
+    total = previous + carry
+    token = total % 10 if own < 10 else np.full_like(total, own)
+    target = (now + total // 10) % 10 if right < 10 else np.full_like(total, right)
+    return Cases(values, token, target, ((now * 100 + previous) * 16 + token) * 16 + target)
+
+
+def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
+    """Balls around all rows of each of n groups."""
+    index, shape = group[:, None].expand_as(x.mid), (n, x.mid.shape[1])
+    low = x.mid.new_full(shape, torch.inf).scatter_reduce(0, index, x.low, "amin")
+    high = x.mid.new_full(shape, -torch.inf).scatter_reduce(0, index, x.high, "amax")
+    mid = (low + high) / 2
+    return Enclosure.of(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
+
+
+def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
+    """The least that the target's logit leads all others by, over all cases; -inf if it is not a number."""
+    low = logits.low.gather(1, target[:, None])[:, 0]
+    others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
+    lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())
+    return float(lead.nan_to_num(nan=-torch.inf).min())
+
+
+def _matrix(values: Float[np.ndarray, "input output"]) -> Matrix:
+    return Matrix.of(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _enclosure(rows: list[list[balls.Ball]]) -> Enclosure:
+    """Balls of Arb as midpoints and radii in float64."""
+    mid = torch.tensor([[float(x.mid()) for x in row] for row in rows], dtype=torch.float64)
+    rad = torch.tensor([[float(x.rad()) if x.is_finite() else np.inf for x in row] for row in rows]).double()
+    return Enclosure.of(mid, torch.where((mid == 0) & (rad == 0), 0.0, up(rad + 4 * DOUBLE * (mid.abs() + rad))))

@@ -1,0 +1,213 @@
+"""Where the hand-built multiplication transformer looks: the keys that match a query, in exact scores.
+
+See :mod:`interp.proofs.coupled_multiplication`, whose first two steps these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from flint import arb
+from jaxtyping import Bool, Float, Int
+
+from interp.proofs.balls import TINY, Arithmetic, Ball
+from interp.proofs.enclosed import DOUBLE
+from interp.proofs.sink_heads import EXP_ERROR, NotSeparated
+from models.tasks.multiplication import DOLLAR, Multiplication
+
+#: What a head may find; the values of a case name them. Any other digits are a mixture of unknown ones.
+VARIABLES = ("A[k]", "A[k-1]", "B[j]", "p_j[k]", "p_j[k-1]", "c_{j-1}[k]", "c_{j-1}[k-1]")
+NOTHING, DELIMITER, MIXTURE, FIRST_VARIABLE = 0, 1, 2, 3
+CODES = FIRST_VARIABLE + len(VARIABLES)
+A, B, PRODUCT, SUM = range(4)  # kinds of numbers
+BLOCK = 256  # queries whose scores are computed at once
+ROUNDED = "weights have too many binary digits to be multiplied exactly"
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the tokens of a size stand. A delimiter is column -1 of the number after it; BOS has kind -1."""
+
+    M: int
+    N: int
+    tokens: Int[np.ndarray, " pos"]  # of the problem 0 * 0
+    right: Int[np.ndarray, " pos"]  # next tokens
+    ids: Int[np.ndarray, "pos level"]
+    kind: Int[np.ndarray, " pos"]
+    number: Int[np.ndarray, " pos"]  # 1 ... N of products and sums, else 0
+    column: Int[np.ndarray, " pos"]
+
+    @classmethod
+    def of(cls, task: Multiplication) -> Places:
+        M, N = task.shape
+        sequences = task.sequences(torch.zeros(1, 2, task.n_digits, dtype=torch.int64))
+        ids = task.position_ids(sequences.inputs)[0].numpy()
+        segment, column = (part[0, :-1].numpy() for part in (sequences.segment, sequences.column))
+        segment = segment + ((column < 0) & (segment >= 0))
+        kind = np.where(segment < 2, segment, np.where(segment < 2 + N, PRODUCT, SUM))
+        number = np.where(kind == PRODUCT, segment - 1, np.where(kind == SUM, segment - 1 - N, 0))
+        tokens, right = sequences.inputs[0].numpy(), sequences.targets[0].numpy()
+        return cls(M, N, tokens, right, ids, kind, number, column)
+
+    @cached_property
+    def queries(self) -> Int[np.ndarray, " query"]:
+        return np.flatnonzero(self.kind >= PRODUCT)
+
+    @property
+    def names(self) -> Int[np.ndarray, " pos"]:
+        """One number for kind, number and column."""
+        return ((self.kind + 1) << 40) + (self.number << 20) + self.column + 1
+
+    def within(self, largest: Places) -> Int[np.ndarray, " pos"]:
+        """The places of these tokens in the largest size.
+
+        Raises:
+            NotSeparated: they are not tokens of it with the same ids and in the same order.
+        """
+        order = np.argsort(largest.names)
+        at = order[np.searchsorted(largest.names, self.names, sorter=order).clip(max=len(order) - 1)]
+        same = (largest.names[at] == self.names) & (largest.tokens[at] == self.tokens)
+        same &= (largest.ids[at] == self.ids).all(1)
+        if not same.all() or (np.diff(at) <= 0).any():
+            raise NotSeparated(f"position ids of {self.M} x {self.N} digits are not those of the largest size")
+        return at
+
+    def exist(self) -> Bool[np.ndarray, "query which"]:
+        """Which of the digits of OWN and PREVIOUS a query has: first number in columns k and k - 1, then the second."""
+        q = self.queries
+        k, j, stage = self.column[q] + 1, self.number[q], self.kind[q]
+        shifted = np.where(stage == PRODUCT, k, k - (j - 1))
+        width = np.where(stage == PRODUCT, self.M, self.M + 1)
+        first = [(shifted - back >= 0) & (shifted - back < width) for back in (0, 1)]
+        before = (stage == SUM) & (j > 1)
+        second = [before & (k - back >= 0) & (k - back < self.M + self.N) for back in (0, 1)]
+        return np.stack((*first, *second), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where one head looks in the largest size.
+
+    ``query``, ``key`` are its matches beside BOS, ``label`` the key's part as seen from the query (a code).
+    """
+
+    query: Int[np.ndarray, " match"]
+    key: Int[np.ndarray, " match"]
+    label: Int[np.ndarray, " match"]
+    most: int  # matches of one query
+    match: Ball  # weight of one of them, that of BOS being 1
+    rest: Ball  # and of all other keys together, of any query
+
+
+def find_keys(
+    places: Places,
+    W_E: Float[np.ndarray, "token d_model"],
+    placed: Float[np.ndarray, "pos d_model"],
+    W_Q: Float[np.ndarray, "d_model d_head"],
+    W_K: Float[np.ndarray, "d_model d_head"],
+    near: float,
+    arithmetic: Arithmetic,
+) -> Found:
+    """What one head finds. ``placed`` is what positions add to the stream; a match scores less than ``near`` below BOS.
+
+    Which keys are called matches decides how good the bounds are, and not whether they hold.
+
+    Raises:
+        NotSeparated: queries or keys depend on digits, or float64 may round a score.
+    """
+    ordinary = np.arange(len(W_E)) != DOLLAR
+    for W, what in ((W_Q, "queries depend on the token"), (W_K, "keys depend on the digit")):
+        of_token = product_of(W_E, W)[ordinary]
+        if (of_token != of_token[0]).any():
+            raise NotSeparated(what)
+    x = placed + W_E[np.where(places.kind < 0, DOLLAR, 0)]
+    q, k, error = product_of(x[places.queries], W_Q), product_of(x, W_K), 0.0
+    if not exact_for_all(q, k, 53):
+        raise NotSeparated(ROUNDED)
+    if arithmetic.unit and not (exact(x, W_Q, 24) and exact(x, W_K, 24) and exact_for_all(q, k, 24)):
+        size = float((abs(x) @ abs(W_Q)).max(0) @ (abs(x) @ abs(W_K)).max(0))
+        terms = sum(int((W != 0).sum(0).max()) for W in (W_Q, W_K)) + q.shape[1] + 8
+        error = float(np.nextafter(float((2 * size * arithmetic.growth(terms)).upper()), np.inf))
+    queries, keys, rest, tie = [], [], 0.0, 0.0
+    for start in range(0, len(q), BLOCK):
+        gap = q[start : start + BLOCK] @ k.T
+        gap -= gap[:, :1].copy()
+        at = places.queries[start : start + BLOCK]
+        gap[np.arange(len(k)) > at[:, None]] = -np.inf
+        matched = gap > -near
+        matched[:, 0] = False  # BOS itself
+        row, key = np.nonzero(matched)
+        queries.append(at[row])
+        keys.append(key)
+        tie = max(tie, float(abs(gap[row, key]).max(initial=0.0)))
+        weights = torch.from_numpy(np.where(matched, -np.inf, gap)).exp_()
+        rest = max(rest, float(weights[:, 1:].sum(1).max()))
+    query, key = np.concatenate(queries), np.concatenate(keys)
+    # As float32 computes them: with the two scores' errors, the exponential's, and what underflow may add.
+    wide = arb(error).exp() * (1 + arithmetic.growth(2 * EXP_ERROR))
+    tiny = len(k) * TINY if arithmetic.unit else 0.0
+    tied = arb(tie * (1 + 4 * DOUBLE) + error).exp()
+    return Found(
+        query=query,
+        key=key,
+        label=labels(places, query, key),
+        most=int(np.bincount(query, minlength=1).max(initial=0)),
+        match=tied.union(1 / tied),
+        rest=(arb(rest * (1 + (len(k) + 8) * 4 * DOUBLE)) * wide + tiny).upper(),
+    )
+
+
+def labels(at: Places, query: np.ndarray, key: np.ndarray) -> Int[np.ndarray, " match"]:
+    """What a key is to a query."""
+    k, j, stage = at.column[query] + 1, at.number[query], at.kind[query]
+    kind, number, column = at.kind[key], at.number[key], at.column[key]
+    product, second = stage == PRODUCT, stage == SUM
+    of_variable = (
+        product & (kind == A) & (column == k),
+        product & (kind == A) & (column == k - 1),
+        product & (kind == B) & (column == j - 1),
+        second & (kind == PRODUCT) & (number == j) & (column == k - (j - 1)),
+        second & (kind == PRODUCT) & (number == j) & (column == k - 1 - (j - 1)),
+        second & (kind == SUM) & (number == j - 1) & (column == k),
+        second & (kind == SUM) & (number == j - 1) & (column == k - 1),
+    )
+    label = np.full(len(query), MIXTURE)
+    for i, chosen in enumerate(of_variable):
+        label[chosen] = FIRST_VARIABLE + i
+    label[column < 0] = DELIMITER
+    return label
+
+
+def quantum(x: np.ndarray) -> float:
+    """The largest power of two that divides all entries; 0 is divided by any."""
+    if not np.isfinite(x).all():
+        raise NotSeparated("a weight is not a finite number")
+    mantissa, exponent = np.frexp(x[x != 0])
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    return float(np.ldexp((whole & -whole).astype(np.float64), exponent - 53).min(initial=np.inf))
+
+
+def product_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a @ b``, exactly.
+
+    Raises:
+        NotSeparated: float64 may round it.
+    """
+    if not exact(a, b, 53):
+        raise NotSeparated(ROUNDED)
+    return a @ b
+
+
+def exact(a: np.ndarray, b: np.ndarray, bits: int) -> bool:
+    """Whether ``a @ b`` is exact with so many bits, in any order (second lemma)."""
+    size = float((abs(a) @ abs(b)).max(initial=0.0))
+    return size == 0 or size * (1 + 2.0**-20) <= 2.0**bits * quantum(a) * quantum(b)
+
+
+def exact_for_all(q: np.ndarray, k: np.ndarray, bits: int) -> bool:
+    """Whether every product of a row of q and a row of k is exact with so many bits."""
+    size = float(abs(q).max(0) @ abs(k).max(0))
+    return size == 0 or size * (1 + 2.0**-20) <= 2.0**bits * quantum(q) * quantum(k)
