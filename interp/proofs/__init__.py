@@ -6,6 +6,7 @@ check_certificate(certificate, model)        the same again, without searching
 interp.decompile(model)                      the program that an adder is, proved equal to it (proofs.decompile)
 decision_curves(model, 5, token=7).figure()  what an answer digit depends on, with all that is reached
 interp.proofs.coupled_addition               the hand-built transformer, shape by shape
+interp.proofs.coupled_multiplication         hand-built multiplication, all sizes by one list of classes
 interp.proofs.hand_built_parity              the hand-built parity model, all lengths by induction
 """
 

@@ -288,7 +288,7 @@ def _multiplication(model: HookedModel, shape: tuple[int, ...], arithmetic: Arit
                 return answer
         return None
 
-    return Proof(f"all products of numbers of up to {M} and up to {N} digits", parts, wrong)
+    return Proof(f"all products of up to {M} x {N} digits", parts, wrong)
 
 
 # ---- parity

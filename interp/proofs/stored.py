@@ -176,7 +176,7 @@ def _turned_down(certificate: Certificate) -> str:
 
 def main() -> None:
     """Judge every constructed model and store the verdicts."""
-    found = {name: judge_constructed(name) for name in constructed()}
+    found = {name: judge_constructed(name) for name in sorted(constructed())}
     CONSTRUCTED.write_text(json.dumps(found, indent=1) + "\n")
 
 

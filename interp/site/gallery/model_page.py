@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import torch
 from markupsafe import Markup
 
 import models
@@ -23,17 +22,13 @@ from interp.site.gallery.pictures import attention_pattern, attention_svg
 from interp.site.gallery.probes import SMALL, chain_part, parameter_part, probe_parts
 from interp.site.gallery.render import Link, Part, code, commands, markdown, page, paragraph, table
 from interp.site.pages import figure_data
-from models.evaluation import Rate, Score, score
+from models.evaluation import Score, score
 from models.hand_built.coupled_addition import NAME as HAND_BUILT
-from models.partial_forward import exact_match
 from models.registry import PAPERS, get_spec
 from models.tasks.addition import FixedWidthAddition
-from models.tasks.parity import Parity
 from models.tasks.sequences import SequenceTask
 from models.tasks.two_digit import TwoDigitAddition
 from models.transformer import ArithmeticTransformer
-
-TRIED = 200  # problems of a constructed model's shape
 
 
 @dataclass(frozen=True)
@@ -227,21 +222,8 @@ def _constructed_sequences(model: ArithmeticTransformer, row: say.Row) -> Found:
         sentence = "No parameters: every weight follows from the construction of Theorem 4.1. " + proof.sentence()
         return row, sentence, [("On all inputs", proof.sentence())], [Part("certificate", "Certificate", items)]
     sentence = "No parameters: every weight is constructed, in the manner of Theorem 4.1."
-    if isinstance(model.task, Parity):
-        certificate = certify(model)
-        row = replace(row, rung=certificate.provenance.rung)
-        text = say.certificate_words(certificate)
-        items = [paragraph(text), commands([f"interp certify {name}"]), figure_data(certificate.figure())]
-        return row, f"{sentence} {text}", [], [Part("certificate", "Certificate", items)]
-    task = model.task
-    assert isinstance(task, SequenceTask)
-    shape = (4,) * len(task.shape)
-    rate = _rate(model, task.at(*shape))
-    row = replace(row, score=f"{rate.correct:,} of {rate.n:,}", share=rate.accuracy)
-    text = f"{rate.correct:,} of {rate.n:,} problems of shape {' x '.join(map(str, shape))} (sampled, seed 0)"
-    return row, f"{sentence} {text}.", [("Right of those tried", text)], []
-
-
-def _rate(model: ArithmeticTransformer, task: SequenceTask) -> Rate:
-    problems = task.sample(TRIED, torch.Generator().manual_seed(0))
-    return Rate(TRIED, int(exact_match(model, task, problems).sum()))
+    certificate = certify(model)
+    row = replace(row, rung=certificate.provenance.rung)
+    text = say.certificate_words(certificate)
+    items = [paragraph(text), commands([f"interp certify {name}"]), figure_data(certificate.figure())]
+    return row, f"{sentence} {text}", [], [Part("certificate", "Certificate", items)]

@@ -214,11 +214,25 @@ def test_position_ids_of_another_layout_are_refused():
 # ---- the command
 
 
+def test_ctrl_c_leaves_what_is_proved_and_says_what_is_not(monkeypatch):
+    model, of = models.build(NAME, max_digits=2), MultiplicationProof.lead_of_size
+
+    def interrupted(self, task):
+        if task.shape == (2, 1):
+            raise KeyboardInterrupt
+        return of(self, task)
+
+    monkeypatch.setattr(MultiplicationProof, "lead_of_size", interrupted)
+    found = interp.certify(model)
+    assert found.status == "undecided" and [part.proved for part in found.parts] == [True, True, False, False]
+    assert {part.obstacle for part in found.parts[2:]} == {watch.INTERRUPTED}
+
+
 def test_what_the_time_leaves_out_is_open(capsys):
     found = interp.certify(models.build(NAME, max_digits=3), minutes=1e-9)
     assert found.status == "undecided" and found.open == 9 and {p.obstacle for p in found.parts} == {watch.TIME_UP}
     assert main(["certify", NAME, "--shape", "3", "2"]) == 0
-    assert "all products of numbers of up to 3 and up to 2 digits" in capsys.readouterr().out
+    assert "all products of up to 3 x 2 digits" in capsys.readouterr().out
 
 
 def test_rounding_in_another_precision_is_not_bounded():
