@@ -51,6 +51,7 @@ from interp.proofs.multiplication_keys import (
     SUM,
     Places,
     find_keys,
+    is_exact,
     quantum,
 )
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
@@ -118,8 +119,8 @@ class MultiplicationProof:
         heads = {f"blocks.0.attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O")}
         known = {"embed.W_E", "pos_embed.W_pos", "unembed.W_U", "unembed.b_U"} | mlps | heads
         for key, value in self.weights.items():
-            if not np.isfinite(value).all():
-                raise NotSeparated("a weight is not a finite number")
+            if not (abs(value) <= balls.LARGEST_WEIGHT).all():
+                raise NotSeparated("a weight is too large, or no number")
             if key not in known and value.any():
                 raise NotSeparated(f"{key} is not zero")  # such as the second layer's attention
         if self.model.config.score_scale != 1:
@@ -141,7 +142,7 @@ class MultiplicationProof:
         self.b_U = None if b_U is None else torch.from_numpy(b_U)
         stack = np.concatenate((self.W_E, self.W_pos.reshape(-1, self.W_pos.shape[-1])))
         size = abs(self.W_E).max() + abs(self.W_pos).max((1, 2)).sum()
-        if size > 2.0 ** (24 if self.rounded else 53) * quantum(stack):
+        if not is_exact(float(size), quantum(stack), 24 if self.rounded else 53):
             raise NotSeparated("the embeddings have too many binary digits to be added exactly")
 
     # ---- classes

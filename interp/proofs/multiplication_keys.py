@@ -24,7 +24,6 @@ NOTHING, DELIMITER, MIXTURE, FIRST_VARIABLE = 0, 1, 2, 3
 CODES = FIRST_VARIABLE + len(VARIABLES)
 A, B, PRODUCT, SUM = range(4)  # kinds of numbers
 BLOCK = 256  # queries whose scores are computed at once
-ROUNDED = "weights have too many binary digits to be multiplied exactly"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +118,24 @@ def find_keys(
         NotSeparated: queries or keys depend on digits, or float64 may round a score.
     """
     ordinary = np.arange(len(W_E)) != DOLLAR
+    x = placed + W_E[np.where(places.kind < 0, DOLLAR, 0)]
+    q, k, error = x[places.queries] @ W_Q, x @ W_K, 0.0
+    # Of any token at any place: bounds of the sums of magnitudes, and what divides every term.
+    reach, step = abs(placed).max(0) + abs(W_E).max(0), min(quantum(W_E), quantum(placed))
+    q_size, k_size = reach @ abs(W_Q), reach @ abs(W_K)
+    sums = (
+        (float(q_size.max()), step * quantum(W_Q)),
+        (float(k_size.max()), step * quantum(W_K)),
+        (float(q_size @ k_size), step**2 * quantum(W_Q) * quantum(W_K)),
+    )
+    if not all(is_exact(*part, bits=53) for part in sums):
+        raise NotSeparated("weights have too many binary digits to be multiplied exactly")
     for W, what in ((W_Q, "queries depend on the token"), (W_K, "keys depend on the digit")):
-        of_token = product_of(W_E, W)[ordinary]
+        of_token = (W_E @ W)[ordinary]
         if (of_token != of_token[0]).any():
             raise NotSeparated(what)
-    x = placed + W_E[np.where(places.kind < 0, DOLLAR, 0)]
-    q, k, error = product_of(x[places.queries], W_Q), product_of(x, W_K), 0.0
-    if not exact_for_all(q, k, 53):
-        raise NotSeparated(ROUNDED)
-    if arithmetic.unit and not (exact(x, W_Q, 24) and exact(x, W_K, 24) and exact_for_all(q, k, 24)):
-        size = float((abs(x) @ abs(W_Q)).max(0) @ (abs(x) @ abs(W_K)).max(0))
+    if arithmetic.unit and not all(is_exact(*part, bits=24) for part in sums):
+        size = float(q_size @ k_size)
         terms = sum(int((W != 0).sum(0).max()) for W in (W_Q, W_K)) + q.shape[1] + 8
         error = float(np.nextafter(float((2 * size * arithmetic.growth(terms)).upper()), np.inf))
     queries, keys, rest, tie = [], [], 0.0, 0.0
@@ -190,24 +197,7 @@ def quantum(x: np.ndarray) -> float:
     return float(np.ldexp((whole & -whole).astype(np.float64), exponent - 53).min(initial=np.inf))
 
 
-def product_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a @ b``, exactly.
-
-    Raises:
-        NotSeparated: float64 may round it.
-    """
-    if not exact(a, b, 53):
-        raise NotSeparated(ROUNDED)
-    return a @ b
-
-
-def exact(a: np.ndarray, b: np.ndarray, bits: int) -> bool:
-    """Whether ``a @ b`` is exact with so many bits, in any order (second lemma)."""
-    size = float((abs(a) @ abs(b)).max(initial=0.0))
-    return size == 0 or size * (1 + 2.0**-20) <= 2.0**bits * quantum(a) * quantum(b)
-
-
-def exact_for_all(q: np.ndarray, k: np.ndarray, bits: int) -> bool:
-    """Whether every product of a row of q and a row of k is exact with so many bits."""
-    size = float(abs(q).max(0) @ abs(k).max(0))
-    return size == 0 or size * (1 + 2.0**-20) <= 2.0**bits * quantum(q) * quantum(k)
+def is_exact(size: float, step: float, bits: int) -> bool:
+    """Whether a sum is exact with so many bits, in any order: its terms are multiples of ``step``, a power of two, and
+    their magnitudes add up to at most ``size``, which may be rounded itself."""
+    return size * (1 + 2.0**-20) <= 2.0**bits * step
