@@ -14,7 +14,7 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree
+from interp.proofs import check_certificate, load_certificate, prefix_proof, prefix_tree, watch
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.prefix_proof import certify_prefixes, obstacle
@@ -259,7 +259,7 @@ def test_what_it_cannot_judge_is_refused(change: str):
         certify_prefixes(model, "float32", task)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, prefix_proof.TimeUp])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, watch.TimeUp])
 def test_what_was_decided_before_the_end_is_said(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
     def stops(parts: Any, *args: Any):
         yield parts[0]
