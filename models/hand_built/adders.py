@@ -91,6 +91,7 @@ class HandSetAdderWeights(WeightMap):
     def __init__(self, adder: HandSetAdder):
         super().__init__(hand_set_config(adder.d_model))
         self.adder = adder
+        self.split_stream = TOKENS + SUMS
         for name in adder.numbers:
             self.register_parameter(name, nn.Parameter(torch.zeros(())))
 

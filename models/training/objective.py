@@ -127,7 +127,12 @@ class GeneralObjective:
 
 def cross_entropy(logits: Logits, targets: Targets) -> PerSeed:
     """Mean cross-entropy of each seed, in nats."""
+    return cross_entropies(logits, targets).mean((1, 2))
+
+
+def cross_entropies(logits: Logits, targets: Targets) -> Float[Tensor, "seed target row"]:
+    """Cross-entropy of each target, in nats."""
     # A comparison instead of a gather: its gradient is a fused product and not a scatter.
     classes = torch.arange(logits.shape[1], device=logits.device)[:, None, None]
     right = torch.where(targets[:, None] == classes, logits, 0.0).sum(1)
-    return (logits.logsumexp(1) - right).mean((1, 2))
+    return logits.logsumexp(1) - right

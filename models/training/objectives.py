@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from models.errors import UserError
+from models.training.distillation import TaughtObjective
 from models.training.objective import GeneralObjective
 from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
@@ -14,6 +16,7 @@ from models.training.sequence_objective import SequenceObjective
 from models.training.sequence_problems import SequenceSource
 from models.training.unstacked import UnstackedObjective
 from models.transformer import ArithmeticTransformer
+from models.zoo import load
 
 
 def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
@@ -25,8 +28,17 @@ def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
 
 
 def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
-    """What computes the losses of stacked seeds."""
-    return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
+    """What computes the losses of stacked seeds.
+
+    Raises:
+        UserError: the recipe's teacher is not stored, speaks another language, or teaches sequences of many lengths.
+    """
+    if recipe.teacher is None:
+        return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
+    if isinstance(recipe.problems, SequenceSource):
+        raise UserError("A teacher teaches problems of one length, and this recipe's have many; leave the teacher out.")
+    teacher = load(recipe.teacher.name).to(next(model.parameters()).device)
+    return TaughtObjective(objective_for(model), objective_for(teacher), recipe.teacher)
 
 
 def even_group_size(objective: Any, n: int, device: torch.device) -> int:

@@ -49,7 +49,7 @@ class PositionOnlyObjective(GeneralObjective):
 
     def __init__(self, model: ArithmeticTransformer):
         super().__init__(model)
-        self.kernel = self._kernel(model.task.input_length)
+        self.kernel = self.build_kernel()
         self._tables_for_loss = self.tables
         if self.kernel is not None:
             self.group_size = 64  # the kernel takes one seed at a time, so only the overhead of the rest counts
@@ -129,15 +129,16 @@ class PositionOnlyObjective(GeneralObjective):
         tables = self._tables_for_loss(parameters, tokens.shape[1])
         return FusedLoss.apply(self.kernel, pointers, self.model.config.eps, tokens, targets, *tables)
 
-    def _kernel(self, n_pos: int) -> Any:
-        """The fused kernel for this model's shapes, or None where it does not apply or cannot be built."""
+    def build_kernel(self, **more: int) -> Any:
+        """The fused kernel for this model's shapes, and ``more`` constants of ``native/split_stream.c``; None where it
+        does not apply or cannot be built."""
         cfg = self.model.config
         if cfg.d_vocab > LANES or cfg.act_fn != "gelu":
             return None
         left, _ = _output_factors({k: w[None] for k, w in self.model.effective_weights().items()})
         shape = {
             "NQ": len(self.queries),
-            "NP": n_pos,
+            "NP": self.model.task.input_length,
             "FIRST": self.queries[0],
             "ND": cfg.d_model,
             "NT": self.model.weight_map.split_stream,
@@ -145,7 +146,11 @@ class PositionOnlyObjective(GeneralObjective):
             "NV": cfg.d_vocab,
             "NR": cfg.n_heads * left.shape[-1],
         }
-        return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in shape.items()))
+        return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in (shape | more).items()))
+
+    def answering_kernel(self) -> Any:
+        """The kernel that computes logits alone, or None."""
+        return self.build_kernel(ANSWERS=1)
 
 
 def _mix(

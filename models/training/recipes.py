@@ -38,6 +38,23 @@ class AdaptiveDecay:
             raise UserError(f"factor must be finite and not negative, not {self.factor}.")
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """A stored or constructed model that guides the training; see :mod:`models.training.distillation`."""
+
+    name: str
+    weight: float = 0.9  # of the teacher; what is left is the plain cross-entropy's
+    temperature: float = 4.0
+    sharpness: float = 1.0  # the teacher's logits are multiplied by it: the size of a constructed model's is arbitrary
+
+    def __post_init__(self) -> None:
+        if not (0 < self.weight <= 1 and 0 < self.temperature < math.inf and 0 < self.sharpness < math.inf):
+            raise UserError(
+                "A teacher's weight lies above 0 and at most at 1, and its temperature and sharpness are positive, "
+                f"not {self.weight}, {self.temperature} and {self.sharpness}."
+            )
+
+
 #: Whole numbers of a recipe, with the least and the most that they can be. The kernels count a batch's tokens, of
 #: which a row has fewer than 128, in 31 bits.
 _WHOLE = (
@@ -86,6 +103,10 @@ class Recipe:
     hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): before that it stays where it begins
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
+    teacher: Teacher | None = None  # whose logits guide the training
+    l1_penalty: float | None = None  # times the sum of the absolute values of a seed's parameters, added to its loss
+    sam_radius: float | None = None  # sharpness-aware: the gradient is taken this far up the slope (Foret et al. 2021)
+    final_decay: float | None = None  # the weight decay goes to this in a straight line over the run
 
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
@@ -108,6 +129,10 @@ class Recipe:
         for name, value in self.begin_at or ():
             if not math.isfinite(value):
                 raise UserError(f"{name} must begin at a finite value, not {value}.")
+        for name in ("l1_penalty", "sam_radius", "final_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise UserError(f"{name} must be finite and not negative, or None, not {value}.")
         for name, step in self.hold_until or ():
             if step < 0:
                 raise UserError(f"{name} must be held until a step that is not negative, not {step}.")
@@ -124,6 +149,12 @@ class Recipe:
         progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         low = self.lr * self.min_lr_ratio
         return low + (self.lr - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+    def decay_at(self, step: int) -> float:
+        """What the weight decay is multiplied by at a step: 1 unless it goes to ``final_decay``."""
+        if self.final_decay is None or not self.weight_decay:
+            return 1.0
+        return 1 + (self.final_decay / self.weight_decay - 1) * step / max(1, self.steps - 1)
 
     def replace(self, **changes: Any) -> Recipe:
         return replace(self, **changes)

@@ -9,6 +9,7 @@ import torch
 from models.training.adamw import StackedAdamW
 from models.training.counter import row_keys
 from models.training.data import TrainingStream
+from models.training.objective import PerSeed, Theta
 
 if TYPE_CHECKING:
     from models.training.loop import Trainer
@@ -48,11 +49,22 @@ class SeedGroup:
         if trainer.model.config.dropout:  # what is dropped depends on (seed, step) alone, as the problems do
             first = trainer.states[self.rows[0]].seed
             torch.manual_seed(int(row_keys(first, number, 1, torch.device("cpu"))))
+        losses, grad = self._gradient(theta, batch)
+        if (radius := trainer.recipe.sam_radius) is not None:
+            uphill = theta.detach() + radius * grad / (grad.norm(dim=1, keepdim=True) + 1e-12)
+            _, grad = self._gradient(uphill.requires_grad_(), batch)
+        self.losses = losses
+        self.optimiser.step(grad, number, self.weight_decay * trainer.recipe.decay_at(number), self.active)
+
+    def _gradient(self, theta: Theta, batch: tuple) -> tuple[PerSeed, Theta]:
+        """The seeds' losses on a batch, of all processes together, and the gradient of what is minimised."""
+        trainer = self.trainer
         with torch.autocast(trainer.device.type, torch.bfloat16, enabled=trainer.recipe.autocast):
             losses = trainer.objective.loss(trainer.layout.unflatten(theta), *batch)
-        (grad,) = torch.autograd.grad(losses.sum(), theta)
-        self.losses = trainer.share.mean(losses.detach())
-        self.optimiser.step(trainer.share.mean(grad), number, self.weight_decay, self.active)
+            penalty = trainer.recipe.l1_penalty
+            minimised = losses if penalty is None else losses + penalty * theta.abs().sum(1)
+        (grad,) = torch.autograd.grad(minimised.sum(), theta)
+        return trainer.share.mean(losses.detach()), trainer.share.mean(grad)
 
     def write_back(self) -> None:
         n = len(self.rows)

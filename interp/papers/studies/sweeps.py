@@ -217,6 +217,7 @@ def sweep_made(
     "microadder:below-57",
     "microadder:continued",
     "microadder:starts",
+    "microadder:distillation",
 )
 def show_sweeps(data: Any) -> list[Section]:
     """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
