@@ -107,6 +107,8 @@ class MicroAdderWeights(WeightMap):
             elif name in ("W_qk", "W_q") and self.options.qk == "circle and slope":
                 fill_(parameter[:1], self.options.start_axes)
                 fill_(parameter[1:], 1.0)
+            elif name == "W_qk" and self.options.qk == "distance":
+                fill_(parameter, 0.5)  # the steepest of ALiBi's eight
             elif name in ("W_qk", "W_q") and self.options.qk in ("scalar", "circle"):
                 fill_(parameter, self.options.start_axes)
             elif parameter.ndim == 2 and name != "out_B":
@@ -142,6 +144,10 @@ class MicroAdderWeights(WeightMap):
             "blocks.0.attn.W_Q": w_q,
             "blocks.0.attn.W_K": w_k,
         }
+
+        if o.qk == "distance":
+            place = torch.arange(self.config.n_ctx, device=head.device, dtype=head.dtype)
+            weights["blocks.0.attn.bias"] = (own["W_qk"] * (place - place[:, None])).expand(h, -1, -1)
 
         # Values [head, d, d_head] from the token dimensions, output [head, d_head, d], as factors where they are.
         matrix = {"head": lambda: head, "own": lambda: own["W_v"].T, "direction": lambda: own["W_v"][:, None]}[
@@ -222,9 +228,11 @@ class MicroAdderWeights(WeightMap):
 
         def matrices(name: str) -> Tensor:  # [head, qk_dim, columns]
             rows = o.n_heads * o.qk_dim
+            like = own["W_head"]
             if o.qk == "fixed":
-                like = own["W_head"]
                 full = torch.eye(rows, columns, device=like.device, dtype=like.dtype)
+            elif o.qk == "distance":
+                full = torch.zeros(rows, columns, device=like.device, dtype=like.dtype)
             elif o.qk == "full":
                 full = own[name]
             elif o.qk == "circle and slope":

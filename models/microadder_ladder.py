@@ -152,6 +152,7 @@ DEAD_ENDS: dict[str, dict[str, Any]] = {
     "equals at zero": {"equals": "zero"},
     "fixed norm": {"norm": "fixed"},
     "d_model 4": {"position_dim": 2, "head_dim": 4},
+    "ALiBi": {"qk": "distance", "q_angle": False},
 }
 
 _PLACED: dict[str, Any] = {

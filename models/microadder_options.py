@@ -56,7 +56,8 @@ class MicroAdderOptions:
     start_axes: float = 1.0  # where the first two axes of qk="axes" and "circle" start
     # How the numbers of the key matrix fill it; "axes": a number per axis; "scalar": one for all axes; "circle": one
     # for the first two axes and none for the third; "circle and slope": one for those and one for the third; "fixed":
-    # ones, no numbers; "dft" and "hadamard": a number for each of the first columns of such a basis.
+    # ones, no numbers; "dft" and "hadamard": a number for each of the first columns of such a basis. "distance": ALiBi,
+    # no keys, and scores that fall by a learned slope with each place between query and key.
     qk: Literal[
         "full",
         "rank 1",
@@ -69,6 +70,7 @@ class MicroAdderOptions:
         "fixed",
         "dft",
         "hadamard",
+        "distance",
     ] = "full"
     qk_reads: Literal["positions", "all"] = "positions"
     # Values through the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
@@ -170,6 +172,7 @@ class MicroAdderOptions:
             "fixed": None,
             "dft": (columns,),
             "hadamard": (columns,),
+            "distance": (),
         }
         key_shape = key_shapes[self.qk]
         if key_shape is not None:
@@ -237,4 +240,5 @@ def microadder_config(options: MicroAdderOptions) -> TransformerConfig:
         normalization_type="RMS",
         eps=1e-5,
         attn_scale=math.sqrt(options.qk_dim),
+        attn_bias=options.qk == "distance",
     )

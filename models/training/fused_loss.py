@@ -23,7 +23,7 @@ def in_a_struct(arrays: list[Tensor]) -> list[Any]:
 
 def is_plain_layer(cfg: TransformerConfig) -> bool:
     """Whether it is one layer with norms before each sublayer and at the end, softmax over all keys, learned
-    positions, an MLP without gate, and no dropout."""
+    positions, an MLP without gate, and no dropout. It may add fixed numbers to its scores."""
     return (
         cfg.n_layers == 1
         and cfg.normalization_type is not None
@@ -36,6 +36,7 @@ def is_plain_layer(cfg: TransformerConfig) -> bool:
         and cfg.d_mlp > 0
         and not cfg.gated_mlp
         and not cfg.dropout
+        and not {*cfg.later_switches} - {"attn_bias"}
     )
 
 

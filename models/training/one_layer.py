@@ -70,6 +70,7 @@ class OneLayerObjective(GeneralObjective):
         cfg, queries = model.config, list(model.task.query_positions)
         return (
             is_plain_layer(cfg)
+            and not cfg.attn_bias
             and cfg.d_mlp <= 64
             and cfg.act_fn == "gelu"
             and cfg.d_vocab <= LANES

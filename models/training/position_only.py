@@ -82,6 +82,8 @@ class PositionOnlyObjective(GeneralObjective):
         q = torch.einsum("spd,shde->shpe", normalized[:, first:], w["blocks.0.attn.W_Q"])
         k = torch.einsum("spd,shde->shpe", normalized, w["blocks.0.attn.W_K"])
         scores = q @ k.transpose(-1, -2) / cfg.score_scale
+        if cfg.attn_bias:
+            scores = scores + w["blocks.0.attn.bias"][:, :, first:n_pos, :n_pos]
         future = torch.ones(len(self.queries), n_pos, dtype=torch.bool, device=scores.device).triu(first + 1)
         mixing = F.softmax(scores.masked_fill(future, float("-inf")), -1) * inverse_rms[:, None, None]
         left, right = _output_factors(w)

@@ -6,6 +6,7 @@ How variants are trained and shown: :mod:`interp.papers.studies.sweeps`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -111,12 +112,46 @@ def dead_ends(settings: Settings) -> Made | None:
     what = _variants((67,), DEAD_ENDS)
     rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
-    unit, angle, plateau = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in stops)
+    unit, angle, plateau, alibi = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in (*stops, "ALiBi stops"))
     text = (
         f"The paper: {unit:.0%} token accuracy with one neuron, {angle:.0%} without the angle or with rank-1 keys, a "
-        f"plateau near {plateau:.0%} with two or three key dimensions. Not here: ALiBi."
+        f"plateau near {plateau:.0%} with two or three key dimensions, {alibi:.0%} with ALiBi."
     )
     return sweep_made(settings, "dead-ends", "Dead ends", rows, text, [("67", label) for label, _ in what[1:]])
+
+
+#: Section 5.2 at 67 parameters: what is changed of the recipe. The strengths were fixed before any of them was trained.
+DEAD_RECIPES: dict[str, dict[str, Any]] = {
+    "first norm 1e-4": {"l1_penalty": 1e-4},
+    "first norm 1e-3": {"l1_penalty": 1e-3},
+    "SAM 0.05": {"sam_radius": 0.05},
+    "weight decay that falls": {"final_decay": 0.0},
+    "weight decay that rises": {"final_decay": 0.1},
+}
+DEAD_RECIPE_SEEDS = 32
+
+
+@study("microadder:dead-recipes", "What the paper says does not help training (section 5.2)")
+def dead_recipes(settings: Settings) -> Made | None:
+    (base,) = arms_of(settings, [("67", "microadder-67")], "dead-recipes")
+    arms = [base] + [
+        replace(
+            base,
+            label=f"67, {what}",
+            recipe=base.recipe.replace(**change),
+            folder=f"dead-recipes-{settings.size}/{slug(what)}",
+        )
+        for what, change in DEAD_RECIPES.items()
+    ]
+    rows = train_arms(settings, arms, settings.seeds or DEAD_RECIPE_SEEDS)
+    text = (
+        "The paper: penalties of the first norm (eight tries), sharpness-aware minimisation and schedules of weight "
+        "decay fail. Here the model of 67 parameters, with one change of its recipe at a time. A penalty is the sum of "
+        "the parameters' absolute values times the number; SAM takes the gradient so far up the slope; the weight decay "
+        "of 0.01 goes in a straight line to 0 or to 0.1."
+    )
+    pairs = [("67", arm.label) for arm in arms[1:]]
+    return sweep_made(settings, "dead-recipes", "Recipes that are said to fail", rows, text, pairs)
 
 
 # ---- the training distribution

@@ -213,6 +213,7 @@ def sweep_made(
     "microadder:ladder",
     "microadder:constraints",
     "microadder:dead-ends",
+    "microadder:dead-recipes",
     "microadder:carry-mix",
     "microadder:below-57",
     "microadder:continued",
