@@ -19,7 +19,7 @@ The paper counts 33 positions; the zero row that follows them belongs to no para
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -185,5 +185,19 @@ for _name, _options in OPTIONS.items():
             task=PaddedAddition,
             recipe="adder-456" if _options.normalization_type == "RMS" else "adder-512",
             source="A 456-Parameter Transformer Solves 10-Digit Addition (2026), tables 1 and 4",
+        )
+    )
+
+#: Section 2.3: what the paper says cannot have rank 2, one at a time in the model of 456 parameters.
+RANK_2 = {"adder-456-rank-2-qkv": {"qkv_rank": 2}, "adder-456-rank-2-mlp": {"mlp_rank": 2}}
+for _name, _changes in RANK_2.items():
+    register(
+        ModelSpec(
+            name=_name,
+            weight_map=partial(LowRankAdderWeights, replace(OPTIONS["adder-456"], **_changes)),
+            task=PaddedAddition,
+            recipe="adder-456",
+            source="A 456-Parameter Transformer Solves 10-Digit Addition (2026), section 2.3",
+            sweep=True,
         )
     )

@@ -5,8 +5,9 @@ For each target that the teacher answers as well, the loss is
     (1 - w) CE(target, student) + w T^2 KL(softmax(s teacher / T) || softmax(student / T))    in nats
 
 with the weight w, the temperature T and the sharpness s of :class:`models.training.recipes.Teacher`; T^2 keeps the size
-of the gradient the same at any temperature. A target that only the student has, MicroAdder's EOS for a teacher that writes none, keeps
-its whole cross-entropy. The teacher reads the student's own batches, so no seed sees other problems than without it.
+of the gradient the same at any temperature. A target that only the student has, MicroAdder's EOS for a teacher that
+writes none, keeps its whole cross-entropy. The teacher reads the student's own batches, so no seed sees other problems
+than without it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from models.errors import UserError
@@ -33,8 +35,10 @@ from models.training.objective import (
 from models.training.position_only import PositionOnlyObjective, Tables
 from models.training.recipes import Teacher
 
+Taught = Float[Tensor, "seed vocab taught row"]  # a teacher's logits; it may answer fewer targets
 
-def distilled(logits: Logits, targets: Targets, taught: Logits, weight: float, temperature: float) -> PerSeed:
+
+def distilled(logits: Logits, targets: Targets, taught: Taught, weight: float, temperature: float) -> PerSeed:
     """The loss of each seed; ``taught`` has the logits of the first targets alone, as many as the teacher answers."""
     n = taught.shape[2]
     hard = cross_entropies(logits, targets)
@@ -68,7 +72,7 @@ class TaughtObjective(GeneralObjective):
         return self.student.predictions(parameters, tokens)
 
     @torch.no_grad()
-    def taught(self, tokens: Tokens) -> Logits:
+    def taught(self, tokens: Tokens) -> Taught:
         """The teacher's logits for every seed's problems, sharpened."""
         n_seeds, n_rows, teacher = len(tokens), tokens.shape[-1], self.teacher
         tokens = tokens[:, : teacher.model.task.input_length].contiguous()
@@ -93,7 +97,7 @@ class TaughtObjective(GeneralObjective):
         tables = self.student.tables(parameters, tokens.shape[1])
         return FusedLoss.apply(self._heard(taught), pointers, self.model.config.eps, tokens, targets, *tables)
 
-    def _heard(self, taught: Tensor) -> SimpleNamespace:
+    def _heard(self, taught: Taught) -> SimpleNamespace:
         """The kernel with the teacher's logits in its ear: the same call as without a teacher."""
         what = (*pointers([taught]), ctypes.c_float(self.how.weight), ctypes.c_float(self.how.temperature))
         return SimpleNamespace(loss_and_gradient=partial(self.kernel.taught_loss_and_gradient, *what))

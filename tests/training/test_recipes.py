@@ -10,7 +10,7 @@ from models.errors import UserError
 from models.training import RECIPES
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.native import library
-from models.training.recipes import AdaptiveDecay, Recipe
+from models.training.recipes import AdaptiveDecay, Recipe, Teacher
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.training.text_windows import TextWindows
 from models.training.varied_length_problems import VariedLengthProblems
@@ -33,6 +33,7 @@ NAN, INF = math.nan, math.inf
         {"stop_after_perfect": 0},
         {"give_up": ((10, 1.5),)},
         {"give_up": ((-1, 0.5),)},
+        *({name: value} for name in ("l1_penalty", "sam_radius", "final_decay") for value in (-1e-9, NAN, INF)),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(change):
@@ -50,6 +51,9 @@ def test_a_recipe_that_cannot_be_is_refused(change):
         lambda: CarryMix(share=NAN),
         lambda: MetricCarryMix(zero_token=-1.0),
         lambda: AdaptiveDecay(factor=NAN),
+        *(lambda weight=weight: Teacher("microadder-57", weight) for weight in (0.0, 1.1, NAN)),
+        *(lambda heat=heat: Teacher("microadder-57", temperature=heat) for heat in (0.0, -1.0, INF, NAN)),
+        *(lambda sharp=sharp: Teacher("microadder-57", sharpness=sharp) for sharp in (0.0, INF, NAN)),
         lambda: AdditionSet(max_operands=1),
         lambda: AdditionSet(max_digits=0),
         lambda: MultiplicationSet(max_second=-1),

@@ -13,8 +13,9 @@ row says "not measured". Verdicts follow from both numbers by the rule that a ro
     compatible     not told apart, but too uncertain to confirm it
     differs        told apart
 
-each "at a smaller scale" where ours is a smaller model, shorter training or another size than the paper's; "not run"
-says why, and "not measured" what is missing.
+each "at a smaller scale" where ours is a smaller model, shorter training or another size than the paper's; "not
+testable" and "not run" say why, the first where no run of this project could settle the claim; "not measured" says what
+is missing.
 """
 
 from interp.papers.headlines.headline import Headline, Row

@@ -22,6 +22,7 @@ _COLOURS = {
     "reproduced": theme.BLUE,
     "compatible": theme.SKY,
     "differs": theme.VERMILION,
+    "not testable": theme.YELLOW,
     "not run": theme.LIGHT,
     "not measured": theme.GREY,
 }

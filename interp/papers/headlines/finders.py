@@ -6,16 +6,33 @@ returns our number, or raises :class:`~interp.papers.headlines.store.NotStored`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import models
-from interp.papers.headlines.rules import Ours, counted
-from interp.papers.headlines.store import Store
+from interp.papers.headlines.rules import Ours, counted, holm
+from interp.papers.headlines.store import Store, pick
 from models.registry import get_spec, parameter_count
 from models.training.recipes import get_recipe
 
 score, certified, grokked = Store.score, Store.certified, Store.grokked
+
+
+def ranked(store: Store, experiment: str, label: str, base: str) -> Ours:
+    """The chance that a seed of a sweep's variant comes further than one of the model that it changes, by rank.
+
+    The p-value is corrected for all variants that were compared with the same seeds of that model.
+    """
+    stored = store.experiment(experiment)
+    compared = [row for row in stored["comparisons"] if row["a"] == base]
+    own = pick(compared, f"No comparison of {label!r} with {base} is stored.", b=label)
+    corrected = holm([row["p_rank"] for row in compared])[compared.index(own)]
+    n, of = (len(pick(stored["sweeps"], f"No sweep {one!r} is stored.", label=one)["seeds"]) for one in (label, base))
+    against = "as many" if n == of else f"{of}"
+    remark = f"the smallest of {len(compared)} comparisons counts {len(compared)} times"
+    return replace(
+        counted(n, f"seeds of {label}, against {against} without").with_value(own["superiority"], remark), p=corrected
+    )
 
 
 def parameters(store: Store, model: str) -> Ours:

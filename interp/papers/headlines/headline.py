@@ -16,8 +16,8 @@ from models.numerals import p_value, small
 PaperKey = Literal["microadder", "adder-456", "position-coupling", "toygpt", "addlm"]
 Kind = Literal["behaviour", "training", "count"]
 KINDS: tuple[Kind, ...] = ("behaviour", "training", "count")
-Verdict = Literal["reproduced", "compatible", "differs", "not run", "not measured"]
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not run", "not measured")
+Verdict = Literal["reproduced", "compatible", "differs", "not testable", "not run", "not measured"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "compatible", "differs", "not testable", "not run", "not measured")
 
 ERRORS = "errors"  # the unit of a share that is printed as a count
 
@@ -39,6 +39,8 @@ class Headline:
         quote: where ``printed`` stands, verbatim; the printed words themselves unless given.
         scale: how ours is smaller than the paper's; such a verdict is "at a smaller scale".
         why: why it is not run, where nothing is stored of it.
+        testable: whether any run of this project could settle it. Hours on one kind of machine, weights that were not
+            published and speeds of programs that nobody has written are out of reach, and ``why`` says which it is.
         note: what a reader must know to read the verdict.
         control: what untrained models give; one that passes the rule, too, shows that the rule shows nothing.
         fixed_before: the bound of the rule was written before our number was there. Where it was not, the row says so.
@@ -59,11 +61,14 @@ class Headline:
     kind: Kind = "behaviour"
     control: Callable[[Store], Sequence[Ours]] | None = None
     fixed_before: bool = False
+    testable: bool = True
 
     def __post_init__(self) -> None:
         runs = (self.rule is not None, self.ours is not None, bool(self.command))
         if len(set(runs)) > 1 or not (runs[0] or self.why):
             raise UserError(f"{self.claim!r} needs a rule, a number and a command, or a reason why it is not run.")
+        if runs[0] and not self.testable:
+            raise UserError(f"{self.claim!r} has a number of ours, so it is testable.")
         if self.printed not in (self.quote or self.printed):
             raise UserError(f"{self.printed!r} is not in its quote {self.quote!r}.")
 
@@ -78,7 +83,7 @@ class Headline:
     def evaluate(self, store: Store) -> Row:
         """Find ours and judge it; what the store lacks is "not measured", or "not run" for the reason given."""
         if self.ours is None or self.rule is None:
-            return Row(self, "not run", why=self.why)
+            return Row(self, "not run" if self.testable else "not testable", why=self.why)
         try:
             ours = self.ours(store)
         except NotStored as error:

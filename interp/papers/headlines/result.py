@@ -22,6 +22,7 @@ _DOES: dict[str, tuple[str, str]] = {
     "reproduced": ("is reproduced", "are reproduced"),
     "compatible": ("is compatible", "are compatible"),
     "differs": ("differs", "differ"),
+    "not testable": ("is not testable", "are not testable"),
     "not run": ("was not run", "were not run"),
     "not measured": ("was not measured", "were not measured"),
 }

@@ -45,8 +45,8 @@ def distillation(settings: Settings) -> Made | None:
     sweep = sweep_curves(rows)
     said = [f"{sweep.grokked(row['label']).correct} of {len(row['seeds'])} of {row['label']}" for row in rows]
     text = (
-        f"Seeds that answer all of AdderBoard: {'; '.join(said)}. A teacher's logits weigh 0.9 at temperature 4, and the "
-        "right answers 0.1."
+        f"Seeds that answer all of AdderBoard: {'; '.join(said)}. A teacher's logits weigh 0.9 at temperature 4, and "
+        "the right answers 0.1."
     )
     none, *others = TEACHERS
     pairs = [(f"{student}, {none}", f"{student}, {how}") for student in STUDENTS for how in others]

@@ -17,8 +17,9 @@ import torch
 
 import models
 from interp.core.results import Provenance
+from interp.core.stats import rate_difference
 from interp.papers.headlines.finders import numbers_named
-from interp.papers.headlines.rules import Ours, counted, holm, share
+from interp.papers.headlines.rules import Ours, counted, share
 from interp.papers.headlines.store import NotStored, Store, pick
 from interp.probes.attention import OWN, AttentionByRole, attention_by_role
 from interp.probes.seed_sweeps import sweep_curves
@@ -85,17 +86,14 @@ def rate(store: Store, experiment: str, label: str) -> Ours:
     return share(found.correct, found.n, f"seeds of {row['model']}, {row['steps']:,} steps", model=row["model"])
 
 
-def comes_less_far(store: Store, label: str, experiment: str = "constraints", base: str = "170") -> Ours:
-    """The chance that a seed of a variant comes further than one of the model that it changes, by rank.
-
-    The p-value is corrected for all variants that were compared with the same seeds of that model.
-    """
-    compared = [row for row in store.experiment(f"microadder-{experiment}")["comparisons"] if row["a"] == base]
-    own = pick(compared, f"No comparison of {label!r} with {base} is stored.", b=label)
-    corrected = holm([row["p_rank"] for row in compared])[compared.index(own)]
-    ours = counted(_sweep(store, experiment, label)[1].n, f"seeds of {label}, against as many without")
-    remark = f"the smallest of {len(compared)} comparisons counts {len(compared)} times"
-    return replace(ours.with_value(own["superiority"], remark), p=corrected)
+def teacher_adds(store: Store, student: str, teacher: str) -> Ours:
+    """The share of a student's seeds that grok with a teacher less that without, with its interval (Newcombe's)."""
+    row, taught = _sweep(store, "distillation", f"{student}, {teacher}")
+    _, alone = _sweep(store, "distillation", f"{student}, no teacher")
+    value, low, high = rate_difference(taught.correct, taught.n, alone.correct, alone.n)
+    source = Provenance(taught.n + alone.n, None, f"seeds of {row['model']}, {row['steps']:,} steps")
+    remark = f"{taught.correct} of {taught.n} seeds {teacher}, {alone.correct} of {alone.n} without"
+    return Ours(value, source, low, high, model=row["model"], remark=remark)
 
 
 def least_error(store: Store, label: str) -> Ours:

@@ -112,7 +112,9 @@ def dead_ends(settings: Settings) -> Made | None:
     what = _variants((67,), DEAD_ENDS)
     rows = train_arms(settings, arms_of(settings, what, "sweep"), settings.seeds or SEEDS)
     stops = ("one MLP unit stops", "a model without phase angle stops", "two dimensions of queries and keys stop")
-    unit, angle, plateau, alibi = (stated("microadder", f"Token accuracy at which {what}.")[0] for what in (*stops, "ALiBi stops"))
+    unit, angle, plateau, alibi = (
+        stated("microadder", f"Token accuracy at which {what}.")[0] for what in (*stops, "ALiBi stops")
+    )
     text = (
         f"The paper: {unit:.0%} token accuracy with one neuron, {angle:.0%} without the angle or with rank-1 keys, a "
         f"plateau near {plateau:.0%} with two or three key dimensions, {alibi:.0%} with ALiBi."
@@ -147,8 +149,8 @@ def dead_recipes(settings: Settings) -> Made | None:
     text = (
         "The paper: penalties of the first norm (eight tries), sharpness-aware minimisation and schedules of weight "
         "decay fail. Here the model of 67 parameters, with one change of its recipe at a time. A penalty is the sum of "
-        "the parameters' absolute values times the number; SAM takes the gradient so far up the slope; the weight decay "
-        "of 0.01 goes in a straight line to 0 or to 0.1."
+        "the parameters' absolute values times the number; SAM takes the gradient so far up the slope; the weight "
+        "decay of 0.01 goes in a straight line to 0 or to 0.1."
     )
     pairs = [("67", arm.label) for arm in arms[1:]]
     return sweep_made(settings, "dead-recipes", "Recipes that are said to fail", rows, text, pairs)

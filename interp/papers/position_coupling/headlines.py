@@ -20,6 +20,7 @@ from interp.core.results import Provenance
 from interp.core.stats import mean_difference
 from interp.papers.headlines.rules import Ours, counted, several, share
 from interp.papers.headlines.store import NotStored, Store, pick
+from interp.probes.attention import attention_by_role
 from interp.probes.scored import GridPanel
 from models.hand_built.coupled_addition import NAME, HandBuiltOptions
 from models.numerals import shown
@@ -58,10 +59,13 @@ def cell(store: Store, grids: str, panel: str, **size: int) -> Ours:
 
 @cache
 def _right_now(folder: str, operands: int, digits: int, n: int) -> int:
+    return _right(models.load(folder), operands, digits, n)
+
+
+def _right(model: Any, operands: int, digits: int, n: int) -> int:
     from interp.core.operand_problems import grid_problems
     from models.evaluation import score
 
-    model = models.load(folder)
     assert isinstance(model.task, SequenceTask)
     return score(model, grid_problems(operands, digits, n, 0), task=model.task.at(operands, digits)).correct
 
@@ -70,6 +74,12 @@ def now(store: Store, model: str, operands: int, digits: int, n: int = 400) -> O
     """Whole responses of a stored model that are right at one size, teacher-forced, counted at once."""
     right = _right_now(store.folder(model), operands, digits, n)
     return share(right, n, f"problems of {operands} operands of {digits} digits", "sampled", 0, model)
+
+
+def untrained_now(store: Store, model: str, operands: int, digits: int, copies: int = 3, n: int = 400) -> list[Ours]:
+    """The same of freshly drawn copies: whether such a share takes any learning."""
+    right = [_right(models.build(model, seed=seed), operands, digits, n) for seed in range(copies)]
+    return [share(k, n, f"problems, untrained {model}", "sampled", 0, model) for k in right]
 
 
 def farthest(store: Store, grids: str, panel: str, trained: int) -> Ours:
@@ -205,6 +215,35 @@ def on_needed(store: Store) -> Ours:
     least = min(shares, key=lambda name: min(shares[name]))
     remark = "; ".join(f"{name} {', '.join(f'{x:.2f}' for x in heads)}" for name, heads in shares.items())
     return Ours(min(shares[least]), source, model=least, remark=remark)
+
+
+def lines(store: Store, model: str, operands: int, digits: int) -> Ours:
+    """Figure 7b: the share of operands that some head reads along their anti-diagonal."""
+    return _lines(store.model(model), operands, digits)
+
+
+def untrained_lines(store: Store, model: str, operands: int, digits: int, copies: int = 20) -> list[Ours]:
+    """The same of freshly drawn copies."""
+    return [_lines(models.build(model, seed=seed), operands, digits) for seed in range(copies)]
+
+
+def _lines(model: Any, operands: int, digits: int, n: int = 64, of_columns: float = 0.75) -> Ours:
+    """An operand has a line in a head if, for that share of the columns, no other digit of the operand has more weight
+    than the column's own, in the mean over problems."""
+    task = model.task.at(operands, digits)
+    pattern = attention_by_role(model, task=task, n=n).pattern.values
+    pattern = pattern.reshape(-1, *pattern.shape[2:])  # [head, target, key]
+    own = [task.relative_roles(target)["own operand"] for target in range(len(task.query_positions))]
+    columns = [target for target, keys in enumerate(own) if len(keys) == operands]
+    hits = np.zeros((len(pattern), operands, len(columns)), dtype=bool)
+    for i in range(operands):
+        places = [own[target][i] for target in columns]
+        for j, target in enumerate(columns):
+            hits[:, i, j] = pattern[:, target, places].argmax(1) == j
+    read = (hits.mean(2) >= of_columns).any(0)
+    source = Provenance(n, 0, f"uniform problems of {operands} operands of {digits} digits")
+    name = str(model.name_or_path)
+    return Ours(float(read.mean()), source, model=name, remark=f"{int(read.sum())} of {operands} operands have a line")
 
 
 # ---- Theorem 4.1: the construction, its size, its limits and its proofs

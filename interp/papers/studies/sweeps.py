@@ -1,4 +1,4 @@
-"""MicroAdder's sweeps: variants with all their seeds stacked, one run folder a variant.
+"""Sweeps of MicroAdder and the 456-parameter adder: variants with all their seeds stacked, one run folder a variant.
 
 Where time runs out, a page is made of what is there and says how far each run came; the same command goes on. Sizes:
 "small" trains every sweep for a fifth of the paper's steps (its schedule shrunk as a whole), which shows who starts to
@@ -43,7 +43,8 @@ SMALL = 5  # sweeps of size "small" take a fifth of the steps
 
 @dataclass(frozen=True)
 class Arm:
-    """One variant: a model, a recipe, where it is trained, where its seeds begin (None: at random), and the first."""
+    """One variant: a model, a recipe, where it is trained, where its seeds begin (None: at random), the first of them,
+    and whose sweep it is."""
 
     label: str
     model: str
@@ -51,6 +52,7 @@ class Arm:
     folder: str
     start: Start | None = None
     first_seed: int = 0
+    paper: str = "microadder"
 
 
 def arms_of(settings: Settings, what: Sequence[tuple[str, str]], group: str) -> list[Arm]:
@@ -96,7 +98,7 @@ def _train_on_cluster(settings: Settings, arms: Sequence[Arm], seeds: int) -> bo
 
 
 def folder_of(settings: Settings, arm: Arm) -> Path:
-    return settings.out / "microadder" / arm.folder
+    return settings.out / arm.paper / arm.folder
 
 
 def train_arm(settings: Settings, arm: Arm, seeds: int) -> bool:
@@ -197,6 +199,7 @@ def sweep_made(
     rows: Sequence[dict[str, Any]],
     text: str,
     pairs: Sequence[tuple[str, str]] = (),
+    paper: str = "microadder",
     **more: Any,
 ) -> Made | None:
     """All variants and the comparisons of pairs of labels that were both trained to the end; ``more`` is data, too."""
@@ -205,7 +208,7 @@ def sweep_made(
     sweep = sweep_curves(rows) if rows else None
     done = {model for model in sweep.models if finished(sweep, model)} if sweep else set()
     compared = [compare_variants(sweep, a, b) for a, b in pairs if sweep and {a, b} <= done]
-    data = {"experiment": f"microadder:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
+    data = {"experiment": f"{paper}:{name}", "text": text, "sweeps": list(rows), "comparisons": compared, **more}
     return Made(data, title, options=f"--size {settings.size}")
 
 
@@ -219,6 +222,7 @@ def sweep_made(
     "microadder:continued",
     "microadder:starts",
     "microadder:distillation",
+    "adder-456:rank-2",
 )
 def show_sweeps(data: Any) -> list[Section]:
     """What was found, every variant, comparisons and other tables. Older stored data hold no text."""
