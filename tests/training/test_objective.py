@@ -11,11 +11,12 @@ from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.objectives import objective_for
+from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
 from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
 
-MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
+MICROADDERS = ["microadder-57", "microadder-67", "microadder-74", "microadder-67-alibi"]
 CPU = torch.device("cpu")
 
 
@@ -121,6 +122,17 @@ def test_the_promise_of_a_split_stream_holds(name: str):
         torch.testing.assert_close(norms, norms[:1].expand_as(norms))
         for letter, dims in (("Q", slice(0, t)), ("K", slice(0, t)), ("V", slice(t, None))):
             assert torch.all(w[f"blocks.0.attn.W_{letter}"][:, dims] == 0)
+
+
+@pytest.mark.parametrize("switch", [{"attn_bias": True}, {"attn_softmax": "softmax1"}, {"use_qk_norm": True}])
+def test_switches_that_a_kernel_does_not_know_take_the_general_objective(switch: dict):
+    """Fixed numbers on the scores are no matter where the pattern is made in torch, once a seed."""
+    plain = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 16, "d_vocab": 10, "n_ctx": 34}
+    made = []
+    for more in ({}, switch):
+        weights = DenseWeights(TransformerConfig(**plain, **more))
+        made.append(objective_for(models.ArithmeticTransformer(weights, TenDigitAddition())))
+    assert isinstance(made[0], OneLayerObjective) and type(made[1]) is GeneralObjective
 
 
 def test_a_model_without_a_split_stream_takes_the_general_objective():

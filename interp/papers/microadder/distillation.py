@@ -42,6 +42,8 @@ def arms() -> list[Arm]:
 def distillation(settings: Settings) -> Made | None:
     """Always 12,000 steps. Seeds that answer the whole test set are judged on all 10^20 pairs."""
     rows = train_arms(settings, arms(), settings.seeds or SEEDS)
+    if not rows:
+        return None
     sweep = sweep_curves(rows)
     said = [f"{sweep.grokked(row['label']).correct} of {len(row['seeds'])} of {row['label']}" for row in rows]
     text = (

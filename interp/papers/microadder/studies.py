@@ -130,7 +130,6 @@ DEAD_RECIPES: dict[str, dict[str, Any]] = {
     "weight decay that falls": {"final_decay": 0.0},
     "weight decay that rises": {"final_decay": 0.1},
 }
-DEAD_RECIPE_SEEDS = 32
 
 
 @study("microadder:dead-recipes", "What the paper says does not help training (section 5.2)")
@@ -145,7 +144,7 @@ def dead_recipes(settings: Settings) -> Made | None:
         )
         for what, change in DEAD_RECIPES.items()
     ]
-    rows = train_arms(settings, arms, settings.seeds or DEAD_RECIPE_SEEDS)
+    rows = train_arms(settings, arms, settings.seeds or SEEDS)
     text = (
         "The paper: penalties of the first norm (eight tries), sharpness-aware minimisation and schedules of weight "
         "decay fail. Here the model of 67 parameters, with one change of its recipe at a time. A penalty is the sum of "

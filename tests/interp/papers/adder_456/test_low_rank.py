@@ -8,8 +8,9 @@ import pytest
 from scipy.stats import fisher_exact
 
 import models
-from interp.papers.adder_456.low_rank import STEPS, compared, rate_of, show_low_rank
+from interp.papers.adder_456.low_rank import BASE, STEPS, compared, rank_2, rate_of, show_low_rank
 from interp.papers.studies import Settings, reproduce
+from models.low_rank_adder import RANK_2
 from models.numerals import p_cell
 from models.registry import get_spec
 from models.training.recipes import get_recipe
@@ -49,3 +50,21 @@ def test_the_page_counts_the_stored_seeds(tmp_path: Path):
             rate.interval[1]
         )
     assert section.figures[0].data
+
+
+def test_a_part_of_rank_2_changes_that_part_alone():
+    base = {name: tuple(p.shape) for name, p in models.build(BASE).weight_map.named_parameters()}
+    for name, part in zip(RANK_2, ("qkv.", "mlp_"), strict=True):
+        model = models.build(name)
+        own = {key: tuple(p.shape) for key, p in model.weight_map.named_parameters()}
+        assert own.keys() == base.keys()
+        assert all(key.startswith(part) and 2 in own[key] for key in own if own[key] != base[key])
+        assert sum(p.numel() for p in model.parameters()) < 456
+        assert get_spec(name).recipe == get_spec(BASE).recipe
+
+
+def test_without_time_the_seeds_of_456_stand_alone(tmp_path: Path):
+    made = rank_2.run(Settings(out=tmp_path, minutes=0.0, say=lambda _: None))
+    assert made is not None and made.data["experiment"] == "adder-456:rank-2"
+    assert [(found["label"], len(found["seeds"])) for found in made.data["sweeps"]] == [(BASE, 32)]
+    assert made.data["comparisons"] == []

@@ -33,10 +33,10 @@ def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
     assert len(frame) == len(result.rows) == result.provenance.n == sum(result.counts().values())
     assert Counter(frame.verdict) == Counter(result.counts())
     assert {row.verdict for row in result.rows} == set(VERDICTS)
-    judged = frame[~frame.verdict.isin(["not run", "not measured"])]
+    judged = frame[~frame.verdict.isin(["not testable", "not run", "not measured"])]
     assert (judged.ours != "–").all() and (judged.rung != "").all() and (judged.command != "").all()
     assert (judged.n > 0).all() and (judged.rule != "").all()
-    assert frame[frame.verdict == "not run"].remarks.str.len().min() > 0
+    assert frame[frame.verdict.isin(["not testable", "not run"])].remarks.str.len().min() > 0
     text = json.dumps(result.to_dict(), allow_nan=False)
     assert len(json.loads(text)["rows"]) == len(frame)
 
@@ -91,7 +91,7 @@ def test_a_smaller_scale_is_part_of_the_verdict():
     for verdict in ("reproduced", "compatible", "differs"):
         assert Row(line(scale="a smaller model"), verdict).label == f"{verdict} at a smaller scale"
         assert Row(line(), verdict).label == verdict
-    for verdict in ("not run", "not measured"):
+    for verdict in ("not testable", "not run", "not measured"):
         assert Row(line(scale="a smaller model"), verdict).label == verdict
 
 
@@ -101,6 +101,14 @@ def test_what_is_not_stored_is_not_measured_or_not_run_for_a_reason(tmp_path):
     assert (missing.verdict, missing.why) == ("not measured", "The zoo holds no microadder-57.")
     wants_gpu = line(ours=lambda store: store.score("microadder-57"), why="it wants a GPU").evaluate(store)
     assert (wants_gpu.verdict, wants_gpu.why) == ("not run", "it wants a GPU")
+
+
+def test_what_no_run_could_settle_is_not_testable_and_has_no_number(tmp_path):
+    never = Headline("microadder", "1", "Hours of its machine.", "12 hours", testable=False, why="it is not here")
+    row = never.evaluate(Store(tmp_path, tmp_path))
+    assert (row.verdict, row.why, row.shown) == ("not testable", "it is not here", "–")
+    with pytest.raises(UserError):
+        line(testable=False)
 
 
 def test_a_headline_without_a_number_needs_a_reason():
