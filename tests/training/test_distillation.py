@@ -15,22 +15,15 @@ from models.training import train
 from models.training.addition_problems import AdditionProblems
 from models.training.data import TrainingStream
 from models.training.distillation import TaughtObjective, distilled
-from models.training.objective import GeneralObjective, ParameterLayout
+from models.training.objective import GeneralObjective
 from models.training.objectives import make_objective
 from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe, Teacher, get_recipe
 from models.training.run_folder import RunFolder
+from tests.training.stacked import stack
 
 TEACHERS = (Teacher("microadder-57"), Teacher("adder-3-by-hand", weight=0.3, temperature=2.0, sharpness=1024.0))
 CPU = torch.device("cpu")
-
-
-def stack(name: str, n: int = 3) -> tuple[models.ArithmeticTransformer, ParameterLayout, torch.Tensor]:
-    model = models.build(name)
-    layout = ParameterLayout(model)
-    theta = torch.stack([layout.flatten(models.build(name, seed)) for seed in range(n)])
-    theta = theta + 0.3 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(0))
-    return model, layout, theta.requires_grad_()
 
 
 def batch(model: models.ArithmeticTransformer, n: int = 3, rows: int = 64):

@@ -15,17 +15,10 @@ from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
 from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
+from tests.training.stacked import stack
 
 MICROADDERS = ["microadder-57", "microadder-67", "microadder-74", "microadder-67-alibi"]
 CPU = torch.device("cpu")
-
-
-def stack(name: str, n: int = 3) -> tuple[models.ArithmeticTransformer, ParameterLayout, torch.Tensor]:
-    model = models.build(name)
-    layout = ParameterLayout(model)
-    theta = torch.stack([layout.flatten(models.build(name, seed)) for seed in range(n)])
-    theta = theta + 0.3 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(0))
-    return model, layout, theta.requires_grad_()
 
 
 def batch(n: int = 3, rows: int = 64):
