@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.microadder import SPIRAL, MicroAdderWeights
 from models.microadder_options import SPIRAL_NUMBERS, MicroAdderOptions
 from models.registry import ModelSpec, register
-from models.training.recipes import RECIPES, Recipe, add_recipe
+from models.training.recipes import RECIPES, Recipe, Teacher, add_recipe
 from models.weight_maps.geometry import spiral
 
 
@@ -276,6 +276,8 @@ OPPOSED_START = add_recipe(
 #: 53 parameters, one norm gain: not a rung of the paper's, and the smallest of which seeds from such a start add all
 #: pairs. A fifth of the steps is enough.
 SHORT_PLACED_START = add_recipe("microadder-placed-start-short", _SHORT)
+#: The same with the logits of the 57-parameter model for a guide (section 7.3), by whom no seed has grokked yet.
+TAUGHT = add_recipe("microadder-taught", _SHORT.replace(teacher=Teacher("microadder-57")))
 register_options("microadder-53", replace(rung(57).options, **BELOW["scalar norm"]), SHORT_PLACED_START)
 for _what, _changes in BELOW.items():
     register_options(variant_name(57, _what), replace(rung(57).options, **_changes), SEARCH, sweep=True)

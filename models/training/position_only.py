@@ -4,7 +4,7 @@ When tokens and positions occupy different dimensions, all tokens have one norm,
 and values read tokens (MicroAdder 57, 67, 74), then
 
 * the RMS of the stream before attention depends on the position alone, and so does the pattern: one matrix per seed
-  and step instead of one an example;
+  and step instead of one an example (fixed numbers on the scores, ALiBi's, change nothing of that);
 * the value that a token sends through head and output matrix is a table over the vocabulary, of the rank of W_O
   (one number per digit for a rank-1 output), looked up and mixed by that matrix;
 * only the rows of the queries that carry loss are needed after attention.

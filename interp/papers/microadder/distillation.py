@@ -16,14 +16,14 @@ from interp.papers.microadder.starts import judged
 from interp.papers.studies import Made, Settings, study
 from interp.papers.studies.sweeps import Arm, sweep_made, train_arms
 from interp.probes.seed_sweeps import sweep_curves
-from models.microadder_ladder import SHORT_PLACED_START
+from models.microadder_ladder import SHORT_PLACED_START, TAUGHT
 from models.training.recipes import Teacher, get_recipe
 
 SEEDS = 64
 STUDENTS = {"53 parameters": "microadder-53", "57 parameters": "microadder-57"}
 TEACHERS = {
     "no teacher": None,
-    "taught by 57": Teacher("microadder-57"),
+    "taught by 57": get_recipe(TAUGHT).teacher,
     "taught by 3 by hand": Teacher("adder-3-by-hand", sharpness=1024.0),
 }
 
