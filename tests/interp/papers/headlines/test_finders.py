@@ -226,3 +226,30 @@ def test_a_misprint_is_named_and_the_rest_agrees():
 def test_a_model_that_adds_is_right_at_once():
     found = position_coupling.now(Store(), "position-coupling-1l4h-small", 3, 3, 32)
     assert found.value >= 0.95
+
+
+def test_operands_that_are_read_at_once_have_lines_and_untrained_ones_have_none():
+    """Coupled ids give a column's digits one id, so a trained head finds all of them: the picture of Figure 7b."""
+    coupled = position_coupling.lines(Store(), "position-coupling-1l4h-no-scratchpad-small", 4, 4)
+    assert coupled.value == 1.0
+    fire = "position-coupling-1l4h-fire-no-scratchpad-small"
+    assert {one.value for one in position_coupling.untrained_lines(Store(), fire, 4, 4, copies=3)} == {0.0}
+
+
+def test_nothing_untrained_is_right_at_sizes_beyond_training():
+    found = position_coupling.untrained_now(Store(), "position-coupling-1l4h-nope-small", 5, 4, copies=2, n=16)
+    assert [one.counts for one in found] == [(0, 16), (0, 16)]
+
+
+def test_a_rank_comparison_counts_all_that_share_its_seeds(tmp_path):
+    compared = [
+        {"a": "base", "b": "x", "superiority": 0.2, "p_rank": 0.02},
+        {"a": "base", "b": "y", "superiority": 0.4, "p_rank": 0.3},
+        {"a": "other", "b": "z", "superiority": 0.1, "p_rank": 0.001},
+    ]
+    sweeps = [{"label": label, "seeds": list(range(n))} for label, n in (("base", 32), ("x", 16), ("y", 32))]
+    store = stored(tmp_path, "p-sweep", {"comparisons": compared, "sweeps": sweeps})
+    ours = finders.ranked(store, "p-sweep", "x", "base")
+    assert (ours.value, ours.p, ours.provenance.n) == (0.2, 0.04, 16)
+    with pytest.raises(NotStored):
+        finders.ranked(store, "p-sweep", "z", "base")
