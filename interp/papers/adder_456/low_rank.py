@@ -38,7 +38,7 @@ STEPS = (
     ("adder-491", "adder-456", "shared query and key factor, keys as values, output of rank 2"),
 )
 SEEDS = 32  # of each model
-BASE, RANK_2_SEEDS = "adder-456", 16
+BASE, RANK_2_SEEDS = "adder-456", 8
 _NAMES = tuple(dict.fromkeys(name for pair in STEPS for name in pair[:2]))
 
 
@@ -84,7 +84,7 @@ def low_rank(settings: Settings) -> Made:
 
 @study("adder-456:rank-2", "Queries, keys and values, or the MLP, of rank 2 (section 2.3)")
 def rank_2(settings: Settings) -> Made | None:
-    """Always the whole recipe, 54,000 steps: some seven minutes of a CPU thread for each sixteen seeds."""
+    """Always the whole recipe, 54,000 steps."""
     recipe = get_recipe("adder-456")
     arms = [Arm(name, name, recipe, f"rank-2/{name}", paper="adder-456") for name in RANK_2]
     rows = train_arms(settings, arms, settings.seeds or RANK_2_SEEDS)
