@@ -3,7 +3,8 @@
 The paper (section 7.3) supposes that a teacher of 57 parameters could guide a smaller student. Students are 57 and 53
 parameters from the placed start (:mod:`interp.papers.microadder.starts`), where about one seed in seven groks without
 help. Teachers are the certified microadder-57 and the adder of three numbers that was set by hand. Every student begins
-at the same numbers and sees the same problems with and without a teacher.
+at the same numbers and sees the same problems with and without a teacher. Half of the seeds, 0 to 31, are those that
+the start was found on, so that shares without a teacher may flatter the start.
 
 Weight and temperature are Hinton's customary ones and were fixed before any student was trained, as were the teachers'
 sharpnesses: powers of two at which a softened teacher gives the right digit a probability between 0.8 and 0.9 on
