@@ -74,7 +74,7 @@ def test_an_error_on_a_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch, ca
 def test_the_options_of_train_are_known_without_torch_and_all_of_them_are(capsys) -> None:
     with pytest.raises(SystemExit):
         parse(["train", "microadder-57", "--help"])
-    options = re.findall(r"(?m)^\W*(--[a-z][a-z-]*)(?![.a-z-])", capsys.readouterr().out)
+    options = re.findall(r"(?m)^\W*(--[a-z][a-z0-9-]*)(?![.a-z0-9-])", capsys.readouterr().out)
     assert len(options) > 25
     check_options([*options, "--no-data-parallel", "--keep_best", "--lr=0.1", "--problems.anything", "-1"])
     for word in ("--sedes", "--name", "--recipe-name", "--no-sedes"):
