@@ -25,6 +25,7 @@ from models.training.judging import Hearings, Judge
 from models.training.objective import ParameterLayout
 from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import AccelerateShare, Share
+from models.training.polish import polished_seed
 from models.training.progress import Progress
 from models.training.recipes import Recipe, checked_recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
@@ -232,6 +233,17 @@ class Trainer:
                 if state.active:
                     state.end("hopeless", step)
 
+    def _next_to_polish(self) -> int | None:
+        """The first seed that the recipe lets BFGS polish, and that it has not polished yet."""
+        rows = (row for row, state in enumerate(self.states) if state.active and not state.polished)
+        return next(rows, None) if self.recipe.polish is not None else None
+
+    def _polish(self, row: int) -> None:
+        self.collect()
+        self.theta[row] = polished_seed(self, row)
+        self.states[row].polished = True
+        self._make_groups()
+
     # ---- saving
 
     @property
@@ -312,6 +324,13 @@ class Trainer:
     ) -> TrainResult:
         """Step until ``last``, the end of all seeds or the end of the time, and save."""
         recipe, folder, saved = self.recipe, self.folder, time.monotonic()
+
+        def out_of_time() -> bool:
+            if self.share.any(interrupt.seen):
+                self.save()
+                raise KeyboardInterrupt
+            return minutes is not None and self.share.any(time.monotonic() - self.started > 60 * minutes)
+
         with InterruptFlag() as interrupt, Progress(self.step_number, recipe.steps, enabled=progress) as bar:
             while self.step_number < last and any(s.active for s in self.states):
                 if self.step_number in self.snapshot_steps:
@@ -329,12 +348,21 @@ class Trainer:
                         saved = time.monotonic()
                     if watch is not None:
                         watch(self.states, self.step_number, due)
-                if self.share.any(interrupt.seen):
-                    self.save()
-                    raise KeyboardInterrupt
-                if minutes is not None and self.share.any(time.monotonic() - self.started > 60 * minutes):
+                if out_of_time():
                     break
-        complete = self.step_number >= recipe.steps or not any(s.active for s in self.states)
+            while self.step_number == recipe.steps and (row := self._next_to_polish()) is not None:
+                self._polish(row)
+                if time.monotonic() - saved > checkpoint_seconds:
+                    self.save()
+                    saved = time.monotonic()
+                if self._next_to_polish() is None:  # polishing counts as one step
+                    self.step_number += 1
+                    folder.append_metrics(self.evaluate())
+                    bar.show(self.states)
+                elif out_of_time():
+                    break
+        polishing = self.step_number == recipe.steps and self._next_to_polish() is not None
+        complete = self.step_number >= recipe.steps and not polishing or not any(s.active for s in self.states)
         if complete:
             self.snapshot()
             self.finish()

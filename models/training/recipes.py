@@ -13,7 +13,8 @@ from models import registry
 from models.errors import UserError, unknown_name
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.data import require_problems_of
-from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
+from models.training.polish import Polish
+from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
 from models.training.text_windows import TextWindows
 from models.training.two_digit_problems import TwoDigitProblems
 from models.training.varied_length_problems import VariedLengthProblems
@@ -101,6 +102,7 @@ class Recipe:
     # named_parameters(), "norm_w", which means all its numbers, or "norm_w[4]", which means one
     begin_at: tuple[tuple[str, float], ...] | None = None
     hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): before that it stays where it begins
+    polish: Polish | None = None  # what goes on after the last step, of models of few numbers
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products; MicroAdder does not survive it
     teacher: Teacher | None = None  # whose logits guide the training
@@ -136,6 +138,8 @@ class Recipe:
         for name, step in self.hold_until or ():
             if step < 0:
                 raise UserError(f"{name} must be held until a step that is not negative, not {step}.")
+        if self.polish is not None and isinstance(self.problems, SequenceSource):
+            raise UserError("polish needs problems of one length, with all operands in columns.")
         for step, share in self.keep_best or ():
             if step < 0 or not 0 < share <= 1:
                 raise UserError(

@@ -36,6 +36,7 @@ class SeedState:
     # of tasks that are compared by their loss; the best step is then the one of the lowest loss
     validation_loss: float | None = None
     best_loss: float | None = None
+    polished: bool = False  # by BFGS, after the last step
     # of runs with a judge (models.training.judging)
     accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
